@@ -1,6 +1,6 @@
-//! Embeds the device modules: those that the project keeps, those of them compiled anew that the sources no longer fit,
-//! or the modules in the folder EINSPARSE_PTX. What would have to be compiled and cannot be is left out, with one
-//! warning.
+//! Embeds the device modules. Sources of modules, in this order: the directory EINSPARSE_PTX if it is set; the prebuilt
+//! modules of the project; a new build of each module whose sources have changed. If a changed module cannot be
+//! compiled, the build omits it and prints one warning.
 
 use einsparse_compile::{
     Code, Error, Kernels, Module, Spec, inputs, present, source_dir, stamp, target_dir,
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     ] {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    // With DOCS_RS set, cust_raw links no libcuda; what cust wants of it is then defined by us.
+    // With DOCS_RS set, cust_raw does not link libcuda. The crate then defines the symbols that cust requires.
     println!("cargo::rustc-check-cfg=cfg(own_symbols)");
     if env::var_os("DOCS_RS").is_some() {
         println!("cargo::rustc-cfg=own_symbols");
@@ -51,7 +51,7 @@ fn embed() -> Result<(), String> {
     write_table(&out, &files).map_err(|error| format!("{}: {error}", out.display()))
 }
 
-/// One module's files.
+/// Files of one module.
 struct Files {
     module: String,
     arch: String,
@@ -59,7 +59,7 @@ struct Files {
     cubin: Option<Code>,
 }
 
-/// All modules, or those that EINSPARSE_MODULES names as `<module>.<arch>`, with commas between.
+/// Returns all modules, or those that EINSPARSE_MODULES lists as `<module>.<arch>`, separated by commas.
 fn modules(out: &Path) -> Result<Vec<Module>, String> {
     let text = |error: Error| error.to_string();
     let target =
@@ -84,7 +84,7 @@ fn modules(out: &Path) -> Result<Vec<Module>, String> {
     watch_toolchain(&target).map_err(text)?;
     let is_stale = |spec: &Spec| stale.contains(&spec.name());
     if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
-        // Nobody waits for code that this machine does not run.
+        // A debug build compiles only modules that this machine can run.
         specs.retain(|spec| !is_stale(spec) || present().contains(&&*spec.arch));
     }
     match kernels.modules(&specs) {
@@ -104,7 +104,7 @@ fn required() -> bool {
     env::var_os("EINSPARSE_REQUIRE_PTX").is_some_and(|value| value == "1")
 }
 
-/// `cargo xtask setup` and `rustup component add rust-src` change these files.
+/// Rebuilds when the toolchain changes: `cargo xtask setup` and `rustup component add rust-src` change these files.
 fn watch_toolchain(target: &Path) -> Result<(), Error> {
     println!("cargo::rerun-if-changed={}", stamp(target)?.display());
     let rustc = env::var_os("RUSTC").map(PathBuf::from).unwrap_or_default();
@@ -125,7 +125,7 @@ fn files(modules: Vec<Module>) -> Vec<Files> {
     files.collect()
 }
 
-/// The modules `<module>.<arch>.ptx` of a folder, each with its `.cubin` where there is one.
+/// Returns the modules `<module>.<arch>.ptx` of a directory, each with its `.cubin` if that file exists.
 fn files_in(folder: &Path) -> io::Result<Vec<Files>> {
     println!("cargo::rerun-if-changed={}", folder.display());
     let mut modules = Vec::new();
@@ -149,7 +149,7 @@ fn files_in(folder: &Path) -> io::Result<Vec<Files>> {
     Ok(modules)
 }
 
-/// Writes `modules.rs`, the table that host/module.rs includes. Packed files stay where they are.
+/// Writes `modules.rs`, the table that host/module.rs includes. Packed files are included from their own directory.
 fn write_table(out: &Path, modules: &[Files]) -> io::Result<()> {
     let embed = |code: Option<&Code>, name: String| {
         let Some(code) = code else {

@@ -1,7 +1,7 @@
-//! What a bench has at hand: the GPU, what was asked for, where rows go; and a context and a stream of ours on that
-//! GPU.
+//! Environment of a bench: the GPU, the command-line arguments, the recorder, and an einsparse context and stream on
+//! that GPU.
 //!
-//! With these a bench uploads operands, times ours and the peers, and writes rows.
+//! Benches use it to upload operands, to time einsparse and the baselines, and to write rows.
 
 use crate::Arguments;
 use crate::device::{Gpu, Reason, Result};
@@ -15,7 +15,7 @@ use einsparse::{Context, Error, Graph, Operand, Options, Plan, Precision, Stream
 use std::ops::Deref;
 use std::time::Instant;
 
-/// What needs no context of ours.
+/// Environment that needs no einsparse context.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
     pub gpu: &'a Gpu,
@@ -24,7 +24,7 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// How much each figure costs.
+    /// Number of runs per time.
     pub fn effort(&self) -> Effort {
         self.arguments.effort()
     }
@@ -48,11 +48,11 @@ impl Place<'_> {
     }
 }
 
-/// A place with a context of ours.
+/// Environment with an einsparse context.
 pub struct Bench<'a> {
     place: Place<'a>,
     pub context: Context,
-    /// The GPU's one stream.
+    /// The only stream of the GPU.
     pub stream: Stream,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Deref for Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Opens a context there.
+    /// Opens a context on the GPU of `place`.
     pub fn new(place: Place<'a>) -> Result<Self> {
         Ok(Self {
             place,
@@ -75,14 +75,14 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// The same with another context: it has loaded no modules and keeps no memory of the cases before.
+    /// Returns the environment with a new context, which has loaded no modules and holds no memory of earlier cases.
     pub fn anew(&self) -> Result<Self> {
         Self::new(self.place)
     }
 
-    /// The stream, for runs on addresses.
+    /// The stream, for runs on raw addresses.
     pub fn raw(&self) -> RawStream<'static> {
-        // SAFETY: as in `new`.
+        // SAFETY: the stream belongs to the primary context and outlives every bench.
         unsafe { RawStream::from_raw(self.gpu.stream.cast()) }
     }
 
@@ -90,7 +90,7 @@ impl<'a> Bench<'a> {
         Ok(self.context.upload_dense(dense)?)
     }
 
-    /// These values as a tensor on the GPU.
+    /// Uploads values as a tensor.
     pub fn tensor<T: Scalar>(&self, shape: &[usize], values: Vec<T>) -> Result<Tensor<T>> {
         self.upload(&Dense::new(shape.to_vec(), values)?)
     }
@@ -99,13 +99,13 @@ impl<'a> Bench<'a> {
         Ok(self.context.zeros(shape)?)
     }
 
-    /// NaN on the GPU: what is not written is seen.
+    /// Tensor of NaN on the GPU: elements that a kernel does not write are detected.
     pub fn poisoned<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
         let count = shape.iter().product();
         self.tensor(shape, vec![T::from_f64(f64::NAN); count])
     }
 
-    /// A plan, and the milliseconds that making it took.
+    /// Returns a plan, and the planning time in milliseconds.
     pub fn plan<In: Scalar, Out: Scalar>(
         &self,
         expression: &str,
@@ -123,9 +123,9 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Times what is queued, captured once and launched as a graph.
+    /// Times `run`, captured once and launched as a CUDA graph.
     pub fn in_a_graph(&self, mut run: impl FnMut() -> Result<()>) -> Result<Times> {
-        // What is loaded and allocated at the first call cannot be captured.
+        // The first call loads modules and allocates memory, which cannot be captured.
         self.once(&mut run)?;
         let capture = |_| {
             run().map_err(|reason| Error::Cuda {
@@ -134,35 +134,35 @@ impl<'a> Bench<'a> {
             })
         };
         let mut graph = Graph::capture(self.stream.raw(), capture)?;
-        // SAFETY: what the captured run names outlives this function's caller.
+        // SAFETY: the operands of the captured run outlive the measurement: the caller holds them.
         self.measure(|| unsafe { graph.launch(self.stream.raw()) })
     }
 }
 
-/// Where a tensor lies on the GPU.
+/// Device address of a tensor.
 pub fn at<T: Scalar>(tensor: &Tensor<T>) -> Result<u64> {
     let address = tensor.address();
     address.ok_or_else(|| "the operands are not on the GPU".into())
 }
 
-/// What was made, and the milliseconds that it took on the host.
+/// Returns the result of `make`, and its time on the host in milliseconds.
 pub fn timed<T>(make: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let start = Instant::now();
     let made = make()?;
     Ok((made, start.elapsed().as_secs_f64() * 1e3))
 }
 
-/// A product on addresses: columns and values of A, B and C of `n` columns.
+/// Product on addresses: columns and values of A, B, and C of `n` columns.
 pub fn raw_spmm([columns, values, b, c]: [u64; 4], n: usize) -> RawSpmm {
     RawSpmm { columns, values, b, ldb: n, c, ldc: n, ..RawSpmm::default() }
 }
 
-/// The row of this name, or what the plan takes.
+/// Options that force the row of this name; `None` leaves the choice to the plan.
 pub fn forced(variant: Option<&str>) -> Options {
     Options { variant: variant.map(str::to_owned), ..Options::default() }
 }
 
-/// Options of an element type.
+/// Options with the precision of an element type.
 pub fn precise(dtype: Dtype) -> Options {
     let precision = match dtype {
         Dtype::Tf32 => Precision::Tf32,

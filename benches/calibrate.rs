@@ -1,4 +1,4 @@
-//! What the machine can do at most: an empty kernel, a copy, large dense products.
+//! Limits of the machine: an empty kernel, a copy, large dense products.
 
 use crate::bench::Place;
 use crate::case::{Engine, Values};
@@ -12,7 +12,7 @@ use cudarc::driver::sys;
 
 pub const OP: &str = "limits";
 
-/// Measures what this machine can do at most: empty kernel, copy, large dense products.
+/// Measures the limits of this machine: an empty kernel, a copy, and large dense products.
 pub fn run(place: &Place<'_>) -> Result<()> {
     let driver = |op: &str, workload: &str, times: &Times| {
         let row = Row::new(op, workload, [0; 3], 0, "");
@@ -41,7 +41,7 @@ pub fn run(place: &Place<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Two square matrices and room for their product.
+/// Two square matrices and a buffer for their product.
 struct Square {
     dtype: Dtype,
     extent: usize,
@@ -75,8 +75,8 @@ impl Square {
         place.measure(|| cublas.gemm(self.dtype, [self.extent; 3], pointers))
     }
 
-    /// Our dense path beside cuBLAS on the same operands, those of 8192 again: the GPU's clock depends on what ran
-    /// before.
+    /// Times einsparse's dense kernel and cuBLAS on the same operands. The case of extent 8192 runs twice, because the
+    /// GPU's clock depends on earlier work.
     fn both(&self, place: &Place<'_>, cublas: Option<&CuBlas>) -> Result<()> {
         let (dtype, mut rows) = (self.dtype, Vec::new());
         match dense::square(place.gpu, dtype, self.extent, self.pointers()) {
@@ -91,13 +91,13 @@ impl Square {
     }
 }
 
-/// Times a copy of so many bytes.
+/// Times a copy of `bytes` bytes.
 pub fn copied(place: &Place<'_>, bytes: usize) -> Result<Times> {
     let (from, to) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
     place.measure(|| copy(place.gpu, &from, &to))
 }
 
-/// Queues a copy of all of `from`.
+/// Queues a copy of the whole buffer `from`.
 pub fn copy(gpu: &Gpu, from: &Buffer, to: &Buffer) -> Result<()> {
     // SAFETY: both buffers hold `from.bytes` bytes.
     let status = unsafe { sys::cuMemcpyDtoDAsync_v2(to.ptr, from.ptr, from.bytes, gpu.stream) };

@@ -1,4 +1,4 @@
-//! One case = problem x N x element type, its operands on the device, and what an engine has to offer for it.
+//! A case is a problem, N and an element type. It has operands in device memory, and engines that run it.
 
 use crate::device::{Buffer, Gpu, Result};
 use crate::problems::{Dtype, Problem};
@@ -6,13 +6,13 @@ use half::{bf16, f16};
 use rand::{SeedableRng, rngs::StdRng};
 use rand_distr::{Distribution, StandardNormal};
 
-/// Length of the table of random values; prime, so that rows of B do not repeat each other.
+/// Length of the table of random values. It is prime, so that rows of B differ.
 const PERIOD: usize = 1_048_583;
-/// Where B starts in the table, away from A.
+/// Offset of B in the table, far from A.
 const B_START: usize = 500_009;
 
-/// Seeded normal values, rounded to one element type. Operands cycle through the table, so that gigabytes of B
-/// need no generation and the reference can look every element up.
+/// Seeded normal values, rounded to one element type. Operands cycle through the table. Gigabytes of B thus need no
+/// generation, and the reference can look up every element.
 pub struct Values {
     pub dtype: Dtype,
     exact: Vec<f64>,
@@ -31,12 +31,12 @@ impl Values {
         Self { dtype, exact, bytes }
     }
 
-    /// Value of entry `p` of A.
+    /// Value of nonzero `p` of A.
     pub fn a(&self, p: usize) -> f64 {
         self.exact[p % PERIOD]
     }
 
-    /// The first `count` values of A, as the host holds them.
+    /// The first `count` values of A as host elements.
     pub fn entries<T: bytemuck::Pod>(&self, count: usize) -> Vec<T> {
         let table: Vec<T> = bytemuck::pod_collect_to_vec(&self.bytes);
         table.iter().copied().cycle().take(count).collect()
@@ -47,7 +47,7 @@ impl Values {
         self.exact[(i + B_START) % PERIOD]
     }
 
-    /// Writes `elements` values to the device, beginning at `start` in the table.
+    /// Uploads `elements` values, which begin at index `start` of the table.
     pub fn upload(&self, elements: usize, start: usize) -> Result<Buffer> {
         let size = self.dtype.size();
         let buffer = Buffer::new(elements * size)?;
@@ -62,12 +62,12 @@ impl Values {
     }
 }
 
-/// The tables made by now.
+/// Cache of tables.
 #[derive(Default)]
 pub struct Tables(Vec<Values>);
 
 impl Tables {
-    /// That of an element type.
+    /// Table of an element type.
     pub fn of(&mut self, dtype: Dtype) -> &Values {
         let known = self.0.iter().position(|table| table.dtype == dtype);
         let known = known.unwrap_or_else(|| {
@@ -78,7 +78,7 @@ impl Tables {
     }
 }
 
-/// Appends `value` in `dtype` and returns what it was rounded to.
+/// Appends `value` in `dtype` and returns the rounded value.
 fn encode(dtype: Dtype, value: f64, bytes: &mut Vec<u8>) -> f64 {
     match dtype {
         Dtype::F64 => bytes.extend(value.to_ne_bytes()),
@@ -90,12 +90,12 @@ fn encode(dtype: Dtype, value: f64, bytes: &mut Vec<u8>) -> f64 {
     decode(dtype, &bytes[bytes.len() - dtype.size()..])
 }
 
-/// The nearest number with TF32's 10 fraction bits, ties away from zero as in cvt.rna.
+/// Rounds to TF32, which has 10 fraction bits. Ties are rounded away from zero, as in cvt.rna.
 fn tf32(value: f32) -> f32 {
     f32::from_bits(value.to_bits().wrapping_add(1 << 12) & !((1 << 13) - 1))
 }
 
-/// One element as f64.
+/// Converts one element to f64.
 pub fn decode(dtype: Dtype, bytes: &[u8]) -> f64 {
     match (dtype, bytes) {
         (Dtype::F64, &[a, b, c, d, e, f, g, h]) => f64::from_ne_bytes([a, b, c, d, e, f, g, h]),
@@ -106,13 +106,13 @@ pub fn decode(dtype: Dtype, bytes: &[u8]) -> f64 {
     }
 }
 
-/// A in CSR and COO, B and C, on the device; the same buffers for every engine and every N up to the largest.
+/// A in CSR and COO, B and C in device memory. Every engine uses the same buffers, for every N up to the largest.
 pub struct Operands {
     /// Row offsets, u32[m + 1].
     pub offsets: Buffer,
-    /// Row of each entry, u32[nnz].
+    /// Row of each nonzero, u32[nnz].
     pub rows: Buffer,
-    /// Column of each entry, u32[nnz].
+    /// Column of each nonzero, u32[nnz].
     pub columns: Buffer,
     /// Values of A, [nnz].
     pub values: Buffer,
@@ -123,7 +123,7 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// Uploads the pattern and the values, with room for N = `widest`.
+    /// Uploads the pattern and the values. B and C have capacity for N = `widest`.
     pub fn upload(problem: &Problem, values: &Values, widest: usize) -> Result<Self> {
         let (m, k, nnz) = problem.extents();
         let offsets = problem.pattern.offsets();
@@ -142,20 +142,20 @@ impl Operands {
     }
 }
 
-/// What an engine is asked to do: C[m,n] = A[m,k] * B[k,n].
+/// Task of an engine: C[m,n] = A[m,k] * B[k,n].
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     pub gpu: &'a Gpu,
     pub problem: &'a Problem,
-    /// The values of A and B.
+    /// Values of A and B.
     pub values: &'a Values,
-    /// The device's copy of all of it.
+    /// Operands in device memory.
     pub operands: &'a Operands,
     pub n: usize,
 }
 
 impl Case<'_> {
-    /// Queues zeros and the entries of A into `dense`, row-major `[m, k]`.
+    /// Queues a conversion of A to the row-major matrix `dense`, `[m, k]`.
     pub fn densify(&self, dense: &Buffer) -> Result<()> {
         let (_, k, nnz) = self.problem.extents();
         let from = self.operands;
@@ -169,34 +169,34 @@ impl Case<'_> {
     }
 }
 
-/// Queues one operation on the GPU's stream.
+/// Closure that queues one operation on the GPU's stream.
 pub type Run<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
-/// Something that can be timed.
+/// Operation that is ready to be timed.
 pub struct Prepared<'a> {
     pub run: Run<'a>,
-    /// Milliseconds spent beside A, once.
+    /// Milliseconds of the preparation, which is done once.
     pub prepare_ms: f64,
-    /// Bytes built beside A.
+    /// Bytes that the preparation allocates in addition to A.
     pub prepared_bytes: usize,
     /// `strict` or `dense`: whether implicit zeros are multiplied.
     pub zeros: &'static str,
-    /// What else was left out of the time.
+    /// Further work that the time excludes.
     pub note: String,
 }
 
 pub trait Engine {
     /// Name in the record.
     fn name(&self) -> &'static str;
-    /// The variants worth timing for a case; none = not for this engine.
+    /// Variants to time for a case. Empty if the engine does not support it.
     fn variants(&self, case: &Case<'_>) -> Vec<String>;
-    /// Builds what the variant needs beside A.
+    /// Builds the data that the variant needs in addition to A.
     fn prepare<'a>(&'a self, case: &Case<'a>, variant: &str) -> Result<Prepared<'a>>;
-    /// Whether only the best variant goes into the record (peers) or each (ours).
+    /// Whether only the best variant is recorded (baselines) or each one (einsparse).
     fn best_only(&self) -> bool {
         true
     }
-    /// Largest relative error (Frobenius norm) for which a peer counts as right; none = ours, held to the
-    /// element-wise bound of the contract.
+    /// Max relative error (Frobenius norm) of a baseline's result. `None` for einsparse, which must satisfy the
+    /// element-wise error bound.
     fn tolerance(&self, dtype: Dtype) -> Option<f64>;
 }

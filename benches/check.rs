@@ -1,15 +1,15 @@
-//! Whether C is right: against a reference in f64, on every row of small problems and on chosen rows of big ones.
+//! Validation of C against a reference in f64: all rows of small problems, a sample of rows of large ones.
 
 use crate::case::{Case, decode};
 use crate::device::{Buffer, Result};
 use crate::problems::Dtype;
 
-/// Multiplications that the reference may cost; more rows than that allows are sampled.
+/// Max multiplications of the reference. Problems that need more are sampled.
 const REFERENCE_PRODUCTS: usize = 1 << 24;
-/// C up to this size is scanned whole for what was never written.
+/// Max bytes of a C in which every element is checked for NaN.
 const SCAN_BYTES: usize = 16 << 20;
 
-/// A sum of products and that of their magnitudes.
+/// Sum of products, and the sum of their magnitudes.
 #[derive(Clone, Copy, Default)]
 pub struct Sum {
     pub value: f64,
@@ -31,7 +31,7 @@ impl FromIterator<f64> for Sum {
     }
 }
 
-/// The larger of two errors; infinite from the first on that is no number.
+/// Returns the larger of two errors; infinity once an error is NaN.
 pub fn worse(worst: f64, error: f64) -> f64 {
     match error.is_nan() {
         true => f64::INFINITY,
@@ -39,7 +39,7 @@ pub fn worse(worst: f64, error: f64) -> f64 {
     }
 }
 
-/// In the Frobenius norm; NaN where elements were left unwritten.
+/// Relative error in the Frobenius norm; NaN if `found` contains NaN.
 pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
     let pairs = found.iter().zip(expected);
     let error: f64 = pairs.map(|(x, y)| (x - y) * (x - y)).sum();
@@ -47,7 +47,7 @@ pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
     (error / norm).sqrt()
 }
 
-/// All elements of a matrix on the device.
+/// Reads all elements of a matrix from device memory.
 pub fn elements(matrix: &Buffer, dtype: Dtype) -> Result<Vec<f64>> {
     let mut bytes = vec![0u8; matrix.bytes];
     matrix.read(0, &mut bytes)?;
@@ -55,7 +55,7 @@ pub fn elements(matrix: &Buffer, dtype: Dtype) -> Result<Vec<f64>> {
     Ok(bytes.chunks(dtype.size()).map(one).collect())
 }
 
-/// Whether the buffer holds this.
+/// Whether the buffer contains exactly `wanted`.
 pub fn same<T: bytemuck::NoUninit>(buffer: &Buffer, wanted: &[T]) -> Result<bool> {
     let wanted: &[u8] = bytemuck::cast_slice(wanted);
     let mut found = vec![0; wanted.len()];
@@ -66,20 +66,20 @@ pub fn same<T: bytemuck::NoUninit>(buffer: &Buffer, wanted: &[T]) -> Result<bool
 /// Reference values of chosen rows of C.
 pub struct Reference {
     rows: Vec<usize>,
-    /// Of every element, row after row.
+    /// Sums of every element of these rows, row-major.
     elements: Vec<Sum>,
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 pub struct Verdict {
     /// Relative error in the Frobenius norm over the chosen rows.
     pub relative: f64,
-    /// Why the result is wrong.
+    /// Description of the error; `None` if the result is correct.
     pub wrong: Option<String>,
 }
 
 impl Reference {
-    /// First, last and longest row, and as many more, evenly spread, as the budget allows.
+    /// Samples the first, the last and the longest row, and as many evenly spaced rows as the limit allows.
     pub fn new(case: &Case<'_>) -> Self {
         let (m, _, nnz) = case.problem.extents();
         let offsets = case.problem.pattern.offsets();
@@ -105,8 +105,8 @@ impl Reference {
         Self { rows, elements }
     }
 
-    /// Holds the device's C against the reference: to `tolerance` in the norm, or element by element to
-    /// u_out |c| + 4 u_acc sqrt(K) sum |a||b| + half a step of subnormal results.
+    /// Compares the device's C with the reference. With `tolerance`, the error in the norm is bounded. Otherwise each
+    /// element is bounded by u_out |c| + 4 u_acc sqrt(K) sum |a||b| + half a step of subnormal results.
     pub fn compare(&self, case: &Case<'_>, tolerance: Option<f64>) -> Result<Verdict> {
         let (dtype, n) = (case.dtype(), case.n);
         let (m, k, _) = case.problem.extents();
@@ -140,7 +140,7 @@ impl Reference {
     }
 }
 
-/// Position of the first NaN of a small C.
+/// Index of the first NaN of a small C.
 fn unwritten(case: &Case<'_>, bytes: usize) -> Result<Option<usize>> {
     if bytes > SCAN_BYTES {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! What grouped formats take beside CSR, over the matrices of the Deep Learning Matrix Collection in EINSPARSE_DATA:
-//! `cargo bench --bench cpu_bytes -- [--out FILE]`. Bytes of f32 values and u32 indices, counted from the converted
-//! tensors.
+//! Bytes that grouped formats take in comparison with CSR, over the matrices of the Deep Learning Matrix Collection in
+//! EINSPARSE_DATA: `cargo bench --bench cpu_bytes -- [--out FILE]`. Bytes of f32 values and u32 indices are counted in
+//! the converted tensors.
 
 mod smtx;
 
@@ -8,7 +8,7 @@ use std::io::Write;
 
 use einsparse::formats::{AnySparse, Csr, Format, io};
 
-/// Bytes of index arrays and values, and of the table of classes.
+/// Bytes of index arrays, values, and the table of classes.
 fn bytes(tensor: &AnySparse<f32>) -> usize {
     let index: usize = tensor.arrays().iter().map(|a| a.data.len()).sum();
     let classes = match tensor {
@@ -60,7 +60,7 @@ fn main() {
             classes.join(" "),
             sizes[2]
         ));
-        // Without entries groups take nothing, which has no logarithm.
+        // Without nonzeros, groups take 0 bytes, whose logarithm is undefined.
         if entries == 0 {
             continue;
         }

@@ -1,5 +1,5 @@
-//! The CPU executor's SpMM against sprs' CSR x dense, one process, the same matrices: `cargo bench --bench cpu_spmm`.
-//! Threads as `RAYON_NUM_THREADS` says; sprs has one for this product.
+//! SpMM of the CPU executor and sprs' CSR x dense, in one process, on the same matrices: `cargo bench --bench
+//! cpu_spmm`. `RAYON_NUM_THREADS` sets the number of threads; sprs uses one thread for this product.
 
 mod smtx;
 
@@ -15,7 +15,7 @@ use sprs::CsMat;
 
 const COLUMNS: usize = 128;
 
-/// Name and pattern; the real ones only where the data is.
+/// Names and patterns. Real matrices are included only if their directory exists.
 fn problems() -> Vec<(String, CsrPattern)> {
     let mut list = Vec::new();
     if let Ok(pattern) = generate::uniform(4096, 4096, 0.05, 1) {

@@ -1,18 +1,18 @@
-//! The GPU as the bench sees it: one primary context, one stream, plain buffers, the kernels of `timing.ptx`.
+//! The GPU of a bench: one primary context, one stream, plain buffers, and the kernels of `timing.ptx`.
 //!
-//! Handles stay raw (`u64` pointers, `CUstream`), so that ours and every peer work on the same ones.
+//! Handles are raw (`u64` pointers, `CUstream`), so that einsparse and every baseline use the same ones.
 
 use cudarc::driver::sys;
 use einsparse::module::MODULES;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{Ordering, fence};
 
-/// Why something was not done, as one readable line.
+/// Reason of a failure, as one readable line.
 pub type Reason = Box<dyn std::error::Error + Send + Sync>;
 
 pub type Result<T, E = Reason> = std::result::Result<T, E>;
 
-/// What opened, or a line that says why it is left out.
+/// Returns the opened object. On failure it prints why `what` is left out and returns `None`.
 pub fn or_said<T>(opened: Result<T>, what: &str) -> Option<T> {
     let said = opened.inspect_err(|reason| println!("{what} left out: {reason}"));
     said.ok()
@@ -20,13 +20,13 @@ pub fn or_said<T>(opened: Result<T>, what: &str) -> Option<T> {
 
 /// Nanoseconds after which the spin kernel stops waiting for the host.
 const SPIN_LIMIT: u64 = 1_000_000_000;
-/// Bytes read before each cold run: three times the 60 MiB of L2, and more.
+/// Bytes that are read before each cold run: more than three times the 60 MiB of L2.
 pub const FLUSH_BYTES: usize = 192 << 20;
 const FLUSH_BLOCKS: u32 = 1024;
 const FLUSH_THREADS: u32 = 256;
 const FLUSH_STEPS: u32 = FLUSH_BYTES as u32 / 16 / 4 / FLUSH_BLOCKS / FLUSH_THREADS;
 
-/// Turns a driver status into a line that names the call.
+/// Converts a driver status to a result. The error names the call.
 pub fn check(status: sys::CUresult, call: &str) -> Result<()> {
     if status == sys::CUresult::CUDA_SUCCESS {
         Ok(())
@@ -35,16 +35,16 @@ pub fn check(status: sys::CUresult, call: &str) -> Result<()> {
     }
 }
 
-/// Device memory, freed on drop. Never empty, so that its pointer is always valid.
+/// Device memory, freed on drop. It is never empty, so its pointer is always valid.
 pub struct Buffer {
     /// Device address.
     pub ptr: u64,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub bytes: usize,
 }
 
 impl Buffer {
-    /// `bytes` of device memory, contents undefined.
+    /// Allocates `bytes` of device memory with undefined contents.
     pub fn new(bytes: usize) -> Result<Self> {
         let mut ptr = 0;
         // SAFETY: `ptr` outlives the call; a context is current on this thread (see `Gpu::open`).
@@ -53,14 +53,14 @@ impl Buffer {
         Ok(Self { ptr, bytes })
     }
 
-    /// A copy of `data` on the device.
+    /// Uploads `data` to a new buffer.
     pub fn from_slice<T: bytemuck::NoUninit>(data: &[T]) -> Result<Self> {
         let buffer = Self::new(size_of_val(data))?;
         buffer.write(0, bytemuck::cast_slice(data))?;
         Ok(buffer)
     }
 
-    /// Copies `data` to byte `offset`, and waits.
+    /// Copies `data` to byte `offset` and waits.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<()> {
         assert!(offset + data.len() <= self.bytes);
         // SAFETY: both ranges are in bounds (asserted above).
@@ -68,13 +68,14 @@ impl Buffer {
             sys::cuMemcpyHtoD_v2(self.ptr + offset as u64, data.as_ptr().cast(), data.len())
         };
         check(status, "cuMemcpyHtoD")?;
-        // The call may return while the last piece is still under way, and our stream does not wait for it.
+        // The call may return before the last part of the copy is complete, and the bench's stream does not wait for
+        // it.
         // SAFETY: a context is current.
         let status = unsafe { sys::cuCtxSynchronize() };
         check(status, "cuCtxSynchronize")
     }
 
-    /// Copies `into.len()` bytes from byte `offset` to the host, and waits.
+    /// Copies `into.len()` bytes from byte `offset` to host memory and waits.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         assert!(offset + into.len() <= self.bytes);
         // SAFETY: both ranges are in bounds (asserted above).
@@ -84,9 +85,9 @@ impl Buffer {
         check(status, "cuMemcpyDtoH")
     }
 
-    /// Sets every byte, on `stream`. 0xff is a NaN in every float type.
+    /// Sets every byte to `byte`, on `stream`. 0xff is a NaN in every float type.
     pub fn fill(&self, byte: u8, stream: sys::CUstream) -> Result<()> {
-        // SAFETY: the range is this buffer's own.
+        // SAFETY: the range is that of this buffer.
         let status = unsafe { sys::cuMemsetD8Async(self.ptr, byte, self.bytes, stream) };
         check(status, "cuMemsetD8Async")
     }
@@ -99,15 +100,15 @@ impl Drop for Buffer {
     }
 }
 
-/// The device with its stream and the bench's own kernels.
+/// The device, its stream, and the bench's kernels.
 pub struct Gpu {
-    /// The stream that everything runs on.
+    /// Stream of all work.
     pub stream: sys::CUstream,
-    /// Marketing name, e.g. `NVIDIA H200`.
+    /// Name of the product, e.g. `NVIDIA H200`.
     pub name: String,
-    /// CUDA version of the driver, e.g. `13.0`, or the kernel module's version where it can be read.
+    /// Version of the kernel module if it can be read, or else the driver's CUDA version, e.g. `cuda-13.0`.
     pub driver: String,
-    /// Start and end events, one pair per run of a series.
+    /// Pairs of start and end events, one for each run of a series.
     pub events: Vec<(sys::CUevent, sys::CUevent)>,
     module: sys::CUmodule,
     spin: sys::CUfunction,
@@ -119,7 +120,7 @@ pub struct Gpu {
     sink: Buffer,
 }
 
-/// `cuInit` and the primary context of device 0: what every CUDA program pays before its first kernel.
+/// Calls `cuInit` and retains the primary context of device 0. Every CUDA program does this before its first kernel.
 pub fn open_primary() -> Result<sys::CUdevice> {
     // SAFETY: only tries to open the library.
     if !unsafe { sys::is_culib_present() } {
@@ -137,7 +138,7 @@ pub fn open_primary() -> Result<sys::CUdevice> {
 }
 
 impl Gpu {
-    /// Device 0, or the reason why there is none.
+    /// Opens device 0. The error states why this failed.
     pub fn open() -> Result<Self> {
         let device = open_primary()?;
         let mut stream = std::ptr::null_mut();
@@ -196,7 +197,7 @@ impl Gpu {
         check(status, "cuEventRecord")
     }
 
-    /// Milliseconds between two recorded events that have both passed.
+    /// Milliseconds between two recorded events. Both must be complete.
     pub fn elapsed(&self, start: sys::CUevent, end: sys::CUevent) -> Result<f64> {
         let mut ms = 0f32;
         // SAFETY: both events belong to this context and `ms` outlives the call.
@@ -205,7 +206,7 @@ impl Gpu {
         Ok(f64::from(ms))
     }
 
-    /// Holds the stream until [`Gpu::release`].
+    /// Stalls the stream until [`Gpu::release`].
     pub fn hold(&self) -> Result<()> {
         // SAFETY: `flag` is 8 bytes of pinned memory; the stream is idle, so no kernel reads it now.
         unsafe {
@@ -216,29 +217,29 @@ impl Gpu {
         self.launch(self.spin, 1, 1, &[Arg::U64(self.flag_device), Arg::U64(SPIN_LIMIT)])
     }
 
-    /// Lets the queued work go, waits for it, and says whether the spin kernel gave up before: then the operation
-    /// waits for the host inside, and host time is part of what was measured.
+    /// Releases the queued work and waits for it. Returns whether the spin kernel timed out first. In that case the
+    /// operation synchronizes with the host, and the measured time includes host time.
     pub fn release(&self) -> Result<bool> {
         fence(Ordering::SeqCst);
         // SAFETY: pinned memory, 8 bytes.
         unsafe { self.flag.write_volatile(1) };
         self.wait()?;
-        // SAFETY: as above; the kernel has ended.
+        // SAFETY: pinned memory, 8 bytes; the kernel has ended.
         Ok(unsafe { self.flag.add(1).read_volatile() } != 0)
     }
 
-    /// Evicts L2 by reading.
+    /// Evicts the L2 cache by reading a large buffer.
     pub fn flush_l2(&self) -> Result<()> {
         let arguments = [Arg::U64(self.flush.ptr), Arg::U32(FLUSH_STEPS), Arg::U64(self.sink.ptr)];
         self.launch(self.read_flush, FLUSH_BLOCKS, FLUSH_THREADS, &arguments)
     }
 
-    /// An empty kernel: the floor of the method.
+    /// Launches an empty kernel, the min time of this method.
     pub fn empty(&self) -> Result<()> {
         self.launch(self.empty, 1, 32, &[])
     }
 
-    /// dense[rows[p], columns[p]] = values[p] for elements of `size` bytes; `dense` was zeroed before.
+    /// dense[rows[p], columns[p]] = values[p] for elements of `size` bytes. `dense` must be zero before.
     pub fn scatter(
         &self,
         size: usize,
@@ -259,8 +260,8 @@ impl Gpu {
         }
     }
 
-    /// c[row, column] = max(c[row, column] + bias[row], 0) for elements of `size` bytes: what stands behind a product
-    /// that has no epilogue.
+    /// c[row, column] = max(c[row, column] + bias[row], 0) for elements of `size` bytes: the second kernel for products
+    /// that have no epilogue.
     pub fn bias_relu(
         &self,
         size: usize,
@@ -356,7 +357,7 @@ fn device_name(device: sys::CUdevice) -> Result<String> {
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// Whether this build holds a module on demand; a line where it does not.
+/// Whether this build contains an on-demand module. If not, prints a line.
 pub fn is_built(module: &str) -> bool {
     let built = MODULES.iter().any(|built| built.name == module);
     if !built {
@@ -365,7 +366,7 @@ pub fn is_built(module: &str) -> bool {
     built
 }
 
-/// The kernel module's version (`580.159.04`) where /proc shows it, else the driver's CUDA version (`cuda-13.0`).
+/// Version of the kernel module (`580.159.04`) if /proc contains it, or else the driver's CUDA version (`cuda-13.0`).
 fn driver_version() -> Result<String> {
     let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let dotted =

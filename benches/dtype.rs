@@ -1,4 +1,4 @@
-//! Element types of the cases.
+//! Element types of cases.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Dtype {
     F32,
     F64,
-    /// 32-bit float storage, products rounded to TF32.
+    /// Stored as 32-bit floats; products are rounded to TF32.
     Tf32,
     F16,
     Bf16,

@@ -1,4 +1,4 @@
-//! The benches of each family of kernels, under the family's name.
+//! Benches of each family of kernels, in a module with the family's name.
 
 pub mod attention;
 pub mod conv2d;
@@ -16,7 +16,7 @@ pub mod tutorial;
 
 use crate::operations::Entry;
 
-/// What is measured of each family, in the order of the record.
+/// Operations of each family, in the order of the record.
 pub const OPERATIONS: &[&[Entry]] = &[
     spmm::OPERATIONS,
     gemm::OPERATIONS,

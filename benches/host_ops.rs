@@ -1,4 +1,4 @@
-//! What is timed on the host: a conversion, a read, and the command from its start to its first result.
+//! Operations timed on the host: a conversion, a read, and the command from its start to its first result.
 
 use crate::bench::{self, Place};
 use crate::device::Result;
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 const REPEATS: usize = 5;
 
-/// CSR -> BlockGroupCOO of about 10 million entries in 32 x 32 blocks, full and half filled.
+/// Times CSR -> BlockGroupCOO of about 10 million nonzeros in 32 x 32 blocks, full and half filled.
 pub fn convert(recorder: &Recorder) -> Result<()> {
     let (extent, edge, entries) = (16_384usize, 32usize, 10e6);
     for (fill, name) in [(1.0, "block32-full-10M"), (0.5, "block32-half-10M")] {
@@ -40,7 +40,7 @@ pub fn convert(recorder: &Recorder) -> Result<()> {
     Ok(())
 }
 
-/// A Matrix Market file of a million entries, read from a warm page cache.
+/// Times the read of a Matrix Market file with a million nonzeros, from a warm page cache.
 pub fn read(recorder: &Recorder) -> Result<()> {
     let folder = Folder::new("read")?;
     let matrix = with_values(generate::uniform(100_000, 100_000, 1e-4, 5)?)?;
@@ -53,8 +53,8 @@ pub fn read(recorder: &Recorder) -> Result<()> {
     recorder.add(row.note(note))
 }
 
-/// The command from process start to exit, C computed on the GPU, against a process that only opens the primary
-/// context; with an empty driver cache and with the one the run before has filled.
+/// Times the command from process start to exit, with C computed on the GPU. The baseline is a process that only opens
+/// the primary context. Both run with an empty driver cache, and with the cache that the previous run filled.
 pub fn first_result(place: &Place<'_>) -> Result<()> {
     let Some(command) = command() else {
         println!("first_result left out: no einsparse binary beside this one (set EINSPARSE_BIN)");
@@ -98,7 +98,7 @@ pub fn first_result(place: &Place<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Every module of machine code, unpacked and given to the driver: the wait before the first launch of a family.
+/// Times unpacking and loading of every module of machine code: the delay before the first launch of a family.
 pub fn load(place: &Place<'_>) -> Result<()> {
     let context = Context::cuda(0)?;
     let context = context.device().ok_or("no GPU")?.context();
@@ -118,7 +118,7 @@ pub fn load(place: &Place<'_>) -> Result<()> {
     Ok(())
 }
 
-/// How the command is asked for one product on the GPU, run once.
+/// Arguments of the command for one product on the GPU, run once.
 fn arguments(a: &Path) -> Vec<String> {
     let a = format!("A={}", a.display());
     let product = ["run", "C[m,n] = A[m,k] * B[k,n]", &a, "B=random:2048x64"];
@@ -144,8 +144,8 @@ fn spawn(binary: &Path, arguments: &[String], cache: &Path) -> Result<f64> {
     Err(format!("{} {arguments:?}: {last}", binary.display()).into())
 }
 
-/// The command: EINSPARSE_BIN, or beside this binary (a bundle), or one folder up (target/release), or where cargo
-/// built it.
+/// Path of the command: EINSPARSE_BIN, the directory of this binary (a bundle), its parent (target/release), or the
+/// path of cargo's build.
 fn command() -> Option<PathBuf> {
     let this = std::env::current_exe().ok()?;
     let folder = this.parent();
@@ -157,7 +157,7 @@ fn command() -> Option<PathBuf> {
     [named, beside, above, built].into_iter().flatten().find(|path| path.is_file())
 }
 
-/// Median milliseconds of the repeats and, apart, of the first time: its memory is new to the process.
+/// Median milliseconds of the repeats, and the first time separately, because its memory is new to the process.
 fn timed(mut work: impl FnMut() -> Result<()>) -> Result<(f64, f64)> {
     let mut times = Vec::new();
     for _ in 0..=REPEATS {
@@ -176,7 +176,7 @@ fn row(op: &str, workload: &str, matrix: &Csr<f32>, ms: f64) -> Row {
     Row { ms, ..row.ours("auto").note(note) }
 }
 
-/// Keeps each entry with probability `share`.
+/// Keeps each nonzero with probability `share`.
 fn thinned(pattern: &CsrPattern, share: f64) -> Result<CsrPattern> {
     let mut rng = StdRng::seed_from_u64(4);
     let (mut offsets, mut columns) = (vec![0u32], Vec::new());
@@ -195,7 +195,7 @@ fn with_values(pattern: CsrPattern) -> Result<Csr<f32>> {
     Ok(Csr::new(pattern, values)?)
 }
 
-/// A folder of this run, removed at the end.
+/// Temporary directory of this run, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! Whole layers, of several families each.
+//! Whole layers, each of several families.
 
 pub mod encoder;
 pub mod ffn_layer;

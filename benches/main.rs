@@ -1,7 +1,7 @@
-//! `cargo bench --bench gpu`: ours and the peers on the same problems, in one process and one run.
+//! `cargo bench --bench gpu`: einsparse and the baselines on the same problems, in one process and one run.
 //!
-//! Also the figures that need no GPU: `--op convert`, `--op read`. `--list` shows the tables. Without a GPU one
-//! line says so; EINSPARSE_REQUIRE_GPU=1 makes that a failure.
+//! `--op convert` and `--op read` need no GPU. `--list` prints the tables. Without a GPU, one line states that it is
+//! missing; EINSPARSE_REQUIRE_GPU=1 makes that a failure.
 
 mod bench;
 mod calibrate;
@@ -33,71 +33,73 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use timing::Effort;
 
-/// Problem tables x engines; method as in benches/NOTES.md, columns as in benches/record.rs.
+/// Measure einsparse and baselines. benches/NOTES.md describes the method, benches/record.rs the columns.
 #[derive(Clone, Parser, Debug)]
 #[command(name = "gpu")]
 pub struct Arguments {
-    /// Operations by name, which `--list` shows; all by default
+    /// Measure only these operations, listed by `--list`. Default: all
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
-    /// Only workloads whose name contains one of these
+    /// Measure only workloads whose name contains one of these texts
     #[arg(long, value_delimiter = ',')]
     filter: Vec<String>,
-    /// Element types instead of the table's
+    /// Element types, instead of those of the table
     #[arg(long, value_delimiter = ',')]
     dtype: Vec<Dtype>,
-    /// Columns of the dense operand instead of the table's
+    /// Columns of the dense operand, instead of those of the table
     #[arg(long = "n", value_delimiter = ',')]
     columns: Vec<usize>,
-    /// Only these engines (einsparse, cusparse, cusparse-default, cusparselt, cublas, cublas-tf32); copies are always
-    /// beside conversions
+    /// Measure only these engines (einsparse, cusparse, cusparse-default, cusparselt, cublas, cublas-tf32). Conversions
+    /// always include copies
     #[arg(long, value_delimiter = ',')]
     engine: Vec<String>,
-    /// Write the rows here (CSV)
+    /// Write the rows to this CSV file
     #[arg(long)]
     out: Option<PathBuf>,
-    /// The record of this GPU: every operation, of ours what the plan takes, each part a file of this folder. A part
-    /// that is there from this commit is not run again
+    /// Write the record of this GPU to this directory: every operation, with the plan's choice only, one file for each
+    /// part. Parts that exist from this commit are not run again
     #[arg(long, conflicts_with_all = [
         "out", "rows", "quick", "filter", "engine", "dtype", "columns", "variant", "part",
     ])]
     record: Option<PathBuf>,
-    /// Fewer workloads and runs: a look, not a record
+    /// Use fewer workloads and runs, for a quick look, not for a record
     #[arg(long)]
     pub quick: bool,
-    /// Of ours only what the plan takes, no forced variants
+    /// Measure only the plan's choice, without forced variants
     #[arg(long)]
     pub auto: bool,
-    /// Of ours only these rows of the table beside what the plan takes, and no calibration: a comparison, not a record
+    /// Measure only these rows of the table and the plan's choice, without calibration. For comparisons, not for a
+    /// record
     #[arg(long, value_delimiter = ',')]
     pub variant: Vec<String>,
-    /// Show the selected workloads and stop
+    /// List the selected workloads and exit
     #[arg(long)]
     list: bool,
-    /// Every row of the table on every case that it can run, in short runs; another CSV, which `report --rows` reads
+    /// Time every row of the table on every case that it can run, in short runs. Writes another CSV format, which
+    /// `report --rows` reads
     #[arg(long)]
     rows: bool,
-    /// The i-th of n parts of the tables, or of `--rows`
+    /// Measure only part i of n of the tables or of `--rows`, counted from 0
     #[arg(long, value_parser = part, default_value = "0/1")]
     pub part: Part,
-    /// Of `--rows` no new case, of `--record` no new part after so many seconds
+    /// Start no new case of `--rows` and no new part of `--record` after this number of seconds
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// NAME:FILE, machine code in place of a module's own: a comparison without building the rest anew, not a record
+    /// Replace a module by machine code, NAME:FILE, without a rebuild. For comparisons, not for a record
     #[arg(long, conflicts_with = "record")]
     module: Option<String>,
     /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
-    /// cuInit and the primary context, nothing else: the floor of first_result
+    /// Only call cuInit and open the primary context, the baseline of first_result
     #[arg(long, hide = true)]
     bare_init: bool,
 }
 
-/// Which of how many parts.
+/// A part, and the number of parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// From 0.
+    /// Index of the part, from 0.
     own: usize,
     of: usize,
 }
@@ -116,28 +118,28 @@ impl Arguments {
         self.op.is_empty() || self.op.iter().any(|wanted| wanted == op)
     }
 
-    /// Whether this operation is to be measured. Those outside the tables have no workload names to filter by.
+    /// Whether this operation is selected. A filter of workload names does not apply to operations outside the tables.
     fn wants_operation(&self, op: &str, operation: &Operation) -> bool {
         let in_tables = matches!(operation, Operation::Table(_));
         self.wants_op(op) && (in_tables || self.filter.is_empty() || !self.op.is_empty())
     }
 
-    /// The same for one operation alone.
+    /// Copy of the arguments with one operation.
     pub fn of(&self, op: &str) -> Self {
         Self { op: vec![op.to_owned()], ..self.clone() }
     }
 
-    /// Whether `name` is among the engines asked for.
+    /// Whether the engine `name` is selected.
     pub fn wants_engine(&self, name: &str) -> bool {
         self.engine.is_empty() || self.engine.iter().any(|wanted| wanted == name)
     }
 
-    /// Whether a workload of this name was asked for.
+    /// Whether a workload of this name is selected.
     pub fn named(&self, name: &str) -> bool {
         self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// The element types asked for, else these.
+    /// Selected element types; the default is `all`.
     pub fn dtypes(&self, all: &[Dtype]) -> Vec<Dtype> {
         match self.dtype.as_slice() {
             [] => all.to_vec(),
@@ -150,7 +152,7 @@ impl Arguments {
         self.wants_op(workload.op) && self.named(&workload.name) && quick
     }
 
-    /// Columns of B asked for, else these.
+    /// Selected column counts of B; the default is `all`.
     pub fn ns(&self, all: &[usize]) -> Vec<usize> {
         match self.columns.as_slice() {
             [] => all.to_vec(),
@@ -158,7 +160,7 @@ impl Arguments {
         }
     }
 
-    /// How much each figure costs.
+    /// Number of runs per time.
     pub fn effort(&self) -> Effort {
         match self.quick {
             true => Effort::QUICK,
@@ -166,7 +168,7 @@ impl Arguments {
         }
     }
 
-    /// `cargo test --all-targets` starts the binary bare: nothing was asked for then.
+    /// Whether nothing is selected: `cargo test --all-targets` starts the binary without arguments.
     fn nothing_asked(&self) -> bool {
         !(self.bench || self.quick || self.list || self.rows)
             && self.out.is_none()
@@ -190,7 +192,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True when everything asked for was done and right.
+/// Runs the selected work. Returns whether all of it is complete and correct.
 fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.nothing_asked() {
         println!(
@@ -207,7 +209,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if let Some(named) = &arguments.module {
         let (module, file) = named.split_once(':').ok_or("--module: NAME:FILE")?;
-        // SAFETY: who names it says that it takes the module's parameters and writes where they say.
+        // SAFETY: the user states that the code takes the module's parameters and writes only to their addresses.
         unsafe { einsparse::module::replace(module, std::fs::read(file)?) };
     }
     if arguments.list {
@@ -248,7 +250,7 @@ fn show(arguments: &Arguments) {
     }
 }
 
-/// The folder of real data, or a line that says what is left out.
+/// Directory of real data. If it is missing, prints which workloads are left out.
 fn data() -> Option<PathBuf> {
     let data = problems::data();
     if data.is_none() {
@@ -259,7 +261,7 @@ fn data() -> Option<PathBuf> {
     data
 }
 
-/// The tables, cut down to what was asked for.
+/// Workloads of the tables that the arguments select.
 fn selected(arguments: &Arguments, data: Option<&Path>) -> Vec<Workload> {
     let products = problems::workloads(data);
     let softmaxes = softmax::workloads(&products);

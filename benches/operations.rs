@@ -1,4 +1,4 @@
-//! Everything that can be measured, one by one or as the record of a GPU.
+//! All operations that can be measured, one at a time or as the record of a GPU.
 
 use crate::bench::{Bench, Place};
 use crate::device::{Gpu, Result};
@@ -10,24 +10,24 @@ use crate::{Arguments, Part, calibrate, families, host_ops, selected};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How an operation is measured.
+/// Kind of measurement of an operation.
 pub enum Operation {
-    /// Without a GPU.
+    /// Runs without a GPU.
     Host(fn(&Recorder) -> Result<()>),
-    /// On a GPU, without a context of ours.
+    /// Runs on a GPU, without an einsparse context.
     Bare(fn(&Place<'_>) -> Result<()>),
-    /// Its own cases.
+    /// Runs its own cases.
     Own(fn(&Bench<'_>) -> Result<()>),
-    /// Workloads of the tables.
+    /// Runs workloads of the tables.
     Table(fn(&Place<'_>, &[Workload]) -> Result<Tally>),
 }
 
 pub use Operation::{Bare, Host, Own, Table};
 
-/// An operation by its name in the record.
+/// Name in the record, and the operation.
 pub type Entry = (&'static str, Operation);
 
-/// What the machine can do at most.
+/// Limits of the machine.
 const LIMITS: &[Entry] = &[(calibrate::OP, Bare(calibrate::run))];
 
 /// Whole layers.
@@ -39,7 +39,7 @@ const LAYERS: &[Entry] = &[
     (ranks::OP, Own(ranks::run)),
 ];
 
-/// What is of no family, most of it without a GPU.
+/// Operations without a family. Only the first two need a GPU.
 const OTHERS: &[Entry] = &[
     ("load", Bare(host_ops::load)),
     ("first_result", Bare(host_ops::first_result)),
@@ -47,17 +47,17 @@ const OTHERS: &[Entry] = &[
     ("read", Host(host_ops::read)),
 ];
 
-/// Everything that can be measured, in the order of the record.
+/// All operations, in the order of the record.
 pub fn all() -> impl Iterator<Item = &'static Entry> {
     let of_families = families::OPERATIONS.iter().copied();
     let parts = [LIMITS].into_iter().chain(of_families);
     parts.chain([LAYERS, OTHERS]).flatten()
 }
 
-/// Operations whose record is taken in so many parts.
+/// Operations whose record is split into several parts, and the number of parts.
 const PARTS: &[(&str, usize)] = &[("spmm", 4), ("sddmm", 2)];
 
-/// Refuses an operation that there is not.
+/// Returns an error for an unknown operation.
 pub fn known(op: &str) -> Result<()> {
     match all().any(|(known, _)| *known == op) {
         true => Ok(()),
@@ -65,34 +65,34 @@ pub fn known(op: &str) -> Result<()> {
     }
 }
 
-/// What became of an operation.
+/// Outcome of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it was measured, or it has no case here.
+    /// All cases were measured with correct results, or there are no cases on this machine.
     Right,
-    /// Measured, and some result of ours is wrong or missing: its row says so.
+    /// All cases were measured. A result of einsparse is wrong or missing, as its row states.
     Wrong,
-    /// Not measured to its end.
+    /// The measurement stopped early.
     Stopped,
 }
 
-/// What there is to measure on and with.
+/// GPU and data of a measurement.
 pub struct Machine {
-    /// Or why there is none.
+    /// The GPU, or the reason why it could not be opened.
     pub gpu: Result<Gpu>,
-    /// The folder of real data.
+    /// Directory of real data.
     pub data: Option<PathBuf>,
 }
 
 impl Machine {
-    /// Where rows go, stamped with this machine.
+    /// Creates a recorder whose rows name this machine.
     pub fn recorder(&self, path: Option<&Path>) -> Result<Recorder> {
         let gpu = self.gpu.as_ref();
         let (name, driver) = gpu.map_or(("none", ""), |g| (g.name.as_str(), g.driver.as_str()));
         Recorder::create(path, name, driver)
     }
 
-    /// Measures one operation. What stops it is printed; the others go on.
+    /// Measures one operation. Its failure is printed, and other operations continue.
     pub fn operation(
         &self,
         (op, operation): (&str, &Operation),
@@ -137,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// Every operation into a file of its own, one for each part; what stands there from this commit stays.
+    /// Writes every operation to files, one for each part. Files that exist from this commit are kept.
     pub fn record(&self, arguments: &Arguments, folder: &Path) -> Result<bool> {
         let start = Instant::now();
         let text = |e: std::io::Error| format!("{}: {e}", folder.display());

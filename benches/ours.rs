@@ -1,8 +1,8 @@
-//! Ours: what the plan takes (`auto`) and every variant that can be forced, on the bench's own B and C.
+//! einsparse: the plan's choice (`auto`) and every variant that can be forced, on the bench's B and C.
 //!
-//! `auto` gets the operand in CSR, block problems in BlockGroupCOO; `auto@<format>` is the plan's choice for another
-//! format. Bringing A into its format is not part of any time; what a plan keeps of A (`<name>@prepacked`) is made in
-//! `prepare_ms` and counted in `prepared_bytes`.
+//! `auto` gets the operand in CSR, or in BlockGroupCOO for blocks; `auto@<format>` is the plan's choice for another
+//! format. No time includes the conversion of A. A prepacked form of A (`<name>@prepacked`) is included in `prepare_ms`
+//! and `prepared_bytes`.
 
 use crate::bench::{precise, raw_spmm};
 use crate::case::{Case, Engine, Prepared};
@@ -23,14 +23,14 @@ pub const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 pub struct Einsparse {
     context: Context,
     auto_only: bool,
-    /// Forced variants, where not all.
+    /// Variants to force; empty for all.
     chosen: Vec<String>,
-    /// Tensors of the current workload and element type, by format: patterns of millions of entries are not
-    /// converted for each variant again.
+    /// Tensors of the current workload and element type, by format. Patterns of millions of nonzeros are thus converted
+    /// once for all variants.
     stored: RefCell<Vec<(String, Rc<dyn Any>)>>,
 }
 
-/// A in one format: the tensor that is planned with, and the addresses that kernels read.
+/// A in one format: the tensor for the plan, and the addresses for kernels.
 struct Stored<T> {
     tensor: SparseTensor<T>,
     columns: u64,
@@ -38,7 +38,7 @@ struct Stored<T> {
     _own: Vec<Buffer>,
 }
 
-/// `$body` with the Rust type of an element type.
+/// Evaluates `$body` with the Rust type of an element type.
 macro_rules! by_dtype {
     ($dtype:expr, $element:ident => $body:expr) => {
         match $dtype {
@@ -64,15 +64,14 @@ macro_rules! by_dtype {
 
 pub(crate) use by_dtype;
 
-/// Opens ours on the GPU's primary context; `auto_only` leaves the forced variants out, `chosen` all but those, where
-/// there are any.
+/// Opens einsparse on the GPU's primary context. `auto_only` omits forced variants. A nonempty `chosen` restricts them.
 pub fn open(auto_only: bool, chosen: Vec<String>) -> Result<Einsparse> {
     let context = Context::cuda(0)?;
     let stored = RefCell::default();
     Ok(Einsparse { context, auto_only, chosen, stored })
 }
 
-/// The format in which a case's operand comes.
+/// Natural format of a case's operand.
 fn natural(problem: &Problem) -> Format {
     if problem.two_of_four {
         return Format::Nm { n: 2, m: 4 };
@@ -84,16 +83,16 @@ fn blocks(edge: usize) -> Format {
     Format::BlockGroupCoo { block: (edge, edge), group: None }
 }
 
-/// What the array of columns of a matrix holds: columns, or for N:M positions.
+/// Roles of a matrix's column array: columns, or positions for N:M.
 const COLUMNS: [Role; 2] = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
 
-/// Behind a variant's name: the plan may keep A's values in another form, which its preparation makes.
+/// Suffix of a variant whose plan may store A's values in another form, which the preparation makes.
 const PREPACKED: &str = "prepacked";
 
 const GROUPS: Format = Format::GroupCoo { axis: 0, group: None };
 
 impl Einsparse {
-    /// A in `format`, from the store or converted and uploaded.
+    /// Returns A in `format`, from the cache or converted and uploaded.
     fn tensor<T: Scalar>(&self, case: &Case<'_>, format: Format) -> Result<Rc<Stored<T>>> {
         let base = format!("{} {} ", case.problem.workload, case.dtype());
         let key = format!("{base}{format}");
@@ -131,7 +130,7 @@ impl Einsparse {
         Ok(Stored { columns: columns.ptr, values: values.ptr, _own: vec![columns, values], tensor })
     }
 
-    /// A plan, and the milliseconds that making it took.
+    /// Returns a plan, and the planning time in milliseconds.
     fn plan<T: Scalar>(
         &self,
         case: &Case<'_>,
@@ -140,7 +139,7 @@ impl Einsparse {
     ) -> Result<(Plan<T>, f64), Error> {
         let options =
             Options { weights, variant: variant.map(str::to_owned), ..precise(case.dtype()) };
-        // Only the shape of B is planned with.
+        // Planning reads only the shape of B.
         let b = Dense::<T>::zeros(vec![case.problem.extents().1, case.n])?;
         let operands = [("A", a.into()), ("B", (&b).into())];
         let start = Instant::now();
@@ -149,7 +148,7 @@ impl Einsparse {
         Ok((plan, start.elapsed().as_secs_f64() * 1e3))
     }
 
-    /// Names of the rows of the table that take the case in one of its formats; `Err` = none does, and why.
+    /// Names of the rows of the table that support the case in one of its formats. `Err` states why no row does.
     fn candidates<T: Scalar>(&self, case: &Case<'_>) -> Result<Vec<String>> {
         let mut names = Vec::new();
         let formats = match case.problem.block {
@@ -194,7 +193,7 @@ impl Einsparse {
         };
         let stored = self.tensor::<T>(case, format)?;
         let planned = || self.plan(case, &stored.tensor, (forced, weights));
-        // The first one may load modules, which happens once a process.
+        // The first plan may load modules, which is done once per process.
         let (_, prepare_ms) = planned()?;
         let (plan, again_ms) = planned()?;
         let (zeros, note) = said_of(&plan, stored.tensor.format(), again_ms);
@@ -212,7 +211,7 @@ impl Einsparse {
     }
 }
 
-/// What the kernel taken does with implicit zeros, and the note of its row.
+/// Treatment of implicit zeros by the selected kernel, and the note of its row.
 fn said_of<T: Scalar>(plan: &Plan<T>, format: Format, again_ms: f64) -> (&'static str, String) {
     let mut note = format!("{} on {format}", plan.variant());
     if let Some(form) = plan.prepacked() {
@@ -229,7 +228,7 @@ fn said_of<T: Scalar>(plan: &Plan<T>, format: Format, again_ms: f64) -> (&'stati
     }
 }
 
-/// CSR in another format; groups are made at least 4 wide, which the kernels want.
+/// Converts CSR to another format. The group size is a multiple of 4, as the kernels require.
 pub fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>> {
     let converted = csr.convert(format)?;
     match converted.format() {
@@ -241,7 +240,7 @@ pub fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySpars
     }
 }
 
-/// The format that a forced row of the table is measured on.
+/// Format with which a forced row of the table is measured.
 fn format_of(variant: &str, problem: &Problem) -> Format {
     match find(variant).map(|row| row.walk) {
         Some(WalkKind::GroupCoo) => GROUPS,

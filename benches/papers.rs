@@ -1,4 +1,4 @@
-//! Workloads that Sputnik was measured on (arXiv 2006.10901, sections 3 and 7): gates of recurrent networks, and
+//! Workloads from Sputnik's evaluation (arXiv 2006.10901, sections 3 and 7): gates of recurrent networks, and
 //! MobileNetV1's 1x1 convolutions at 90 % sparsity.
 
 use crate::problems::{Dtype, Source, Workload, spmm};
@@ -9,7 +9,7 @@ const GATES: usize = 4;
 const BATCHES: &[usize] = &[8, 256];
 const DENSITIES: [f64; 2] = [0.1, 0.2];
 
-/// MobileNetV1 at width 1 (arXiv 1704.04861, table 1): output channels, input channels, and as N the places of the
+/// MobileNetV1 at width 1 (arXiv 1704.04861, table 1): output channels, input channels, and as N the positions of the
 /// feature map of one image.
 pub const MOBILENET: [(usize, usize, &[usize]); 9] = [
     (64, 32, &[112 * 112]),
@@ -22,7 +22,7 @@ pub const MOBILENET: [(usize, usize, &[usize]); 9] = [
     (1024, 512, &[7 * 7]),
     (1024, 1024, &[7 * 7]),
 ];
-/// Share of the weights that is there.
+/// Density of the weights.
 pub const LAYER_DENSITY: f64 = 0.1;
 
 const BOTH: &[Dtype] = &[Dtype::F32, Dtype::F16];

@@ -1,4 +1,4 @@
-//! What is measured beside ours.
+//! Baselines.
 
 pub mod cublas;
 pub mod cublaslt;

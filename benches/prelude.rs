@@ -1,4 +1,4 @@
-//! What almost every bench of a family names.
+//! Imports that almost every bench of a family uses.
 
 pub use crate::bench::{Bench, Place, at, forced, precise, timed};
 pub use crate::check::{Sum, worse};

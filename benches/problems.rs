@@ -1,4 +1,4 @@
-//! What is measured: the problem tables as data, and how a row becomes a matrix.
+//! Tables of problems, and the construction of their matrices.
 
 use crate::device::Result;
 pub use crate::dtype::Dtype;
@@ -9,33 +9,33 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Seed of every generated pattern, so that two records hold the same problems.
+/// Seed of every generated pattern, so that all records contain the same problems.
 pub const SEED: u64 = 20;
 
-/// Where a workload's pattern comes from.
+/// Origin of a workload's pattern.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// An `.smtx` file under the data folder's `dlmc`.
+    /// An `.smtx` file below `dlmc` in the data directory.
     Dlmc(PathBuf),
-    /// A Matrix Market file under the data folder's `graphs`.
+    /// A Matrix Market file below `graphs` in the data directory.
     Graph(PathBuf),
-    /// Every entry present with the same probability.
+    /// Rows, columns, and the probability of each nonzero.
     Uniform(usize, usize, f64),
-    /// R-MAT with 2^scale vertices and 16 edges a vertex before duplicates are merged.
+    /// R-MAT with 2^scale vertices, and 16 edges per vertex before duplicates are merged.
     Rmat(u32),
-    /// Rows (= columns) and diagonals, centred.
+    /// Rows (= columns), and number of centred diagonals.
     Banded(usize, usize),
-    /// Square of this extent, block edge, share of the blocks that is stored.
+    /// Extent of a square matrix, block edge, and share of the stored blocks.
     Blocks(usize, usize, f64),
-    /// The same with as many blocks in every row, or (true) ten times as many in one of them.
+    /// [`Source::Blocks`] with an equal number of blocks in every row, or (true) ten times as many in one row.
     Counted(usize, usize, f64, bool),
-    /// Square of this extent: a causal band of this width, and this share of what is below it.
+    /// Extent of a square matrix, width of a causal band, and share of the positions before the band.
     Attention(usize, usize, f64),
-    /// Square of this extent, two of every four columns at random places.
+    /// Extent of a square matrix with two random nonzeros in every four columns.
     TwoOfFour(usize),
 }
 
-/// One row of the tables: a pattern and what is done with it.
+/// One row of the tables: a pattern, and the operation on it.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub op: &'static str,
@@ -43,9 +43,9 @@ pub struct Workload {
     pub source: Source,
     /// Columns of the dense operand.
     pub ns: &'static [usize],
-    /// Element types measured unless the command line says otherwise.
+    /// Default element types.
     pub dtypes: &'static [Dtype],
-    /// Part of the quick set.
+    /// Whether it is in the quick set.
     pub quick: bool,
 }
 
@@ -94,18 +94,18 @@ const GENERATED_GRAPHS: &[(&str, Source, bool)] = &[
 const GRAPH_FILES: &[&str] = &["ca-CondMat", "luxembourg_osm"];
 const BLOCK_EDGES: &[usize] = &[16, 32, 64, 128];
 const BLOCK_DENSITIES: &[f64] = &[1.0, 0.5, 0.2, 0.1, 0.05];
-/// Of 8192 x 8192 matrices that are brought into blocks.
+/// Densities of the 8192 x 8192 matrices that are converted to blocks.
 const CONVERT_DENSITIES: &[f64] = &[0.5, 0.1, 0.05];
 const GRAPH_NS: &[usize] = &[32, 128, 256];
 const DLMC_NS: &[usize] = &[64, 256, 1024];
 
-/// That folder where the matrices are in it.
+/// Data directory, if it contains the matrices.
 pub fn data() -> Option<PathBuf> {
     let folder = data_folder();
     folder.join("dlmc").is_dir().then_some(folder)
 }
 
-/// Every workload; those from files only where `data` is there.
+/// All workloads. Those from files require `data`.
 pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
     let mut all = Vec::new();
     if let Some(data) = data {
@@ -128,7 +128,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
         all.push(spmm(*name, source.clone(), (GRAPH_NS, GRAPH), *quick));
     }
     for &edge in BLOCK_EDGES {
-        // No kernel takes TF32 blocks of 128.
+        // No kernel supports TF32 blocks of 128.
         let dtypes = if edge > 64 { &BLOCK[..2] } else { BLOCK };
         for &density in BLOCK_DENSITIES {
             all.push(Workload::new(
@@ -159,7 +159,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
     all
 }
 
-/// Full blocks, from dense and from CSR; there is no other operand.
+/// Conversions of full blocks, from dense and from CSR. They have one operand.
 fn conversions(all: &mut Vec<Workload>) {
     const DTYPES: &[Dtype] = &[Dtype::F16, Dtype::Bf16, Dtype::F32];
     for op in [DENSE_TO_BLOCKS, CSR_TO_BLOCKS] {
@@ -183,7 +183,7 @@ pub fn spmm(
     Workload::new("spmm", name, source, own, quick)
 }
 
-/// The `.smtx` files below `data/dlmc`; every fifth is in the quick set.
+/// The `.smtx` files below `data/dlmc`. Every fifth is in the quick set.
 fn dlmc(data: &Path, all: &mut Vec<Workload>) {
     let root = data.join("dlmc");
     for (i, path) in files(&root).into_iter().enumerate() {
@@ -210,13 +210,13 @@ fn pattern(source: &Source) -> Result<CsrPattern> {
     }
 }
 
-/// A square matrix of full blocks, every entry of which is present.
+/// A square matrix of full blocks, without implicit zeros.
 pub fn full_blocks(extent: usize, edge: usize, density: f64, seed: u64) -> Result<CsrPattern> {
     let blocks = generate::blocks(extent, extent, (edge, edge), density, seed)?;
     entries_of(blocks)
 }
 
-/// Full blocks with a given number in each row, at places that a hash picks.
+/// Full blocks with a given number in each row, at columns from a hash.
 fn counted(extent: usize, edge: usize, density: f64, skewed: bool) -> Result<CsrPattern> {
     let side = extent / edge;
     let total = (density * (side * side) as f64).round() as usize;
@@ -242,7 +242,7 @@ fn counted(extent: usize, edge: usize, density: f64, skewed: bool) -> Result<Csr
     entries_of(BsrPattern::new(extent, extent, block, offsets, columns)?)
 }
 
-/// The entries of full blocks.
+/// Nonzeros of full blocks.
 fn entries_of(blocks: BsrPattern) -> Result<CsrPattern> {
     let edge = blocks.block().0;
     let ones = vec![1f32; blocks.columns().len() * edge * edge];
@@ -250,7 +250,7 @@ fn entries_of(blocks: BsrPattern) -> Result<CsrPattern> {
     Ok(entries.pattern().as_ref().clone())
 }
 
-/// Two entries in every four columns, each pair of places with the same probability.
+/// Two nonzeros in every four columns. All pairs of positions have the same probability.
 fn two_of_four(extent: usize) -> Result<CsrPattern> {
     const PAIRS: [[u32; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
     let mut rng = StdRng::seed_from_u64(SEED);
@@ -266,15 +266,15 @@ fn two_of_four(extent: usize) -> Result<CsrPattern> {
     Ok(CsrPattern::new(extent, extent, offsets, columns)?)
 }
 
-/// A workload's pattern, ready for every N and element type.
+/// Pattern of a workload, for every N and element type.
 pub struct Problem {
     pub op: &'static str,
     pub workload: String,
-    /// The entries of A, block problems too (every entry of a stored block).
+    /// Nonzeros of A. For blocks, every element of a stored block.
     pub pattern: Arc<CsrPattern>,
-    /// Block edge of a block problem.
+    /// Block edge, for a matrix of blocks.
     pub block: Option<usize>,
-    /// Two of every four columns.
+    /// Whether two of every four columns are nonzero.
     pub two_of_four: bool,
 }
 
@@ -294,18 +294,18 @@ impl Problem {
         })
     }
 
-    /// The problem of a case that is not in the tables.
+    /// Problem of a case outside of the tables.
     pub fn of(op: &'static str, name: impl Into<String>, source: Source) -> Result<Self> {
         Self::load(&Workload::new(op, name, source, (&[], &[]), true))
     }
 
-    /// (rows, columns, entries) of A.
+    /// (rows, columns, nonzeros) of A.
     pub fn extents(&self) -> (usize, usize, usize) {
         let p = &self.pattern;
         (p.rows(), p.cols(), p.columns().len())
     }
 
-    /// Compulsory bytes: A in its natural format, B and C once.
+    /// Min bytes: A in its natural format, B and C once.
     pub fn bytes(&self, n: usize, dtype: Dtype) -> f64 {
         let (m, k, nnz) = self.extents();
         let indices = match self.block {

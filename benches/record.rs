@@ -1,4 +1,4 @@
-//! The record: CSV in long form, one row per engine, written as the rows come.
+//! The record: a CSV file with one row per engine. Each row is written immediately.
 
 use crate::device::Result;
 use crate::problems::{Dtype, Problem};
@@ -11,19 +11,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The name of our engine.
+/// Name of einsparse in the record.
 pub const OURS: &str = "einsparse";
-/// What the note of a wrong row begins with.
+/// Prefix of the note of a wrong result.
 const WRONG: &str = "WRONG";
 
-/// One row; the columns are those of the published records, in this order.
+/// Row of the record. The order of the fields is that of the columns of published records.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// Day, UTC.
+    /// Date, UTC.
     pub date: String,
     /// Commit that the binary was built from.
     pub commit: String,
-    /// GPU, or `none`.
+    /// Name of the GPU, or `none`.
     pub gpu: String,
     /// Driver version.
     pub driver: String,
@@ -37,18 +37,18 @@ pub struct Row {
     pub k: usize,
     /// Columns of B.
     pub n: usize,
-    /// Entries of A.
+    /// Nonzeros of A.
     pub nnz: usize,
     /// Element type.
     pub dtype: String,
-    /// `einsparse` or the peer.
+    /// `einsparse` or the baseline.
     pub engine: String,
-    /// `auto`, the variant, or the peer's algorithm.
+    /// `auto`, the variant, or the baseline's algorithm.
     pub variant: String,
-    /// Milliseconds, cold.
+    /// Milliseconds with a cold L2 cache.
     #[serde(serialize_with = "six_digits")]
     pub ms: f64,
-    /// Milliseconds, warm.
+    /// Milliseconds with a warm L2 cache.
     #[serde(serialize_with = "six_digits_if_any")]
     pub ms_warm: Option<f64>,
     /// 2 nnz N / ms.
@@ -57,21 +57,22 @@ pub struct Row {
     /// Compulsory bytes / ms.
     #[serde(serialize_with = "six_digits_if_any")]
     pub gbps: Option<f64>,
-    /// Larger of the floors (A) and (C) over ms.
+    /// Larger of the min times (A) and (C), over ms.
     #[serde(serialize_with = "six_digits_if_any")]
     pub limit_fraction: Option<f64>,
-    /// Milliseconds of what was built beside A.
+    /// Milliseconds of the preparation.
     #[serde(serialize_with = "six_digits_if_any")]
     pub prepare_ms: Option<f64>,
-    /// Its bytes.
+    /// Bytes that the preparation allocates.
     pub prepared_bytes: Option<usize>,
     /// `strict` or `dense`.
     pub zeros: String,
-    /// Algorithm, what was left out, error against the reference.
+    /// Algorithm, work that the time excludes, error against the reference.
     pub note: String,
 }
 
-/// A clock of the GPU resolves half a microsecond: more digits than six are noise in a file that people compare.
+/// Rounds to six significant digits: the GPU's clock has a resolution of half a microsecond, so further digits are
+/// noise.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
@@ -87,7 +88,7 @@ fn six_digits_if_any<S: Serializer>(
     value.map(rounded).serialize(to)
 }
 
-/// Where rows go: a file, or only the screen.
+/// Destination of rows: a file, or only the screen.
 pub struct Recorder {
     file: Option<RefCell<csv::Writer<File>>>,
     stamp: Row,
@@ -96,7 +97,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens `path` (overwriting it) where one is given.
+    /// Creates the file `path` (overwriting it), if one is given.
     pub fn create(path: Option<&Path>, gpu: &str, driver: &str) -> Result<Self> {
         let open = |path: &Path| {
             let writer = csv::Writer::from_path(path);
@@ -121,12 +122,12 @@ impl Recorder {
         self.rows.get()
     }
 
-    /// How many of ours say WRONG by now.
+    /// Number of wrong results of einsparse so far.
     pub fn wrong(&self) -> usize {
         self.wrong.get()
     }
 
-    /// Stamps, prints and writes one row. One whose note says WRONG has no time, and nothing that follows from it.
+    /// Completes, prints and writes one row. A row whose note begins with WRONG has no times and no rates.
     pub fn add(&self, mut row: Row) -> Result<()> {
         if row.note.starts_with(WRONG) {
             row.ms = f64::NAN;
@@ -149,7 +150,7 @@ impl Recorder {
     }
 }
 
-/// Whether a file of a record was taken at the commit that this program was built from, and nothing in it is wrong.
+/// Whether a record's file was made at this program's commit and contains no wrong result.
 pub fn is_of_this_commit(path: &Path) -> bool {
     let Ok(mut reader) = csv::Reader::from_path(path) else {
         return false;
@@ -187,16 +188,16 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// What a machine can do at most.
+/// Limits of a machine.
 pub struct Limits {
-    /// Bytes a second of a large copy, read and written.
+    /// Bytes read and written per second by a large copy.
     pub copy: f64,
-    /// Floating-point operations a second of a large dense product.
+    /// Floating-point operations per second of a large dense product.
     pub rates: Vec<(Dtype, f64)>,
 }
 
 impl Limits {
-    /// What one H200 gave.
+    /// Limits measured on one H200.
     pub fn published() -> Self {
         let rates = [
             (Dtype::F32, 51.3e12),
@@ -208,7 +209,7 @@ impl Limits {
         Self { copy: 4.28e12, rates: rates.to_vec() }
     }
 
-    /// Milliseconds that the case takes at least: (A) bytes once over HBM, (C) arithmetic.
+    /// Min time of a case in milliseconds: (A) bytes once over HBM, (C) arithmetic.
     pub fn floor_ms(&self, problem: &Problem, n: usize, dtype: Dtype) -> f64 {
         let flops = 2.0 * problem.extents().2 as f64 * n as f64;
         let rate =
@@ -218,7 +219,7 @@ impl Limits {
 }
 
 impl Row {
-    /// A row of an operation on `[m, k, n]`, of which A has so many entries.
+    /// Row of an operation on `[m, k, n]`, with `nnz` nonzeros in A.
     pub fn new(
         op: &str,
         workload: impl Into<String>,
@@ -238,7 +239,7 @@ impl Row {
         }
     }
 
-    /// A row of a product with `n` columns, and everything that follows from the time.
+    /// Row of a product with `n` columns, with all values derived from the time.
     pub fn product(problem: &Problem, n: usize, dtype: Dtype, times: &Times) -> Self {
         let (m, k, nnz) = problem.extents();
         Self::new(problem.op, &problem.workload, [m, k, n], nnz, dtype)
@@ -252,46 +253,46 @@ impl Row {
         Self { engine: engine.into(), variant: variant.into(), ..self }
     }
 
-    /// What we ran.
+    /// Sets the engine to einsparse, and the variant.
     pub fn ours(self, variant: impl Into<String>) -> Self {
         self.by(OURS, variant)
     }
 
-    /// Cold and warm.
+    /// Sets the cold and the warm time.
     pub fn timed(self, times: &Times) -> Self {
         Self { ms: times.cold, ms_warm: Some(times.warm), ..self }
     }
 
-    /// Operations that the time was for. It has to be there, as for the next two.
+    /// Sets the rate of `flops` operations. `flops`, `bytes` and `limit` require the time.
     pub fn flops(self, flops: f64) -> Self {
         let gflops = Some(flops / self.ms / 1e6);
         Self { gflops, ..self }
     }
 
-    /// Bytes that the time was for.
+    /// Sets the rate of `bytes` bytes.
     pub fn bytes(self, bytes: f64) -> Self {
         let gbps = Some(bytes / self.ms / 1e6);
         Self { gbps, ..self }
     }
 
-    /// Milliseconds that it takes at least.
+    /// Sets the share of the min time.
     pub fn limit(self, floor_ms: f64) -> Self {
         let limit_fraction = Some(floor_ms / self.ms);
         Self { limit_fraction, ..self }
     }
 
-    /// Milliseconds and bytes of what was built beside A.
+    /// Sets milliseconds and bytes of the preparation.
     pub fn prepared(self, ms: impl Into<Option<f64>>, bytes: impl Into<Option<usize>>) -> Self {
         Self { prepare_ms: ms.into(), prepared_bytes: bytes.into(), ..self }
     }
 
-    /// Implicit zeros are multiplied.
+    /// Marks that implicit zeros are multiplied.
     pub fn dense(self) -> Self {
         let zeros = "dense".into();
         Self { zeros, ..self }
     }
 
-    /// Implicit zeros are left out.
+    /// Marks that implicit zeros are skipped.
     pub fn strict(self) -> Self {
         let zeros = "strict".into();
         Self { zeros, ..self }
@@ -302,7 +303,7 @@ impl Row {
         Self { note, ..self }
     }
 
-    /// A note that says WRONG where the result is.
+    /// Sets the note, with WRONG if the result is wrong.
     pub fn judged(self, right: bool, note: impl Display) -> Self {
         match right {
             true => self.note(note.to_string()),
@@ -311,7 +312,7 @@ impl Row {
     }
 }
 
-/// EINSPARSE_COMMIT now, or when this was built, or what git says.
+/// Commit: EINSPARSE_COMMIT at run time or at build time, or else the output of git.
 fn commit() -> String {
     let given = std::env::var("EINSPARSE_COMMIT").ok();
     let given = given.or_else(|| option_env!("EINSPARSE_COMMIT").map(str::to_owned));
@@ -326,7 +327,7 @@ fn commit() -> String {
     })
 }
 
-/// Today in UTC as yyyy-mm-dd (days to civil date, proleptic Gregorian, eras of 400 years).
+/// Current date in UTC as yyyy-mm-dd (days to civil date, proleptic Gregorian, eras of 400 years).
 fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let days = seconds / 86_400 + 719_468;

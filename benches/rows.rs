@@ -1,7 +1,8 @@
-//! `--rows`: every row of the table on every case that it can run, so that rows that nobody wants can go.
+//! `--rows`: times every row of the table on every case that it can run, to find rows that no case needs.
 //!
-//! Short runs: five cold ones and a warm series of .3 ms. `--part i/n` measures every n-th group of cases, `--seconds`
-//! ends a part early and loses nothing. Without a GPU the record says what plans choose, by prediction alone.
+//! Runs are short: five cold ones and a warm series of .3 ms. `--part i/n` measures every n-th group of cases.
+//! `--seconds` ends a part early without loss of results. Without a GPU the record contains the plans' choices by
+//! prediction alone.
 
 mod other;
 mod products;
@@ -22,12 +23,12 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 const EFFORT: Effort = Effort { cold: (5, 3), series: 3, warm: (0.3, 1) };
-/// Outputs of more elements are not compared.
+/// Max elements of outputs that are compared.
 const COMPARED: usize = 1 << 21;
-/// A row is left out that is predicted to be so many times slower than the one taken, and slow.
+/// A row is skipped if its prediction is this many times that of the selected row and above this many microseconds.
 const HOPELESS: (f64, f64) = (30.0, 2000.0);
 
-/// A line of the record.
+/// Line of the record.
 #[derive(Serialize)]
 struct Line<'l> {
     operation: &'l str,
@@ -57,7 +58,7 @@ impl<'l> Line<'l> {
     }
 }
 
-/// Something planned: the rows it takes, those it could have taken with predictions, and how it is run.
+/// Planned operation: the selected rows, candidates with their predictions, and a closure that runs it.
 struct Made<'m> {
     taken: Vec<&'static str>,
     candidates: Vec<(&'static str, f64)>,
@@ -65,7 +66,7 @@ struct Made<'m> {
 }
 
 impl<'m> Made<'m> {
-    /// A plan's choice.
+    /// From the choice of a plan.
     fn chosen(
         choice: &Choice,
         variant: &'static str,
@@ -79,22 +80,22 @@ impl<'m> Made<'m> {
         Self { candidates, ..Self::alone(taken, run) }
     }
 
-    /// An operator that has no other candidates.
+    /// From an operator without other candidates.
     fn alone(variant: &'static str, mut run: impl FnMut() -> Result<(), Error> + 'm) -> Self {
         Self { taken: vec![variant], candidates: Vec::new(), run: Box::new(move || Ok(run()?)) }
     }
 }
 
-/// Where results come, and how they are told apart.
+/// Output of a case, and the comparison of results.
 struct Output<'o> {
     poison: Box<dyn Fn() -> Result<()> + 'o>,
     read: Box<dyn Fn() -> Result<Vec<f64>> + 'o>,
-    /// Largest relative difference of two rows in the Frobenius norm.
+    /// Max relative difference of two rows in the Frobenius norm.
     tolerance: f64,
 }
 
 impl Output<'_> {
-    /// Runs once, then times; with the distance from what the first one gave.
+    /// Runs once and times. Returns the times, and the distance from the first result of the case.
     fn run(
         &self,
         gpu: &Gpu,
@@ -111,7 +112,7 @@ impl Output<'_> {
     }
 }
 
-/// What all cases share.
+/// Data that all cases share.
 struct Rows<'a> {
     gpu: Option<&'a Gpu>,
     context: Context,
@@ -146,7 +147,7 @@ pub fn run(gpu: Option<&Gpu>, arguments: &Arguments) -> Result<bool> {
     if arguments.part.own == 0 {
         rows.table()?;
     }
-    // The many last: of what a time limit cuts there is most.
+    // Products are last: they have the most cases, so a time limit leaves out only some of them.
     let mut outcome = other::run(&mut rows);
     outcome = outcome.and_then(|()| sampled::run(&mut rows));
     outcome = outcome.and_then(|()| products::run(&mut rows));
@@ -170,7 +171,7 @@ impl Rows<'_> {
         self.deadline.is_some_and(|end| Instant::now() > end)
     }
 
-    /// The table itself, so that a report can tell of rows without a case.
+    /// Writes the table itself, so that a report can list rows without a case.
     fn table(&mut self) -> Result<()> {
         for row in kernels() {
             let operation = format!("{:?}", row.operation);
@@ -184,7 +185,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Whether the next group of cases, which share operands, is in this part and asked for.
+    /// Whether the next group of cases, which share operands, is selected and in this part.
     fn wants(&mut self, operation: &str, name: &str) -> bool {
         let part = self.arguments.part;
         if !self.arguments.wants_op(operation) || !self.arguments.named(name) {
@@ -195,7 +196,7 @@ impl Rows<'_> {
         own && !self.is_late()
     }
 
-    /// A group of cases; one that cannot be made is a line on the screen.
+    /// Measures a group of cases. If it cannot be prepared, the reason is printed.
     fn group(
         &mut self,
         operation: &str,
@@ -208,7 +209,7 @@ impl Rows<'_> {
         let (start, lines) = (Instant::now(), self.lines);
         if let Err(reason) = cases(self) {
             println!("{operation} {name}: {reason}");
-            // A GPU that is lost has nothing more to say.
+            // After a fatal error of the GPU, the bench stops.
             self.gpu.map_or(Ok(()), Gpu::wait)?;
         }
         let took = start.elapsed().as_secs_f64();
@@ -227,7 +228,7 @@ impl Rows<'_> {
         }
     }
 
-    /// One case: what is taken by itself, then every candidate and the `others` by name.
+    /// Measures one case: the default choice, then every candidate and the `others` by name.
     fn case<'m>(
         &mut self,
         [operation, case]: [&str; 2],
@@ -251,7 +252,7 @@ impl Rows<'_> {
                 names.push((name, f64::NAN));
             }
         }
-        // What is taken comes first: the others are compared with it.
+        // The default choice is first, because the others are compared with it.
         names.sort_by_key(|(name, _)| !auto.taken.contains(name));
         let taken = auto.taken.clone();
         let mut auto = Some(auto);
@@ -304,7 +305,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// A plan into a dense output, by all its candidates and `others`.
+    /// Measures a plan with a dense output, with all its candidates and `others`.
     fn plan<T: Scalar, Out: Scalar>(
         &mut self,
         label: [&str; 2],
@@ -337,7 +338,7 @@ impl Rows<'_> {
         let first = RefCell::new(Some(first));
         let given = operands.iter().find(|(name, _)| *name == "C");
         let out = match (self.gpu, given) {
-            // Strided as the one that is planned with.
+            // The output has the row stride of the planned one.
             (Some(_), Some((_, Operand::Dense(like)))) => {
                 let zeros = Dense::zeros(shape.clone())?;
                 context.upload_strided(&zeros, like.leading(), Out::ZERO)
@@ -359,7 +360,7 @@ impl Rows<'_> {
             let run = move || plan.run(bound, &mut *out.borrow_mut(), stream);
             Ok(Made::chosen(&choice, taken, run))
         };
-        // What is added to starts at zero.
+        // Outputs that are accumulated start at zero.
         let start = if expression.contains("+=") { 0 } else { NAN };
         let output = self.output_from::<T, Out>(&out, start);
         self.case(label, &output, others, &make)
@@ -380,7 +381,7 @@ impl Rows<'_> {
         self.line(&Line { outcome: &reason, ..Line::new(operation, case) })
     }
 
-    /// What is taken by a rule that no name overrides, without a time.
+    /// Records rows that a rule selects and that no name overrides, without a time.
     fn chosen(&mut self, [operation, case]: [&str; 2], names: &[&str]) -> Result<()> {
         self.cases += 1;
         for row in names {
@@ -395,12 +396,12 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// A dense output, compared where it is small.
+    /// A dense output, compared if it is small.
     fn output<'o, T: Scalar, Out: Scalar>(&self, out: &'o RefCell<Tensor<Out>>) -> Output<'o> {
         self.output_from::<T, Out>(out, NAN)
     }
 
-    /// An output whose every byte is `start` in front of a run.
+    /// An output whose bytes are all `start` before a run.
     fn output_from<'o, T: Scalar, Out: Scalar>(
         &self,
         out: &'o RefCell<Tensor<Out>>,
@@ -445,19 +446,19 @@ impl Rows<'_> {
         }
     }
 
-    /// Values from a short table, on the device; without a GPU zeros, of which only the shape counts.
+    /// Values from a short table, in device memory. Without a GPU the values are not used.
     fn dense<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
         let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77))?;
         Ok(self.context.upload_dense(&dense)?)
     }
 
-    /// The same with this distance between rows.
+    /// Tensor of such values with this row stride.
     fn strided<T: Scalar>(&self, shape: &[usize], leading: usize) -> Result<Tensor<T>> {
         let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77))?;
         Ok(self.context.upload_strided(&dense, leading, T::ZERO)?)
     }
 
-    /// A product of A and B.
+    /// Measures a product of A and B.
     fn product<'o, T: Scalar, Out: Scalar>(
         &mut self,
         (operation, case): (&str, String),
@@ -482,19 +483,19 @@ fn elements<T: Scalar>(tensor: &Tensor<T>) -> usize {
     }
 }
 
-/// A byte of a NaN of every floating type.
+/// Byte of a NaN in every floating-point type.
 const NAN: u8 = 0xff;
 
 fn fill(stream: Option<sys::CUstream>, address: Option<u64>, bytes: usize, byte: u8) -> Result<()> {
     let (Some(stream), Some(address)) = (stream, address) else {
         return Ok(());
     };
-    // SAFETY: the range is that of a tensor which the caller holds.
+    // SAFETY: the range is that of a tensor that the caller holds.
     let status = unsafe { sys::cuMemsetD8Async(address, byte, bytes, stream) };
     check(status, "cuMemsetD8Async")
 }
 
-/// Numbers that are no integers, in -1 .. 1; integers of four bits.
+/// Non-integers in -1 .. 1; for integer types, integers of four bits.
 fn values<T: Scalar>(count: usize, start: usize) -> Vec<T> {
     let table: Vec<T> = (0..8191usize)
         .map(|i| {
@@ -508,7 +509,7 @@ fn values<T: Scalar>(count: usize, start: usize) -> Vec<T> {
     (0..count).into_par_iter().map(|i| table[(i + start) % table.len()]).collect()
 }
 
-/// What two orders of sums, and two precisions of products, may differ by.
+/// Max difference of two orders of sums and of two precisions of products.
 fn tolerance(operands: Dtype, out: Dtype) -> f64 {
     match (operands, out) {
         (_, Dtype::F64) => 1e-12,
@@ -519,7 +520,7 @@ fn tolerance(operands: Dtype, out: Dtype) -> f64 {
     }
 }
 
-/// Distance in the Frobenius norm, relative to the first.
+/// Distance in the Frobenius norm, relative to `truth`.
 fn distance(truth: &[f64], found: &[f64]) -> f64 {
     if truth.len() != found.len() {
         return f64::INFINITY;
@@ -534,7 +535,7 @@ fn distance(truth: &[f64], found: &[f64]) -> f64 {
     }
 }
 
-/// Names of a family for an element type.
+/// Names of a family's rows for an element type.
 fn names(family: &str, dtype: Dtype) -> Vec<&'static str> {
     let own = kernels().iter().filter(|row| row.module == family && row.dtype == dtype);
     own.map(|row| row.name).collect()

@@ -1,13 +1,13 @@
-//! The folder of real data, and the matrices of the Deep Learning Matrix Collection in it.
+//! Directory of real data, and the matrices of the Deep Learning Matrix Collection in it.
 
 use std::path::{Path, PathBuf};
 
-/// EINSPARSE_DATA, else `data/`.
+/// Directory EINSPARSE_DATA, by default `data/`.
 pub fn data_folder() -> PathBuf {
     std::env::var_os("EINSPARSE_DATA").map_or_else(|| PathBuf::from("data"), PathBuf::from)
 }
 
-/// The `.smtx` files below a folder, sorted by path.
+/// The `.smtx` files below a directory, sorted by path.
 pub fn files(root: &Path) -> Vec<PathBuf> {
     let mut folders = vec![root.to_path_buf()];
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The GPU part: every selected workload x element type x N, every engine on the same buffers.
+//! Sweep on the GPU: every selected workload, element type and N, with every engine on the same buffers.
 
 use crate::bench::Place;
 use crate::case::{Case, Engine, Operands, Prepared, Tables, Values};
@@ -15,7 +15,7 @@ use crate::timing::Times;
 #[derive(Default)]
 pub struct Tally {
     pub cases: usize,
-    /// Results of ours that are wrong, and failures of ours.
+    /// Wrong results and failures of einsparse.
     pub faults: usize,
 }
 
@@ -42,7 +42,7 @@ pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
     Ok(sweep.tally)
 }
 
-/// Measures every workload and element type by itself; what `measure` returns are wrong results of ours.
+/// Measures every workload and element type. `measure` returns the number of wrong results of einsparse.
 pub fn each(
     place: &Place<'_>,
     workloads: &[Workload],
@@ -62,7 +62,7 @@ pub fn each(
     Ok(tally)
 }
 
-/// The engines that open, and how many of ours did not; the others are named in one line each.
+/// Opens the engines, and counts failures of einsparse. A line is printed for each engine that does not open.
 fn open(place: &Place<'_>) -> (Vec<Box<dyn Engine>>, usize) {
     let (gpu, arguments) = (place.gpu, place.arguments);
     let mut all: Vec<Box<dyn Engine>> = Vec::new();
@@ -156,7 +156,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Poisons C, runs once, checks, then times.
+    /// Poisons C, runs once, checks the result, then times the variant.
     fn variant(
         &self,
         engine: &dyn Engine,
@@ -182,8 +182,8 @@ impl Sweep<'_> {
     }
 }
 
-/// The variant with the least cold time among those that are right; its warm figure is the least of all, so that
-/// the peer loses nothing where another algorithm is the better one warm.
+/// Returns the correct variant with the min cold time. Its warm time is the min over all variants, so that a baseline
+/// is not penalized if another algorithm is faster warm.
 fn best(mut timed: Vec<Timed>) -> Option<Timed> {
     if timed.iter().any(|t| t.verdict.wrong.is_none()) {
         timed.retain(|t| t.verdict.wrong.is_none());

@@ -1,42 +1,42 @@
-//! How an operation is timed; the method is fixed, so that tables of different days compare.
+//! Method of timing. It is fixed, so that tables of different days are comparable.
 //!
-//! cold = median over event-timed runs, L2 evicted by reading before each; warm = back to back between two events,
-//! median of the series. Everything queues behind a spin kernel, so no host time is inside. Nothing is subtracted.
+//! cold = median over runs timed by events, L2 evicted by reading before each; warm = back to back between two events,
+//! median of the series. All work is queued after a spin kernel, so times exclude the host. No overhead is subtracted.
 
 use crate::device::{Gpu, Result};
 
-/// How much is spent on one figure.
+/// Number of runs per time.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Cold runs for short and for long (> 1 ms) operations.
     pub cold: (usize, usize),
-    /// Warm series.
+    /// Number of warm series.
     pub series: usize,
-    /// Milliseconds of a series, and runs at the least.
+    /// Milliseconds of a series, and its min number of runs.
     pub warm: (f64, usize),
 }
 
 impl Effort {
-    /// What a record needs: medians of 25 (20) and 5.
+    /// Effort of a record: medians of 25 (20) and 5.
     pub const FULL: Self = Self { cold: (25, 20), series: 5, warm: (1.0, 3) };
-    /// A first look, not for a record.
+    /// Effort of a quick look.
     pub const QUICK: Self = Self { cold: (9, 5), series: 3, warm: (1.0, 3) };
 }
 
-/// The two figures of one operation.
+/// Cold and warm time of one operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// Median milliseconds with a cold L2.
     pub cold: f64,
     /// Median milliseconds back to back.
     pub warm: f64,
-    /// The operation waits for the host inside; host time is in the figures.
+    /// Whether the operation synchronizes with the host. The times then include host time.
     pub host_inside: bool,
 }
 
 /// Times `run`, which queues the operation on the GPU's stream and returns at once.
 pub fn measure(gpu: &Gpu, effort: Effort, run: &mut dyn FnMut() -> Result<()>) -> Result<Times> {
-    // Lazy loading and workspaces of the first calls would wait for the spin kernel: get them done before.
+    // Lazy loading and first allocations would wait for the spin kernel, so they are done before.
     for _ in 0..3 {
         run()?;
     }
@@ -80,7 +80,7 @@ fn cold(gpu: &Gpu, runs: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<(
     Ok((median(&mut times), host_inside))
 }
 
-/// Middle of the values (mean of the two middle ones); NaN of none.
+/// Median of the values (mean of the two middle ones); NaN if there are no values.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

@@ -1,17 +1,17 @@
-//! Sparse x dense on the karate-club graph, in one line: each member's new feature is the sum over the friends.
+//! SpMM (sparse x dense) on the karate-club graph in one line: each member's new feature is the sum over its friends.
 
 use einsparse::formats::{Csr, Dense, generate};
 use einsparse::{Context, einsum};
 
 fn main() -> einsparse::Result<()> {
-    let graph = generate::karate(); // 34 members, 78 friendships, each stored both ways
+    let graph = generate::karate(); // 34 members, 78 friendships, each stored in both directions
     let ones = vec![1.0f32; graph.columns().len()];
     let a = Csr::new(graph, ones)?;
 
-    // Feature 0 is 1 for everyone, feature 1 the number of the member.
+    // Feature 0 is 1 for every member. Feature 1 is the member's index.
     let b = Dense::from_fn(vec![34, 2], |i| [1.0, i[0] as f32][i[1]])?;
 
-    let ctx = Context::new(); // a GPU if there is one
+    let ctx = Context::new(); // uses a GPU if one is available
     let c = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = &a, B = &b)?.to_dense()?;
 
     println!("on {ctx}: member 0 has {} friends", c.values()[0]);

@@ -1,4 +1,4 @@
-//! A plan is made once and runs many times: new values, a given output, an explicit stream, no allocation.
+//! One plan, run many times: with new values, a given output and an explicit stream, and without allocations.
 
 use einsparse::Context;
 use einsparse::formats::{Csr, Dense, generate};
@@ -22,7 +22,7 @@ fn main() -> einsparse::Result<()> {
 
     let mut results = Vec::new();
     for step in 1..=3 {
-        // The pattern stays, so the plan stays; doubled values must double the result.
+        // The pattern does not change, so the plan stays valid. Doubled values must double the result.
         a.set_values(&vec![f32::from(step as u8); entries])?;
         let operands = [("A", (&a).into()), ("B", (&b).into()), ("scale", 0.5.into())];
         plan.run(&operands, &mut c, &stream)?;

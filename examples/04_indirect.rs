@@ -1,4 +1,4 @@
-//! From the Einsum to its indirect form, and an indirect Einsum written by hand (on the CPU, which runs them all).
+//! An Einsum and its indirect form, and an indirect Einsum written by hand (on the CPU, which supports all of them).
 
 use einsparse::einsum::Einsum;
 use einsparse::formats::{Csr, CsrPattern, Dense, Format};
@@ -6,13 +6,13 @@ use einsparse::indirect::rewrite;
 use einsparse::{Context, einsum};
 
 fn main() -> einsparse::Result<()> {
-    // What a format does to an expression is a substitution of indices.
+    // A format is a substitution of the indices of an expression.
     let e = Einsum::parse("C[m,n] = A[m,k] * B[k,n]")?;
     let grouped = rewrite(&e, "A", &Format::GroupCoo { axis: 0, group: None })?;
     println!("{e}\n  -> {grouped}");
     assert_eq!(grouped.to_string(), "C[AM[p],n] += AV[p,q] * B[AK[p,q],n]");
 
-    // A plan holds the whole chain.
+    // A plan stores each form: the Einsum, the indirect Einsum and the kernel.
     let ctx = Context::cpu();
     let pattern = CsrPattern::new(3, 3, vec![0, 2, 2, 3], vec![0, 2, 1])?;
     let a = Csr::new(pattern, vec![1.0f32, 2.0, 3.0])?;
@@ -26,10 +26,10 @@ fn main() -> einsparse::Result<()> {
         println!("on an H200: {kernel} in {microseconds:.1} us");
     }
 
-    // The same product by hand: gather rows of B, scale them, scatter them into rows of C.
+    // The product written by hand: gather rows of B, scale them, scatter them into rows of C.
     let (rows, columns) = ([0u32, 0, 2], [0u32, 2, 1]);
     let values = Dense::new(vec![3], vec![1.0f32, 2.0, 3.0])?;
-    let start = Dense::<f32>::zeros(vec![3, 4])?; // `+=` adds to it; it also tells how many rows C has
+    let start = Dense::<f32>::zeros(vec![3, 4])?; // `+=` adds to it; it also sets the number of rows of C
     let by_hand = einsum!(
         ctx,
         "C[R[p],n] += V[p] * B[K[p],n]",

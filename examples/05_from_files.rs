@@ -1,5 +1,5 @@
-//! A Matrix Market file: read, inspected, converted, multiplied, checked. `EINSPARSE_DATA` names a folder of files;
-//! without it the program writes one itself.
+//! Reads a Matrix Market file, converts it, multiplies it and checks the result. The file is in the directory
+//! `EINSPARSE_DATA`. If the variable is not set, the program writes a file itself.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("largest element {largest:.3e}, largest error {error:.1e}");
     assert!(error <= 1e-12 * largest);
 
-    // A broken file is an error that names the line.
+    // Errors of malformed files contain the line number.
     let broken = std::env::temp_dir().join(format!("einsparse-broken-{}.mtx", std::process::id()));
     std::fs::write(&broken, "%%MatrixMarket matrix coordinate real general\n2 2 1\n3 1 4.0\n")?;
     let error = io::read_matrix_market::<f64>(&broken).expect_err("row 3 of 2");

@@ -1,4 +1,4 @@
-//! Raw device addresses and a raw stream, as other CUDA crates hold them. Needs a GPU; without one it says so.
+//! A plan run on raw device addresses and a raw stream, as other CUDA crates have them. Requires a GPU.
 
 use einsparse::Context;
 use einsparse::formats::{Csr, Dense, generate, reference};
@@ -15,15 +15,15 @@ fn main() -> einsparse::Result<()> {
     let a = Csr::new(pattern, values)?;
     let b = Dense::new(vec![128, 64], generate::small_integers::<f32>(128 * 64, 3))?;
 
-    // The plan knows pattern, shapes and alignment; here the operands give them.
+    // The plan stores pattern, shapes and alignment. Here it takes them from these operands.
     let (planned_a, planned_b) = (ctx.upload(&a)?, ctx.upload_dense(&b)?);
     let operands = [("A", (&planned_a).into()), ("B", (&planned_b).into())];
     let plan = ctx.plan::<f32>("C[m,n] = A[m,k] * B[k,n]").operands(&operands).build()?;
 
-    // Memory and stream of someone else: any of the device's primary context will do.
+    // Memory and a stream of another library: both must belong to the device's primary context.
     let stream = ctx.stream()?;
     let context = device.context();
-    // Kernels load whole vectors, so the arrays of A are readable 8 slots past their end.
+    // Kernels load whole vectors, so the arrays of A must be readable 8 slots past their end.
     let padded = [a.pattern().columns(), &[0; 8]].concat();
     let columns = DeviceMemory::from_slice(context, &padded, stream.raw())?;
     let padded = [a.values(), &[0.0; 8]].concat();
@@ -39,8 +39,8 @@ fn main() -> einsparse::Result<()> {
         ldc: 64,
         ..RawSpmm::default()
     };
-    // SAFETY: the addresses hold operands of the planned shapes, type and pattern in the primary context of the
-    // plan's GPU, and live until the synchronisation below.
+    // SAFETY: the addresses point to operands of the planned shapes, type and pattern, in the primary context of the
+    // plan's GPU. They stay valid until the synchronization below.
     unsafe { plan.run_raw(&raw, stream.raw())? };
     stream.synchronize()?;
 

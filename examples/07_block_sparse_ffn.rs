@@ -1,5 +1,5 @@
-//! The feed-forward layer of a Transformer with block-sparse weights, forward and backward, beside the dense one:
-//! `H = relu(X W1^T)`, `Y = H W2^T`; gradients of both weights and of X.
+//! Feed-forward layer of a Transformer with block-sparse weights, compared with the dense layer, forward and backward:
+//! `H = relu(X W1^T)`, `Y = H W2^T`, and the gradients of both weights and of X.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use einsparse::formats::{AnySparse, Dense, Format, f16, generate};
 use einsparse::nn::{Linear, LinearOptions};
 use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
 
-/// Width of the model, of the layer inside, tokens, block edge, density of the weights.
+/// Sizes: model width, hidden width, number of tokens, block edge, and density of the weights.
 struct Shape {
     model: usize,
     inner: usize,
@@ -29,12 +29,12 @@ fn main() -> Result<()> {
     }
 }
 
-/// A number in -1..1 that looks random.
+/// Pseudorandom number in -1..1.
 fn value(i: usize) -> f64 {
     ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / (1u64 << 23) as f64 - 1.0
 }
 
-/// Random weights, `[outputs, inputs]`, in blocks.
+/// Random block-sparse weights `[outputs, inputs]`.
 fn weights<T: Scalar>(shape: &Shape, [outputs, inputs]: [usize; 2]) -> Result<AnySparse<T>> {
     let block = (shape.edge, shape.edge);
     let blocks = generate::blocks(outputs, inputs, block, shape.density, 1)?;
@@ -50,10 +50,10 @@ fn random<T: Scalar>(ctx: &Context, [rows, columns]: [usize; 2], seed: usize) ->
     ctx.upload_dense(&Dense::from_fn([rows, columns], at)?)
 }
 
-/// What one step leaves: the output, the gradients of the input and of both weights.
+/// Results of one step: the output, the gradient of the input, and the gradients of both weights.
 type Step<T> = [Dense<T>; 4];
 
-/// Median time of some steps after a first one.
+/// Median time of nine steps after one warm-up step.
 fn timed(stream: &Stream, mut step: impl FnMut() -> Result<()>) -> Result<Duration> {
     step()?;
     stream.synchronize()?;
@@ -89,7 +89,7 @@ fn compare<T: Scalar>(ctx: &Context, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// Largest difference as a share of the largest value; of gradients of weights only where there are weights.
+/// Largest difference relative to the largest value. With `weight`, compares only where the weight is nonzero.
 fn difference<T: Scalar>(a: &Dense<T>, b: &Dense<T>, weight: Option<&Dense<T>>) -> f64 {
     let (mut error, mut largest) = (0f64, 0f64);
     for (i, (a, b)) in a.values().iter().zip(b.values()).enumerate() {

@@ -1,11 +1,11 @@
-//! Attention at the entries of a mask, forward in one kernel and backward: a causal band, and a few keys far back for
-//! each query. The output is checked against the same in three steps on the host, the gradients against the CPU's.
+//! Attention at the entries of a mask, forward (one kernel) and backward. The mask is a causal band plus a few distant
+//! keys for each query. The output is checked against three steps on the host, the gradients against the CPU.
 
 use einsparse::formats::{Csr, CsrPattern, Dense, bf16, generate};
 use einsparse::ops::{AttentionGradient, AttentionOptions, SparseAttention};
 use einsparse::{Context, Result, Scalar};
 
-/// The last `band` keys of each query, and every `stride`-th in front of them.
+/// Mask of the last `band` keys of each query, and of every `stride`-th key before them.
 fn mask(extent: usize, band: usize, stride: usize) -> Result<CsrPattern> {
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for row in 0..extent {
@@ -74,7 +74,7 @@ fn compare<T: Scalar>(ctx: &Context, extent: usize, dim: usize) -> Result<()> {
     Ok(())
 }
 
-/// Gradients of queries, keys and values from the operands and the output's gradient, and the bytes that they took.
+/// Gradients of queries, keys and values, given the operands and the output's gradient, and the bytes they required.
 fn gradients<T: Scalar>(
     ctx: &Context,
     pattern: &CsrPattern,
@@ -96,7 +96,7 @@ fn gradients<T: Scalar>(
     Ok((found, gradient.workspace_bytes()))
 }
 
-/// The largest difference to scores, softmax and weighted sum one after the other, of every 37th query.
+/// Largest difference from scores, softmax and weighted sum computed one after the other, for every 37th query.
 fn check<T: Scalar>(pattern: &CsrPattern, [q, k, v]: [&Dense<T>; 3], out: &Dense<T>) -> f64 {
     let &[heads, extent, dim] = out.shape() else {
         return f64::INFINITY;

@@ -1,6 +1,6 @@
-//! A Transformer block for 12,288 tokens with block-sparse weights and sparse attention, beside the dense one: time of
-//! a forward run and device memory. Norms and residual sums, which are no products, are left out. Every step of both is
-//! checked in f64 for a sample of tokens. Needs a GPU.
+//! Transformer block for 12,288 tokens with block-sparse weights and sparse attention, compared with the dense block:
+//! forward time and device memory. Norms and residual sums are left out because they are not products. Every step of
+//! both blocks is checked in f64 for a sample of tokens. Requires a GPU.
 
 use std::time::{Duration, Instant};
 
@@ -16,18 +16,18 @@ const HEADS: usize = 8;
 const DIM: usize = 128;
 const MODEL: usize = HEADS * DIM;
 const INNER: usize = 4 * MODEL;
-/// Edge of the weights' blocks, and the share of them that is stored.
+/// Block edge of the weights, and the share of their blocks that is stored.
 const EDGE: usize = 64;
 const DENSITY: f64 = 0.2;
-/// Every so many tokens one is checked.
+/// Distance of the tokens that are checked.
 const STEP: usize = 1021;
 
-/// Which keys a query sees.
+/// Keys that a query attends to.
 #[derive(Clone, Copy)]
 enum Keys {
-    /// All up to it: what dense attention computes.
+    /// All keys up to the query, as in dense attention.
     Causal,
-    /// The last ones, and this share of those in front of them (Sputnik's paper, arXiv 2006.10901, section 7.4).
+    /// The last keys, and this share of the keys before them (Sputnik's paper, arXiv 2006.10901, section 7.4).
     Band(usize, f64),
 }
 
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A pseudorandom number in 0..1 for a pair.
+/// Pseudorandom number in 0..1 for a pair.
 fn chance(a: usize, b: usize) -> f64 {
     let x = (a as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (b as u64 + 1).wrapping_mul(0xd1b5_4a32_d192_ed03);
@@ -91,7 +91,7 @@ fn mask(keys: Keys) -> Result<(AnySparse<bf16>, Option<i64>)> {
     }
 }
 
-/// A product with weights, `Y[t,o] = X[t,i] * W[o,i]`.
+/// Product with weights, `Y[t,o] = X[t,i] * W[o,i]`.
 struct Layer {
     plan: Plan<bf16>,
     sparse: Option<SparseTensor<bf16>>,
@@ -139,7 +139,7 @@ impl Layer {
         self.plan.run(&[("X", x.into()), ("W", weight(&self.sparse, &self.dense))], y, stream)
     }
 
-    /// Largest error of sampled tokens, as a share of the largest output.
+    /// Largest error over sampled tokens, relative to the largest output.
     fn error(&self, x: &Tensor<bf16>, y: &Tensor<bf16>) -> Result<f64> {
         let (x, y) = (x.to_dense()?, y.to_dense()?);
         let (inputs, outputs) = (x.shape()[1], y.shape()[1]);
@@ -172,12 +172,12 @@ fn dot(a: &[bf16], b: &[bf16]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a.to_f64() * b.to_f64()).sum()
 }
 
-/// All that a block keeps on the device.
+/// Plans, weights and activations of a block, in device memory.
 struct Block {
-    /// Queries, keys, values, output, and the two of the feed-forward layer.
+    /// Queries, keys, values, output, and the two layers of the feed-forward network.
     layers: [Layer; 6],
     attention: SparseAttention<bf16>,
-    /// The input, queries, keys, values, what attention gives, the output, the inner layer, the end.
+    /// Input, queries, keys, values, attention result, output projection, hidden layer, final output.
     states: [Tensor<bf16>; 8],
 }
 
@@ -196,7 +196,7 @@ impl Block {
         let (mask, causal) = mask(keys)?;
         let options =
             AttentionOptions { heads: HEADS, dim: DIM, causal, ..AttentionOptions::default() };
-        // The plan keeps what it needs of the mask.
+        // The plan stores what it requires of the mask.
         let attention = SparseAttention::new(ctx, &[&ctx.upload(mask)?], &options)?;
         let input = generate::random_values::<bf16>(TOKENS * MODEL, 7);
         let state = || ctx.zeros::<bf16>(&[TOKENS, MODEL]);
@@ -219,7 +219,7 @@ impl Block {
         of_q.run(x, q, stream)?;
         of_k.run(x, k, stream)?;
         of_v.run(x, v, stream)?;
-        // Heads lie side by side in a token's row: nothing is transposed.
+        // The heads of a token are adjacent in its row, so no transpose is required.
         let address = |t: &Tensor<bf16>| t.address().unwrap_or(0);
         let strides = [DIM, MODEL];
         let raw = RawAttention {
@@ -233,14 +233,14 @@ impl Block {
             out_strides: strides,
             log_sum: 0,
         };
-        // SAFETY: `[tokens, heads, dim]` each, alive until the caller has waited.
+        // SAFETY: all are `[tokens, heads, dim]` and stay valid until the caller has synchronized.
         unsafe { self.attention.run_raw(&raw, stream.raw())? };
         of_out.run(given, out, stream)?;
         up.run(out, inner, stream)?;
         down.run(inner, end, stream)
     }
 
-    /// The largest error of all steps, each from what the one before gave.
+    /// Largest error of all steps. Each step is checked with the stored result of the step before as its input.
     fn error(&self, keys: Keys) -> Result<f64> {
         let [x, q, k, v, given, out, inner, end] = &self.states;
         let steps = [(x, q), (x, k), (x, v), (given, out), (out, inner), (inner, end)];
@@ -252,7 +252,7 @@ impl Block {
     }
 }
 
-/// Largest error of sampled queries of all heads, as a share of the largest output.
+/// Largest error over sampled queries of all heads, relative to the largest output.
 fn attention_error(states: [&Tensor<bf16>; 4], keys: Keys) -> Result<f64> {
     let [q, k, v, given] = states.map(Tensor::to_dense);
     let (q, k, v, given) = (q?, k?, v?, given?);
@@ -285,7 +285,7 @@ fn attention_error(states: [&Tensor<bf16>; 4], keys: Keys) -> Result<f64> {
     Ok(worst / largest)
 }
 
-/// Median time of a run, and the device memory that the block takes.
+/// Median time of a run, and the device memory that the block uses.
 fn measure(ctx: &Context, name: &str, density: Option<f64>, keys: Keys) -> Result<(Duration, u64)> {
     let stream = ctx.stream()?;
     ctx.synchronize()?;

@@ -1,8 +1,8 @@
-//! MobileNetV1's thirteen 1x1 convolutions, 90 % of the weights pruned: time and device memory of the chain, sparse and
-//! dense, each layer one kernel with bias and ReLU. Checked against the CPU. Needs a GPU; without one it says so.
+//! The thirteen 1x1 convolutions of MobileNetV1 with 90 % of the weights pruned: time and device memory of the chain,
+//! sparse and dense. Each layer is one kernel with bias and ReLU. Checked against the CPU. Requires a GPU.
 //!
-//! A 1x1 convolution is `C[out,place] = relu(W[out,in] * B[in,place] + bias[out])`. The depthwise layers in between are
-//! left out; where one halves the map, the chain goes on with the first quarter of the places.
+//! A 1x1 convolution is `C[out,place] = relu(W[out,in] * B[in,place] + bias[out])`; `place` is a pixel. The depthwise
+//! layers in between are left out. After a layer that halves the map, the chain uses the first quarter of the pixels.
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use einsparse::formats::{Csr, Dense, f16, generate};
 use einsparse::raw::RawSpmm;
 use einsparse::{Context, Graph, Operand, Options, Plan, Result, SparseTensor, Tensor, Weights};
 
-/// Output channels, input channels, edge of the map (arXiv 1704.04861, table 1); the fourth of the 512 x 512 stands
-/// five times.
+/// Output channels, input channels and edge of the feature map (arXiv 1704.04861, table 1). The 512 x 512 layer
+/// occurs five times.
 const LAYERS: [(usize, usize, usize); 13] = [
     (64, 32, 112),
     (128, 64, 56),
@@ -28,18 +28,18 @@ const LAYERS: [(usize, usize, usize); 13] = [
     (1024, 1024, 7),
 ];
 const DENSITY: f64 = 0.1;
-/// Images at once: with eight all maps are multiples of the eight elements that kernels move.
+/// Images per run. With 8 images the columns of all maps are multiples of 8, the elements of a kernel's vector loads.
 const IMAGES: usize = 8;
 const TEXT: &str = "C[m,n] = relu(W[m,k] * B[k,n] + bias[m])";
 
-/// What a layer's weights are kept as.
+/// Storage of a layer's weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stored {
-    /// CSR, and nothing else.
+    /// CSR only.
     Sparse,
-    /// What the plan thinks best, made of CSR once.
+    /// CSR, and the format that the plan selects and prepacks once.
     Prepacked,
-    /// All of them.
+    /// Dense.
     Dense,
 }
 
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
     println!("{ctx}");
     let pruned = LAYERS.iter().zip(1..).map(|(&(out, inputs, _), seed)| {
         let pattern = generate::uniform(out, inputs, DENSITY, seed)?;
-        // The variance of what comes in is kept: half of the inputs are zero after a ReLU.
+        // Preserves the variance of the input: after a ReLU half of the inputs are zero.
         let scale = (2.0 / (inputs as f64 * DENSITY)).sqrt();
         let values = generate::random_values::<f32>(pattern.columns().len(), seed);
         let values = values.iter().map(|x| f16::from_f64(f64::from(*x) * scale));
@@ -84,12 +84,12 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Places of a layer's maps, of all images.
+/// Pixels of a layer's maps, of all images.
 fn places(layer: usize) -> usize {
     LAYERS[layer].2 * LAYERS[layer].2 * IMAGES
 }
 
-/// Plans one layer, and says how many bytes it holds on the device beside what goes in and out.
+/// Plans one layer. Also returns its bytes of device memory, without input and output.
 fn layer(
     ctx: &Context,
     kind: Stored,
@@ -98,7 +98,7 @@ fn layer(
     let pattern = weights.pattern();
     let (out, inputs) = (pattern.rows(), pattern.cols());
     let bias = ctx.upload_dense(&Dense::new([out], bias.to_vec())?)?;
-    // Only the shape of the input is planned with.
+    // Planning uses only the shape of the input.
     let b = Dense::<f16>::zeros(vec![inputs, places])?;
     let (weights, bytes) = if kind == Stored::Dense {
         let dense = weights.to_dense()?;
@@ -122,7 +122,7 @@ fn layer(
     Ok((layer, bytes))
 }
 
-/// Runs the chain, prints its time and memory, and gives back the last map.
+/// Runs the chain, prints its time and memory, and returns the last map.
 fn chain(
     ctx: &Context,
     kind: Stored,
@@ -136,7 +136,7 @@ fn chain(
         bytes += own;
         layers.push(layer);
     }
-    // Maps by turns: a layer reads the one and writes the other. No map is larger than the first layer's output.
+    // Layers alternate between two maps: one is read, the other written. The first layer's output is the largest map.
     let input = ctx.upload_dense(input)?;
     let largest = LAYERS[0].0 * places(0);
     let maps: [Tensor<f16>; 2] = [ctx.zeros(&[largest])?, ctx.zeros(&[largest])?];
@@ -178,14 +178,14 @@ fn chain(
     Ok(Dense::new(shape, all)?)
 }
 
-/// Microseconds of the chain as a graph, the median of some.
+/// Median microseconds of the chain as a CUDA graph.
 fn timed(ctx: &Context, steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
     const REPEATS: u32 = 20;
     let stream = ctx.stream()?;
     let mut graph = Graph::capture(stream.raw(), |stream| {
         for (plan, raw) in steps {
-            // SAFETY: the addresses hold operands of the planned shapes and pattern, alive until the last replay is
-            // done; maps are no shorter than planned and rows of them no closer.
+            // SAFETY: the addresses point to operands of the planned shapes and pattern, which stay valid until the
+            // last replay is done. Maps are at least as long as planned, and so are their row strides.
             unsafe { plan.run_raw(raw, stream)? };
         }
         Ok(())
@@ -194,7 +194,7 @@ fn timed(ctx: &Context, steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
     for _ in 0..10 {
         let start = Instant::now();
         for _ in 0..REPEATS {
-            // SAFETY: as above.
+            // SAFETY: the operands captured above stay valid.
             unsafe { graph.launch(stream.raw())? };
         }
         stream.raw().synchronize()?;
@@ -204,8 +204,8 @@ fn timed(ctx: &Context, steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// Holds every 41st place of the last maps against a chain on the CPU, which rounds each map to f16 as the kernels do:
-/// a place's channels depend on no other place.
+/// Compares every 41st pixel of the last maps with a chain on the CPU, which rounds each map to f16 as the kernels do.
+/// The channels of a pixel do not depend on other pixels.
 fn check(pruned: &[Csr<f16>], biases: &[Vec<f16>], input: &Dense<f16>, outputs: &[Dense<f16>]) {
     let (mut worst, mut largest) = (vec![0f64; outputs.len()], 0f64);
     for place in (0..places(LAYERS.len() - 1)).step_by(41) {
@@ -226,7 +226,7 @@ fn check(pruned: &[Csr<f16>], biases: &[Vec<f16>], input: &Dense<f16>, outputs: 
             largest = largest.max(*wanted);
             for (worst, output) in worst.iter_mut().zip(outputs) {
                 let found = output.values()[channel * output.shape()[1] + place].to_f64();
-                // A NaN is as far off as can be.
+                // A NaN counts as an infinite error.
                 let error = (found - wanted).abs();
                 *worst = if error.is_nan() { f64::INFINITY } else { worst.max(error) };
             }
@@ -234,7 +234,7 @@ fn check(pruned: &[Csr<f16>], biases: &[Vec<f16>], input: &Dense<f16>, outputs: 
     }
     for worst in worst {
         println!("differs by {:.1e} of the largest value", worst / largest);
-        // One in 2048 for each of thirteen roundings that fall the other way, and what follows from these.
+        // Each of the 13 roundings may differ by 1/2048, and later layers propagate the differences.
         assert!(worst <= 0.01 * largest, "off by {worst}, the largest is {largest}");
     }
 }

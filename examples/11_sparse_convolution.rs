@@ -1,5 +1,5 @@
-//! Two layers of a network over a point cloud: a submanifold convolution with bias and ReLU, then one of stride 2. The
-//! cloud is the office of EINSPARSE_DATA, or the surface of a sphere. Checked against the CPU.
+//! Two layers of a point-cloud network: a submanifold convolution with bias and ReLU, then one of stride 2. The cloud
+//! is the office scan in EINSPARSE_DATA, or the surface of a sphere. Checked against the CPU.
 
 use std::path::PathBuf;
 use std::sync::Arc;

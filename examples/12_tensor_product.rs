@@ -1,26 +1,26 @@
-//! Messages along the edges of a water molecule: `Out[b,k,u] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,L[k],u]`, features X
-//! that couple with the edge's direction Y by Clebsch-Gordan coefficients. Turning the molecule turns them, which is
-//! checked.
+//! Messages along the edges of a water molecule: `Out[b,k,u] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,L[k],u]`. Features X
+//! are coupled with the edge's direction Y by Clebsch-Gordan coefficients CG. The program checks that the messages
+//! rotate with the molecule.
 
 use einsparse::formats::Dense;
 use einsparse::ops::{Channels, Couplings, Factors, TensorProduct};
 use einsparse::{Context, Result};
 const CHANNELS: usize = 8;
-/// From the hydrogens to the oxygen and back, in Angstrom.
+/// Edges from the hydrogens to the oxygen and back, in Angstrom.
 const EDGES: [[f64; 2]; 4] = [[0.76, 0.59], [-0.76, 0.59], [-0.76, -0.59], [0.76, -0.59]];
 
-/// A turn about z, then one about x.
+/// Rotates about z, then about x.
 fn turned([x, y, z]: [f64; 3]) -> [f64; 3] {
     let ((s, c), (t, d)) = (0.7f64.sin_cos(), 1.9f64.sin_cos());
     let (x, y) = (c * x - s * y, s * x + c * y);
     [x, d * y - t * z, t * y + d * z]
 }
 
-/// Of each edge 8 rows: two scalars, then two vectors as (y, z, x), the order of real harmonics.
+/// Computes 8 rows for each edge: two scalars, then two vectors as (y, z, x), the order of real harmonics.
 fn messages(ctx: &Context, edges: [[f64; 3]; 4]) -> Result<Dense<f64>> {
     let product = Couplings::natural(1)?;
     let layer = TensorProduct::<f64>::new(ctx, &product, Channels::Each(CHANNELS), 4)?;
-    // Degrees 0 and 1 of a direction.
+    // Harmonics of degrees 0 and 1 of a direction.
     let part = |edge: usize, at: usize| match at {
         0 => 1.0,
         _ => edges[edge][at % 3] / edges[edge].iter().map(|v| v * v).sum::<f64>().sqrt(),

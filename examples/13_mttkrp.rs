@@ -1,13 +1,13 @@
-//! The component of a sparse tensor, by alternating least squares: each step is an MTTKRP (CP decomposition with one
-//! component; Kolda and Bader, SIAM Review 51(3), 2009, section 3.4). The tensor is made of one, so that is what must
-//! come out.
+//! CP decomposition of a sparse tensor with one component by alternating least squares. Each step is an MTTKRP (Kolda
+//! and Bader, SIAM Review 51(3), 2009, section 3.4). The tensor is built from one component, which the result must
+//! reproduce.
 
 use einsparse::formats::{AnySparse, Coo, Dense};
 use einsparse::{Context, ops};
 
 const SHAPE: [usize; 3] = [4000, 3000, 2000];
 
-/// The planted component: few of its places are not zero, so that the tensor is sparse.
+/// The planted component. Few of its elements are nonzero, so the tensor is sparse.
 fn planted(axis: usize) -> Vec<(u32, f64)> {
     let places = (axis..SHAPE[axis]).step_by(41);
     places.map(|i| (i as u32, 1.0 + (i % 5) as f64)).collect()
@@ -40,7 +40,7 @@ fn main() -> einsparse::Result<()> {
         let others = (0..3).filter(|&axis| axis != mode).map(matrix);
         let others = others.collect::<Result<Vec<_>, _>>()?;
         let m = ops::mttkrp(&ctx, &there, mode, &others)?.to_dense()?;
-        // The other two are of length one once they had their turn.
+        // The other two factors have unit length after their first update, so this norm is the scale.
         scale = norm(m.values());
         factors[mode] = m.values().iter().map(|x| x / scale).collect();
     }

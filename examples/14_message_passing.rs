@@ -1,5 +1,5 @@
-//! Message passing on a graph: what every author gets from the co-authors, as sum, mean and maximum. The graph is that
-//! of `EINSPARSE_DATA` where there is one, else Zachary's karate club.
+//! Message passing on a graph: sum, mean and maximum over the co-authors of each author. The graph is read from
+//! `EINSPARSE_DATA` if it has one; otherwise it is Zachary's karate club.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut y = ctx.zeros(&[vertices, features])?;
         layer.forward(&there, &mut y, &stream)?;
         stream.synchronize()?;
-        // The check: every vertex by itself, from its edges.
+        // Check: recompute each vertex from its edges.
         let mut largest = 0.0f32;
         for (at, found) in y.to_dense()?.values().iter().enumerate() {
             let (vertex, feature) = (at / features, at % features);

@@ -1,5 +1,5 @@
-//! The feed-forward layer of a language model with ReLU: of the hidden activations of one token, and of a few, hardly
-//! any are above zero, so hardly any row of the second weights is read. Against the dense layer.
+//! Feed-forward layer of a language model with ReLU, compared with the dense layer. For one or a few tokens hardly any
+//! hidden activations are above zero, so hardly any rows of the second weights are read.
 
 use einsparse::dynamic::SparsityHint;
 use einsparse::formats::{Dense, f16, generate};
@@ -9,8 +9,8 @@ use einsparse::{Context, Result, einsum};
 const INPUTS: usize = 256;
 const HIDDEN: usize = 1024;
 
-/// Weights that put most hidden activations below zero: inputs are positive, and one column in sixteen has positive
-/// weights.
+/// Weights that put most hidden activations below zero: inputs are positive, and only one column in sixteen has
+/// positive weights.
 fn weights() -> Result<[Dense<f16>; 2]> {
     let values = |seed: u64| generate::random_values::<f32>(INPUTS * HIDDEN, seed);
     let random = |shape: [usize; 2], seed: u64| Dense::new(shape, values(seed));

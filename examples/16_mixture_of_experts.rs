@@ -1,6 +1,6 @@
-//! A layer of gated experts (SwiGLU): a router takes the two greatest logits of each token, which passes through those
-//! experts, however unevenly they are chosen. Against the dense layer, in which every token passes through every expert
-//! and the router's weights pick.
+//! Layer of gated experts (SwiGLU). A router selects the two largest logits of each token, and the token passes through
+//! those two experts, however unevenly the experts are chosen. Compared with the dense layer, in which every token
+//! passes through every expert and the router's weights select.
 
 use einsparse::Context;
 use einsparse::dynamic::Gate;
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let x = random(vec![tokens, model], 1.0, 1)?;
     let up = random(up_shape, 0.125, 2)?;
     let down = random(down_shape, 0.125, 3)?;
-    // Nearly all tokens want expert 0, and one of the others.
+    // Nearly all tokens choose expert 0 and one other expert.
     let noise = generate::random_values::<f32>(tokens * experts, 4);
     let logits = Dense::from_fn(vec![tokens, experts], |i| {
         noise[i[0] * experts + i[1]] + if i[1] == 0 { 2.0 } else { 0.0 }
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     layer.forward(&rows, (&choices, &weights), matrices, &mut out, &stream)?;
     stream.synchronize()?;
 
-    // The check: all experts for every token, in f64.
+    // Check: all experts for every token, in f64.
     let (choices, weights) = (choices.to_dense()?, weights.to_dense()?);
     let mut largest = 0.0f64;
     for (t, found) in out.to_dense()?.values().chunks(model).enumerate() {

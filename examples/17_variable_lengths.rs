@@ -1,6 +1,6 @@
-//! A batch whose sequences have lengths of their own: a Transformer layer that computes their tokens only, against the
-//! same layer made of dense products over the padded batch. On a GPU if there is one, in f16; on the CPU a smaller
-//! layer in f32.
+//! Transformer layer over a batch of sequences of different lengths, which computes only their tokens. Compared with
+//! the layer made of dense products over the padded batch. Uses f16 and a GPU if one is available; otherwise the
+//! layer is smaller and runs on the CPU in f32.
 
 use einsparse::formats::{Dense, f16, generate};
 use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm};
@@ -13,7 +13,7 @@ fn uploaded<T: Scalar>(ctx: &Context, shape: &[usize], size: f64, seed: u64) -> 
     ctx.upload_dense(&Dense::new(shape.to_vec(), values.collect())?)
 }
 
-/// `relu`-free product with a bias, through a GELU if `text` says so.
+/// Plans and runs `text`: a product with a bias, without `relu`, and with a GELU if `text` contains one.
 fn product<T: Scalar>(
     ctx: &Context,
     text: &str,
@@ -28,7 +28,7 @@ fn product<T: Scalar>(
     Ok(out)
 }
 
-/// The layer over all rows, padding included; only the attention is told the lengths.
+/// The layer over all rows, padding included. Only the attention uses the lengths.
 fn padded<T: Scalar>(
     ctx: &Context,
     o: &EncoderOptions,
@@ -39,7 +39,7 @@ fn padded<T: Scalar>(
     let (rows, d) = (o.items * o.distance, o.width / o.heads);
     let x = ctx.upload_dense(&Dense::new(vec![rows, o.width], x.values().to_vec())?)?;
     let qkv = product(ctx, "C[m,n] = A[m,k] * W[k,n] + b[n]", &x, w.qkv)?.to_dense()?;
-    // Items, heads, tokens; q, k and v apart.
+    // `[items * heads, tokens, dim]` for each of q, k and v.
     let split = |part: usize| {
         let shape = vec![o.items * o.heads, o.distance, d];
         ctx.upload_dense(&Dense::from_fn(shape, |i| {

@@ -1,9 +1,9 @@
-//! Memory for arrays whose length a user or a file chooses: bounded before it is taken, and an error where there is
-//! none.
+//! Allocation of arrays whose length a user or a file determines. Sizes are limited before the allocation, and a failed
+//! allocation is an error.
 //!
-//! A matrix of 2^32 - 1 rows and no entry is a file of 60 bytes, and an array of its row offsets takes 17 GB. So
-//! arrays over all rows, columns or tiles, and arrays with padding, are compared with the bytes of the tensor that they
-//! are made for. Lists of terms, which grow with products of entries, have a limit 64 times as high.
+//! A matrix of 2^32 - 1 rows without entries is a file of 60 bytes, but an array of its row offsets has 17 GB. Arrays
+//! over all rows, columns or tiles, and arrays with padding, are therefore limited by the size of the tensor for which
+//! they are allocated. Lists of terms, which grow with products of entries, have a limit 64 times as high.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,17 +14,17 @@ use crate::{FormatError, IndexArray};
 
 /// 64 MB.
 static BYTES: AtomicU64 = AtomicU64::new(64_000_000);
-/// Bytes more for each byte of the tensor.
+/// Additional bytes per byte of the tensor.
 static FOR_EACH_BYTE: AtomicU64 = AtomicU64::new(16);
 
-/// Done before the limit is first read or set.
+/// Runs before the limit is first read or set.
 static FROM_ENVIRONMENT: Once = Once::new();
 
-/// Factor between the limit of lists of terms and that of arrays over an extent.
+/// Ratio of the limit of lists of terms to that of arrays over an extent.
 const TERMS: u64 = 64;
 
-/// The limit of arrays whose length follows an extent, of this process: [`Limits::default`] unless it was set, or the
-/// environment variable `EINSPARSE_MEMORY` has another number of bytes.
+/// Memory limit of this process for arrays whose length follows an extent. It is [`Limits::default`], unless
+/// [`set_limits`] was called or the environment variable `EINSPARSE_MEMORY` contains another number of bytes.
 pub fn limits() -> Limits {
     FROM_ENVIRONMENT.call_once(|| {
         let text = std::env::var("EINSPARSE_MEMORY").unwrap_or_default();
@@ -35,7 +35,8 @@ pub fn limits() -> Limits {
     Limits { bytes: BYTES.load(Relaxed), for_each_byte: FOR_EACH_BYTE.load(Relaxed) }
 }
 
-/// Sets the limit of arrays whose length follows an extent, for conversions and plans of all threads of this process.
+/// Sets the memory limit for arrays whose length follows an extent. It applies to conversions and plans of all threads
+/// of this process.
 ///
 /// ```
 /// use einsparse_formats::{allocate, io::Limits};
@@ -50,7 +51,7 @@ pub fn set_limits(limits: Limits) {
     FOR_EACH_BYTE.store(limits.for_each_byte, Relaxed);
 }
 
-/// Bytes of index arrays.
+/// Total bytes of index arrays.
 pub fn bytes_of(arrays: &[IndexArray<'_>]) -> u64 {
     arrays.iter().map(|array| 4 * array.data.len() as u64).sum()
 }
@@ -68,19 +69,19 @@ fn within(
     Err(FormatError::Limit { what, count, bytes, held, limit })
 }
 
-/// Refuses arrays of `each` bytes for every one of `count` rows, columns, tiles or slots where they take more than
-/// [`limits`] allows for a tensor of `held` bytes.
+/// Validates arrays of `each` bytes for each of `count` rows, columns, tiles or slots. Their size must not exceed
+/// [`limits`] for a tensor of `held` bytes.
 ///
 /// # Errors
-/// [`FormatError::Limit`] with the count, the bytes and the limit.
+/// Returns [`FormatError::Limit`] with the count, the bytes and the limit.
 pub fn extent(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
     extent_bytes(what, count, count.saturating_mul(each as u128), held)
 }
 
-/// As [`extent`], for arrays that take `bytes` bytes in all.
+/// [`extent`] for arrays of `bytes` bytes in total.
 ///
 /// # Errors
-/// As [`extent`].
+/// See [`extent`].
 pub fn extent_bytes(
     what: &'static str,
     count: u128,
@@ -90,11 +91,11 @@ pub fn extent_bytes(
     within(what, count, bytes, held, limits().of(held))
 }
 
-/// As [`extent`], for lists of terms: a product of tensors may have many more terms than they have entries, so the
+/// [`extent`] for lists of terms. A product of tensors may have many more terms than the tensors have entries, so the
 /// limit is 64 times as high.
 ///
 /// # Errors
-/// As [`extent`].
+/// See [`extent`].
 pub fn terms(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
     let limit = limits().of(held).saturating_mul(TERMS);
     let bytes = count.saturating_mul(each as u128);
@@ -106,10 +107,10 @@ fn none<T>(what: &'static str, len: usize) -> FormatError {
     FormatError::Memory { what, bytes }
 }
 
-/// Zeros. The pages come zeroed from the system and are first touched by the thread that writes them.
+/// Allocates zeros. The operating system provides zeroed pages, and the thread that writes a page first touches it.
 ///
 /// # Errors
-/// [`FormatError::Memory`] if there is no memory.
+/// Returns [`FormatError::Memory`] if allocation fails.
 pub fn zeroed<T: bytemuck::Zeroable>(
     what: &'static str,
     len: usize,
@@ -117,10 +118,10 @@ pub fn zeroed<T: bytemuck::Zeroable>(
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| none::<T>(what, len))
 }
 
-/// An empty vector of capacity `len`.
+/// Allocates an empty vector of capacity `len`.
 ///
 /// # Errors
-/// As [`zeroed`].
+/// See [`zeroed`].
 pub fn reserved<T>(what: &'static str, len: usize) -> Result<Vec<T>, FormatError> {
     let mut room = Vec::new();
     let found = room.try_reserve_exact(len);
@@ -128,20 +129,20 @@ pub fn reserved<T>(what: &'static str, len: usize) -> Result<Vec<T>, FormatError
     Ok(room)
 }
 
-/// `len` copies of a value.
+/// Allocates `len` copies of a value.
 ///
 /// # Errors
-/// As [`zeroed`].
+/// See [`zeroed`].
 pub fn filled<T: Clone>(what: &'static str, len: usize, value: T) -> Result<Vec<T>, FormatError> {
     let mut all = reserved(what, len)?;
     all.resize(len, value);
     Ok(all)
 }
 
-/// Items of an iterator of known length.
+/// Collects an iterator of known length.
 ///
 /// # Errors
-/// As [`zeroed`].
+/// See [`zeroed`].
 pub fn collected<T>(
     what: &'static str,
     items: impl ExactSizeIterator<Item = T>,
@@ -151,10 +152,10 @@ pub fn collected<T>(
     Ok(all)
 }
 
-/// `work(i)` for every `i` below `count`, in order.
+/// Computes `work(i)` for every `i` below `count` in parallel. The results are in order.
 ///
 /// # Errors
-/// As [`zeroed`].
+/// See [`zeroed`].
 pub fn each<T: Clone + Default + Send>(
     what: &'static str,
     count: usize,

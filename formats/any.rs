@@ -1,4 +1,4 @@
-//! A sparse tensor, or a pattern, whose format is known only at run time.
+//! Sparse tensors and patterns whose format is determined at run time.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use crate::{
     HybridGroupCooPattern, IndexArray, Nm, NmPattern, Pattern, SlicedEll, SlicedEllPattern, Sparse,
 };
 
-/// What any of the formats may be, and what is the same for each.
+/// Enums over all formats, and the functions that are identical for each format.
 macro_rules! formats {
     ($($(#[$what:meta])* $format:ident $pattern:ident;)*) => {
-        /// A sparse tensor in any of the formats.
+        /// Sparse tensor in any format.
         #[derive(Clone, Debug, PartialEq)]
         pub enum AnySparse<T> {
             $($(#[$what])* $format($format<T>),)*
         }
 
-        /// A sparse tensor in any of the formats, borrowed. [`AsSparse`] makes it.
+        /// Borrowed sparse tensor in any format. [`AsSparse`] creates it.
         #[derive(Debug)]
         pub enum SparseRef<'a, T> {
             $($(#[$what])* $format(&'a $format<T>),)*
         }
 
-        /// A pattern of any format, borrowed: what code reads that does not depend on the type of the values.
+        /// Borrowed pattern of any format, for code that does not depend on the type of the values.
         #[derive(Clone, Copy, Debug)]
         pub enum AnyPattern<'a> {
             $($(#[$what])* $format(&'a Arc<$pattern>),)*
         }
 
-        /// A pattern of any format, held and not copied.
+        /// Shared pattern of any format. Cloning it does not copy the arrays.
         #[derive(Clone, Debug)]
         pub enum SharedPattern {
             $($(#[$what])* $format(Arc<$pattern>),)*
@@ -66,21 +66,21 @@ macro_rules! formats {
         }
 
         impl<'a, T: Element> SparseRef<'a, T> {
-            /// The pattern alone.
+            /// Pattern of the tensor.
             pub fn pattern(self) -> AnyPattern<'a> {
                 match self {
                     $(SparseRef::$format(sparse) => AnyPattern::$format(sparse.pattern()),)*
                 }
             }
 
-            /// One value for each slot.
+            /// Values, one per slot.
             pub fn values(self) -> &'a [T] {
                 match self {
                     $(SparseRef::$format(sparse) => sparse.values(),)*
                 }
             }
 
-            /// A tensor of its own: the pattern is shared, the values are copied.
+            /// Returns an owned tensor. The pattern is shared; the values are copied.
             pub fn to_any(self) -> AnySparse<T> {
                 match self {
                     $(SparseRef::$format(sparse) => AnySparse::$format(sparse.clone()),)*
@@ -89,14 +89,14 @@ macro_rules! formats {
         }
 
         impl<T: Element> AnySparse<T> {
-            /// The values, to be changed in place.
+            /// Mutable values, one per slot.
             pub fn values_mut(&mut self) -> &mut [T] {
                 match self {
                     $(AnySparse::$format(sparse) => sparse.values_mut(),)*
                 }
             }
 
-            /// Takes it apart.
+            /// Converts the tensor into its pattern and its values.
             pub fn into_parts(self) -> (SharedPattern, Vec<T>) {
                 match self {
                     $(AnySparse::$format(sparse) => {
@@ -108,14 +108,14 @@ macro_rules! formats {
         }
 
         impl SharedPattern {
-            /// The pattern.
+            /// Borrows the pattern.
             pub fn view(&self) -> AnyPattern<'_> {
                 match self {
                     $(SharedPattern::$format(pattern) => AnyPattern::$format(pattern),)*
                 }
             }
 
-            /// With one value for each slot.
+            /// Creates a tensor without validation. `values` has one value per slot.
             fn joined<T: Element>(self, values: Vec<T>) -> AnySparse<T> {
                 match self {
                     $(SharedPattern::$format(pattern) => {
@@ -126,7 +126,7 @@ macro_rules! formats {
         }
 
         impl<'a> AnyPattern<'a> {
-            /// The format, with its block and group size.
+            /// Format, with its block and group size.
             pub fn format(self) -> Format {
                 match self {
                     $(AnyPattern::$format(pattern) => pattern.format(),)*
@@ -147,7 +147,7 @@ macro_rules! formats {
                 }
             }
 
-            /// Length of the values array, padding included.
+            /// Length of the values array with padding.
             pub fn slots(self) -> usize {
                 match self {
                     $(AnyPattern::$format(pattern) => pattern.slots(),)*
@@ -161,21 +161,21 @@ macro_rules! formats {
                 }
             }
 
-            /// The index arrays in device form.
+            /// Index arrays as copied to the device.
             pub fn arrays(self) -> Vec<IndexArray<'a>> {
                 match self {
                     $(AnyPattern::$format(pattern) => pattern.arrays(),)*
                 }
             }
 
-            /// Holds it.
+            /// Returns a shared pattern. The arrays are not copied.
             pub fn shared(self) -> SharedPattern {
                 match self {
                     $(AnyPattern::$format(pattern) => SharedPattern::$format(pattern.clone()),)*
                 }
             }
 
-            /// Whether both are the same memory.
+            /// Whether both patterns are the same object in memory.
             pub fn is(self, other: AnyPattern<'_>) -> bool {
                 match (self, other) {
                     $((AnyPattern::$format(a), AnyPattern::$format(b)) => Arc::ptr_eq(a, b),)*
@@ -185,7 +185,7 @@ macro_rules! formats {
         }
 
         impl PartialEq for AnyPattern<'_> {
-            /// Compares the arrays only where they are not the same memory.
+            /// Compares the arrays only if the patterns are not the same object in memory.
             fn eq(&self, other: &Self) -> bool {
                 self.is(*other)
                     || match (self, other) {
@@ -210,24 +210,24 @@ formats! {
     Ell EllPattern;
     /// Grouped coordinates.
     GroupCoo GroupCooPattern;
-    /// Grouped coordinates, the size by classes of rows.
+    /// Grouped coordinates, with one group size per class of rows.
     HybridGroupCoo HybridGroupCooPattern;
     /// Block coordinates.
     BlockCoo BlockCooPattern;
     /// Grouped block coordinates.
     BlockGroupCoo BlockGroupCooPattern;
-    /// Two of every four neighbours.
+    /// Two of every four neighbors.
     Nm NmPattern;
-    /// Bits and values.
+    /// One bit per element, and values.
     Bitmap BitmapPattern;
-    /// Places as bytes, and values.
+    /// Positions as bytes, and values.
     Bytemap BytemapPattern;
-    /// Slices of rows of about the same length.
+    /// Slices of rows of similar length.
     SlicedEll SlicedEllPattern;
 }
 
-/// What can be borrowed as a sparse tensor of any format: every format, [`AnySparse`], and references to them.
-/// Functions that take it are given a value or a reference.
+/// Types that can be borrowed as a sparse tensor of any format: every format, [`AnySparse`], and references to them.
+/// Functions with such a parameter accept a value or a reference.
 ///
 /// ```
 /// use einsparse_formats::{AnySparse, AsSparse, Csr, CsrPattern};
@@ -247,7 +247,7 @@ formats! {
             `upload_dense` takes a `Dense`"
 )]
 pub trait AsSparse<T> {
-    /// The tensor, borrowed.
+    /// Borrows the tensor.
     fn as_sparse(&self) -> SparseRef<'_, T>;
 }
 
@@ -285,10 +285,10 @@ impl<T, A: AsSparse<T> + ?Sized> AsSparse<T> for &A {
 }
 
 impl SharedPattern {
-    /// Joins the pattern with its values.
+    /// Creates a tensor from the pattern and its values.
     ///
     /// # Errors
-    /// [`FormatError::Length`] unless there is one value for each slot.
+    /// Returns [`FormatError::Length`] if the number of values is not the number of slots.
     pub fn with_values<T: Element>(self, values: Vec<T>) -> Result<AnySparse<T>, FormatError> {
         check::length("values", values.len(), self.view().slots())?;
         Ok(self.joined(values))
@@ -296,17 +296,17 @@ impl SharedPattern {
 }
 
 impl<T: Element> AnySparse<T> {
-    /// Every value mapped, in parallel; the pattern is shared.
+    /// Returns a tensor with `f` applied to every value, in parallel. The pattern is shared.
     pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> AnySparse<U> {
         self.pattern().shared().joined(mapped(self.values(), f))
     }
 
-    /// The pattern alone.
+    /// Pattern of the tensor.
     pub fn pattern(&self) -> AnyPattern<'_> {
         self.as_sparse().pattern()
     }
 
-    /// The format, with its block and group size.
+    /// Format, with its block and group size.
     pub fn format(&self) -> Format {
         self.pattern().format()
     }
@@ -321,7 +321,7 @@ impl<T: Element> AnySparse<T> {
         self.pattern().nnz()
     }
 
-    /// Length of the values array, padding included.
+    /// Length of the values array with padding.
     pub fn slots(&self) -> usize {
         self.values().len()
     }
@@ -331,12 +331,12 @@ impl<T: Element> AnySparse<T> {
         self.pattern().value_shape()
     }
 
-    /// One value for each slot.
+    /// Values, one per slot.
     pub fn values(&self) -> &[T] {
         self.as_sparse().values()
     }
 
-    /// The index arrays in device form.
+    /// Index arrays as copied to the device.
     pub fn arrays(&self) -> Vec<IndexArray<'_>> {
         self.pattern().arrays()
     }

@@ -1,7 +1,7 @@
-//! Bitmap tiles: one bit for each place of a matrix and the values of the bits that are set, in the order in which the
-//! lanes of a warp hold half an `mma.m16n8k16` fragment of A. For unstructured matrices with 5 to 50 % of their
-//! entries, whose index would otherwise weigh as much as the values. After the tensor-core-aware bitmap encoding of
-//! SpInfer (EuroSys 2025), section 4.1.
+//! Bitmap: one bit per element of a matrix, by tiles, and the values of the bits that are set. The values are in the
+//! order in which the lanes of a warp hold half an `mma.m16n8k16` fragment of A. The format is for unstructured
+//! matrices with a density of 5 to 50 %, whose indices would otherwise need as much memory as the values. It follows
+//! the tensor-core-aware bitmap encoding of SpInfer (EuroSys 2025), section 4.1.
 
 mod tile;
 
@@ -12,21 +12,22 @@ pub(crate) use tile::*;
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, allocate, check};
 
-/// Where the entries of a bitmap matrix are: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates in bits.
+/// Pattern of a bitmap matrix: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates encoded in bits.
 ///
-/// The matrix is cut into tiles of 64 x 64. Four tile rows are a panel; the tiles of a panel follow each other column
-/// by column (of tiles), the last panel may have fewer rows of tiles.
+/// The matrix is divided into tiles of 64 x 64. Four rows of tiles are a panel. The tiles of a panel are stored column
+/// by column (of tiles). The last panel may have fewer rows of tiles.
 ///
-/// - Words: 136 u32 of every tile. Word `32 s + l` (`s` < 4, `l` < 32) holds the bits of lane `l` in rows
-///   `16 s .. 16 s + 16`: bit `8 (i % 4) + 2 t + i / 4` (`t` < 4, `i` < 8) is row `16 s + l / 4 + 8 (i / 2 % 2)`,
-///   column `16 t + 2 (l % 4) + i % 2 + 8 (i / 4)` of the tile. The 8 words behind hold 16 numbers of 16 bits, low half
-///   first: the number of the tile's values in front of those of the right half (`i >= 4`) of square `(s, t)`, at
-///   `4 s + t`. From there the left half is counted down, the right one up.
-/// - Starts: u32 for every tile and one more: where its values start, in units of 8 slots.
-/// - Values: of each tile in ascending `(s, t, i / 4, l, i % 4)`, padded to a multiple of 8 slots, which nothing reads.
+/// - Words: 136 u32 per tile. Word `32 s + l` (`s` < 4, `l` < 32) contains the bits of lane `l` in rows
+///   `16 s .. 16 s + 16`. Bit `8 (i % 4) + 2 t + i / 4` (`t` < 4, `i` < 8) is row `16 s + l / 4 + 8 (i / 2 % 2)`,
+///   column `16 t + 2 (l % 4) + i % 2 + 8 (i / 4)` of the tile. The next 8 words contain 16 numbers of 16 bits, the
+///   middles, low half first. Number `4 s + t` counts the values of the tile before the right half (`i >= 4`) of square
+///   `(s, t)`. From there, kernels count backward for the left half and forward for the right half.
+/// - Starts: one u32 per tile and one more: the start of the values of the tile, in units of 8 slots.
+/// - Values: those of each tile in ascending order of `(s, t, i / 4, l, i % 4)`, padded to a multiple of 8 slots.
+///   Padding is never read.
 ///
-/// That is 1 bit for each place, 0.0625 for the middles, and on average 0.0078 for the starts and, of 16-bit values,
-/// 0.0137 of padding.
+/// An element therefore needs 1 bit, 0.0625 bits for the middles, on average 0.0078 bits for the starts, and for 16-bit
+/// values 0.0137 bits of padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitmapPattern {
     shape: [usize; 2],
@@ -39,12 +40,12 @@ pub struct BitmapPattern {
 pub type Bitmap<T> = Sparse<BitmapPattern, T>;
 
 impl BitmapPattern {
-    /// Checks and takes the words, 136 for each tile, and the starts.
+    /// Validates and stores the words, 136 per tile, and the starts.
     ///
     /// # Errors
-    /// If the extents or the slots do not fit u32, an array has another length, the starts do not begin at 0 or are not
-    /// as far apart as the bits of a tile want, a middle is not the number of bits in front of it, or a bit past the
-    /// last row or column is set.
+    /// Returns an error if the extents or the number of slots exceed u32, an array has the wrong length, the starts do
+    /// not begin at 0, the distance of two starts does not match the bits of the tile, a middle is not the number of
+    /// bits before it, or a bit past the last row or column is set.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -76,11 +77,11 @@ impl BitmapPattern {
         Ok(unsafe { Self::new_unchecked(rows, cols, words, starts) })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
-    /// [`BitmapPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength
-    /// of it.
+    /// [`BitmapPattern::new`] would accept the arguments. Kernels and converters rely on this and index without bounds
+    /// checks.
     pub unsafe fn new_unchecked(
         rows: usize,
         cols: usize,
@@ -102,7 +103,7 @@ impl BitmapPattern {
         Grid::new(self.rows(), self.cols())
     }
 
-    /// Bits of a tile.
+    /// Words with the bits of a tile.
     pub(crate) fn bits(&self, tile: usize) -> &[u32] {
         &self.words[tile * WORDS..][..BITS]
     }
@@ -112,7 +113,8 @@ impl BitmapPattern {
         self.starts[tile] as usize * ALIGN
     }
 
-    /// Row and column of every slot, [`PAD`] in padding: the coordinates `AM[p]` and `AK[p]` of the indirect form.
+    /// Row and column of every slot: the coordinates `AM[p]` and `AK[p]` of the indirect form. Both are [`PAD`] for
+    /// padding.
     pub fn coordinates(&self) -> [Vec<u32>; 2] {
         let mut coords = [vec![PAD; self.slots()], vec![PAD; self.slots()]];
         let grid = self.grid();
@@ -127,10 +129,10 @@ impl BitmapPattern {
         coords
     }
 
-    /// Entries of each row.
+    /// Number of entries of each row.
     ///
     /// # Errors
-    /// [`FormatError::Limit`] for many rows of no columns, [`FormatError::Memory`] if there is no memory.
+    /// Returns [`FormatError::Limit`] for many rows without columns, and [`FormatError::Memory`] if allocation fails.
     pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
         let grid = self.grid();
         allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
@@ -140,7 +142,7 @@ impl BitmapPattern {
             for across in 0..grid.across {
                 let bits = self.bits(grid.tile(down, across));
                 for (word, &bits) in bits.iter().enumerate() {
-                    // The lower half of a word belongs to the upper of a lane's two rows.
+                    // A lane holds two rows. The lower half of its word belongs to the upper row.
                     let row = word / 32 * 16 + word % 32 / 4;
                     for (row, mask) in [(row, 0xffff), (row + 8, 0xffff_0000)] {
                         if let Some(count) = counts.get_mut(row) {
@@ -154,7 +156,7 @@ impl BitmapPattern {
     }
 }
 
-/// The tiles of a matrix whose words can be numbered.
+/// Tile grid of a matrix. Returns an error if the number of words exceeds the index type.
 pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
     check::matrix(rows, cols)?;
     let grid = Grid::new(rows, cols);
@@ -162,7 +164,7 @@ pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError
     Ok(grid)
 }
 
-/// What is wrong with a tile, if anything.
+/// Returns the error of a tile, if the tile is invalid.
 fn bad_tile(
     tile: usize,
     words: &[u32],
@@ -200,7 +202,7 @@ fn bad_tile(
 matrix! { BitmapPattern {
     /// Bits and middles of the tiles, 136 words each.
     words,
-    /// Where the values of each tile start, in units of 8 slots, and where the last one's end.
+    /// Start of the values of each tile and the end of the last tile, in units of 8 slots.
     starts,
 } }
 

@@ -1,11 +1,11 @@
-//! BlockCOO: the block coordinates of dense blocks, sorted by block row, then block column.
+//! BlockCOO: block coordinates of dense blocks, sorted by block row, then by block column.
 
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
-/// Where the blocks of a BlockCOO matrix are: `C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]`.
+/// Pattern of a BlockCOO matrix: `C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]`.
 ///
-/// The values are `[blocks, bm, bk]`, row-major; the parts of edge blocks outside the shape are zero.
+/// The shape of the values is `[blocks, bm, bk]`, row-major. Elements of edge blocks outside the shape are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockCooPattern {
     shape: [usize; 2],
@@ -18,11 +18,11 @@ pub struct BlockCooPattern {
 pub type BlockCoo<T> = Sparse<BlockCooPattern, T>;
 
 impl BlockCooPattern {
-    /// Checks and takes the block row and block column of every block.
+    /// Validates and stores the block row and the block column of every block.
     ///
     /// # Errors
-    /// If a side of the block is 0, the lengths differ, a block is outside the grid, or the blocks do not ascend by
-    /// (row, column), each once.
+    /// Returns an error if a block extent is 0, the lengths differ, a block is outside the grid, or the blocks are
+    /// not strictly ascending by (row, column).
     pub fn new(
         rows: usize,
         cols: usize,
@@ -41,7 +41,7 @@ impl BlockCooPattern {
         Ok(unsafe { Self::new_unchecked(rows, cols, block, block_rows, block_cols) })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
     /// [`BlockCooPattern::new`] would accept the arguments.
@@ -62,9 +62,9 @@ impl BlockCooPattern {
 }
 
 matrix! { BlockCooPattern {
-    /// The block row of every block.
+    /// Block row of every block.
     block_rows,
-    /// The block column of every block.
+    /// Block column of every block.
     block_cols,
 } }
 

@@ -1,12 +1,13 @@
-//! BlockGroupCOO: groups of `group` dense blocks of one block row (arXiv 2510.17505).
-//! A block row of `occ` blocks takes ceil(occ / group) groups in a run; only the last group of a run is padded.
+//! BlockGroupCOO: groups of `group` dense blocks of one block row (arXiv 2510.17505). A block row of `occ` blocks has
+//! ceil(occ / group) consecutive groups, called a run. Only the last group of a run is padded.
 
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
-/// Where the blocks of a BlockGroupCOO matrix are: `C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]`.
+/// Pattern of a BlockGroupCOO matrix: `C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]`.
 ///
-/// The values are `[P, group, bm, bk]`, row-major; padding and the parts of edge blocks outside the shape are zero.
+/// The shape of the values is `[P, group, bm, bk]`, row-major. Padding and elements of edge blocks outside the shape
+/// are zero. The groups of one block row are consecutive and called a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockGroupCooPattern {
     shape: [usize; 2],
@@ -21,12 +22,12 @@ pub struct BlockGroupCooPattern {
 pub type BlockGroupCoo<T> = Sparse<BlockGroupCooPattern, T>;
 
 impl BlockGroupCooPattern {
-    /// Checks and takes the block row of each of the P groups and the block columns of their `P * group` slots,
-    /// [`PAD`](crate::PAD) behind the blocks of the last group of a run.
+    /// Validates and stores the block row of each of the P groups and the block columns of their `P * group` slots.
+    /// [`PAD`](crate::PAD) fills the slots after the last block of a run.
     ///
     /// # Errors
-    /// If a side of the block or `group` is 0, a length is wrong, a block is outside the grid, the block rows descend,
-    /// the block columns of a run do not ascend, or padding stands anywhere but at the end of a run.
+    /// Returns an error if a block extent or `group` is 0, a length is wrong, a block is outside the grid, the block
+    /// rows descend, the block columns of a run do not ascend, or padding is not at the end of a run.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -60,7 +61,7 @@ impl BlockGroupCooPattern {
         })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
     /// [`BlockGroupCooPattern::new`] would accept the arguments.
@@ -87,26 +88,26 @@ impl BlockGroupCooPattern {
         self.block
     }
 
-    /// Block slots of a group.
+    /// Block slots per group.
     pub fn group(&self) -> usize {
         self.group
     }
 
-    /// Groups, P.
+    /// Number of groups, P.
     pub fn groups(&self) -> usize {
         self.block_rows.len()
     }
 
-    /// Stored blocks without padding.
+    /// Number of stored blocks without padding.
     pub fn blocks(&self) -> usize {
         self.blocks
     }
 }
 
 matrix! { BlockGroupCooPattern {
-    /// The block row of every group.
+    /// Block row of every group.
     block_rows,
-    /// The block column of every slot, `[P, group]`.
+    /// Block column of every slot, `[P, group]`.
     block_cols,
 } }
 

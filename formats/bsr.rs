@@ -1,12 +1,12 @@
-//! BSR: compressed block rows of dense blocks.
-//! The block grid is rounded up; the parts of edge blocks outside the shape are zero and never read.
+//! BSR: compressed block rows of dense blocks. The block grid is rounded up. Elements of edge blocks outside the
+//! shape are zero and never read.
 
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
-/// Where the blocks of a BSR matrix are: `C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]`.
+/// Pattern of a BSR matrix: `C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]`.
 ///
-/// The values are `[blocks, bm, bk]`, row-major.
+/// The shape of the values is `[blocks, bm, bk]`, row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BsrPattern {
     shape: [usize; 2],
@@ -19,11 +19,11 @@ pub struct BsrPattern {
 pub type Bsr<T> = Sparse<BsrPattern, T>;
 
 impl BsrPattern {
-    /// Checks and takes the block-row offsets and the block column of every block.
+    /// Validates and stores the block-row offsets (one more than block rows) and the block column of every block.
     ///
     /// # Errors
-    /// If a side of the block is 0, the offsets (one more than block rows) do not ascend from 0 to the number of
-    /// blocks, or the block columns of a block row are not in the grid and strictly ascending.
+    /// Returns an error if a block extent is 0, if the offsets have the wrong number or do not ascend from 0 to the
+    /// number of blocks, or if the block columns of a block row are not in the grid and strictly ascending.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -40,7 +40,7 @@ impl BsrPattern {
         Ok(unsafe { Self::new_unchecked(rows, cols, block, offsets, columns) })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
     /// [`BsrPattern::new`] would accept the arguments.
@@ -59,16 +59,16 @@ impl BsrPattern {
         self.block
     }
 
-    /// Block rows and block columns of the matrix, edge blocks included.
+    /// Number of block rows and block columns of the matrix, including edge blocks.
     pub fn grid(&self) -> (usize, usize) {
         (self.shape[0].div_ceil(self.block.0), self.shape[1].div_ceil(self.block.1))
     }
 }
 
 matrix! { BsrPattern {
-    /// Where each block row starts, and where the last ends, in blocks.
+    /// Start of each block row and the end of the last one, in blocks.
     offsets,
-    /// The block column of every block.
+    /// Block column of every block.
     columns,
 } }
 

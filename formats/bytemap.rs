@@ -1,6 +1,6 @@
-//! Byte maps: every value with the byte of its place, by the banks of the shared memory that a tile is spread out in.
-//! For unstructured matrices with up to an eighth of their entries, where a byte for each weighs no more than a bit for
-//! each place.
+//! Bytemap: every value with one byte for its position, ordered by the banks of shared memory in which the tile is
+//! expanded. The format is for unstructured matrices with a density of up to 1/8, where one byte per entry needs no
+//! more memory than one bit per element.
 
 mod tile;
 
@@ -12,25 +12,25 @@ use crate::bitmap::Grid;
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, allocate, check};
 
-/// Where the entries of a byte map are: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates in bytes.
+/// Pattern of a bytemap matrix: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates encoded in bytes.
 ///
-/// The matrix is cut into tiles of 64 x 128, numbered by panels as those of a [bitmap](crate::BitmapPattern). A tile is
-/// laid out as two halves of 64 x 64, one after the other, with rows of 128 bytes (of 16-bit elements) whose chunks of
-/// 16 bytes are exchanged, chunk `c` of row `r` with chunk `c ^ r % 8`: what Tensor Cores read. Of that memory, 32
-/// *banks* of 4 bytes own 256 places each: place `2 q + h` of bank `b` is row `q % 64`, column
+/// The matrix is divided into tiles of 64 x 128, in the panel order of a [bitmap](crate::BitmapPattern). In shared
+/// memory, a tile is two halves of 64 x 64, one after the other, with rows of 128 bytes (of 16-bit elements). The rows
+/// are swizzled for Tensor Cores: chunk `c` of 16 bytes of row `r` is stored at chunk `c ^ r % 8`. Each of the 32
+/// *banks* of 4 bytes contains 256 positions of this memory: position `2 q + h` of bank `b` is row `q % 64`, column
 /// `64 (q / 64) + 8 ((b / 4) ^ (q % 8)) + 2 (b % 4) + h`.
 ///
-/// Each bank's entries lie in chunks of four, the last one filled up. Chunk 0 of every bank that has one comes first,
-/// by banks, then chunk 1, and so on; a tile's chunks are padded to a multiple of four of them.
+/// The entries of a bank are stored in chunks of four; the last chunk is padded. Chunk 0 of every bank that has one
+/// comes first, by bank, then chunk 1, and so on. The chunks of a tile are padded to a multiple of four chunks.
 ///
-/// - Words: 8 u32 of every tile: a byte for each bank says how many chunks it has. Behind those of all tiles a u32 for
-///   each chunk: the places of its four slots, lowest byte first. In a bank's last chunk a slot without an entry
-///   repeats the place in front; no other place comes twice.
-/// - Starts: u32 for every tile and one more: where its chunks start, in units of 4 chunks.
-/// - Values: four for each chunk. What stands in slots without an entry does not matter.
+/// - Words: 8 u32 per tile, with one byte per bank: its number of chunks. After the words of all tiles follows one u32
+///   per chunk: the positions of its four slots, lowest byte first. In the last chunk of a bank, a slot without entry
+///   repeats the previous position. All other positions are distinct.
+/// - Starts: one u32 per tile and one more: the start of its chunks, in units of 4 chunks.
+/// - Values: four per chunk. Values in slots without entry are ignored.
 ///
-/// That is 8 bits for each entry and, for each place, 0.031 for the counts, 0.004 for the starts and about 0.16 of
-/// padding (of 16-bit values, with their places).
+/// An entry therefore needs 8 bits. An element of the matrix needs 0.031 bits for the counts, 0.004 bits for the starts
+/// and about 0.16 bits of padding (of 16-bit values and their positions).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BytemapPattern {
     shape: [usize; 2],
@@ -39,16 +39,16 @@ pub struct BytemapPattern {
     starts: Vec<u32>,
 }
 
-/// A matrix with its places as bytes.
+/// A bytemap matrix.
 pub type Bytemap<T> = Sparse<BytemapPattern, T>;
 
 impl BytemapPattern {
-    /// Checks and takes the words and the starts.
+    /// Validates and stores the words and the starts.
     ///
     /// # Errors
-    /// If the extents or the slots do not fit u32, an array has another length, the starts do not begin at 0 or are not
-    /// as far apart as the counts of a tile want, a place past the last row or column or the same place twice is named,
-    /// or padding is not as described.
+    /// Returns an error if the extents or the number of slots exceed u32, an array has the wrong length, the starts do
+    /// not begin at 0, the distance of two starts does not match the counts of the tile, a position is past the last
+    /// row or column or occurs twice, or padding is not as described above.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -93,11 +93,11 @@ impl BytemapPattern {
         Ok(unsafe { Self::new_unchecked(rows, cols, words, starts) })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
-    /// [`BytemapPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength
-    /// of it.
+    /// [`BytemapPattern::new`] would accept the arguments. Kernels and converters rely on this and index without bounds
+    /// checks.
     pub unsafe fn new_unchecked(
         rows: usize,
         cols: usize,
@@ -120,7 +120,8 @@ impl BytemapPattern {
         grid(self.rows(), self.cols())
     }
 
-    /// Calls `visit(row, column, slot)` for each entry of a tile, row and column in the tile, the slot of all.
+    /// Calls `visit(row, column, slot)` for each entry of a tile. Row and column are relative to the tile; the slot is
+    /// an index into all values.
     pub(crate) fn for_each_entry(&self, tile: usize, mut visit: impl FnMut(usize, usize, usize)) {
         let counts = &self.words[tile * COUNT_WORDS..][..COUNT_WORDS];
         let first = self.starts[tile] as usize * UNIT;
@@ -136,7 +137,8 @@ impl BytemapPattern {
         });
     }
 
-    /// Row and column of every slot, [`PAD`] in padding: the coordinates `AM[p]` and `AK[p]` of the indirect form.
+    /// Row and column of every slot: the coordinates `AM[p]` and `AK[p]` of the indirect form. Both are [`PAD`] for
+    /// padding.
     pub fn coordinates(&self) -> [Vec<u32>; 2] {
         let mut coords = [vec![PAD; self.slots()], vec![PAD; self.slots()]];
         let grid = self.grid();
@@ -150,10 +152,10 @@ impl BytemapPattern {
         coords
     }
 
-    /// Entries of each row.
+    /// Number of entries of each row.
     ///
     /// # Errors
-    /// [`FormatError::Limit`] for many rows of no columns, [`FormatError::Memory`] if there is no memory.
+    /// Returns [`FormatError::Limit`] for many rows without columns, and [`FormatError::Memory`] if allocation fails.
     pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
         let grid = self.grid();
         allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
@@ -168,7 +170,7 @@ impl BytemapPattern {
     }
 }
 
-/// The tiles of a matrix whose counts can be numbered.
+/// Tile grid of a matrix. Returns an error if the number of count words exceeds the index type.
 pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
     check::matrix(rows, cols)?;
     let grid = grid(rows, cols);
@@ -176,7 +178,8 @@ pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError
     Ok(grid)
 }
 
-/// What is wrong with a tile, if anything. Its counts are at `counts`, its places at `first`.
+/// Returns the error of a tile, if the tile is invalid. Its counts are at `words[counts..]`, its positions at
+/// `words[first..]`.
 fn bad_tile(
     words: &[u32],
     counts: usize,
@@ -215,9 +218,9 @@ fn bad_tile(
 }
 
 matrix! { BytemapPattern {
-    /// Counts of the banks of all tiles, 8 words each, and the places of all chunks.
+    /// Chunk counts of the banks of all tiles, 8 words each, followed by the positions of all chunks.
     words,
-    /// Where the chunks of each tile start, in units of 4 chunks, and where the last one's end.
+    /// Start of the chunks of each tile and the end of the last tile, in units of 4 chunks.
     starts,
 } }
 

@@ -1,28 +1,28 @@
-//! The checks the constructors share, each in parallel and in one pass.
-//! A failed check reports the first offending position.
+//! Validation shared by the constructors. Each function is parallel and makes one pass. The error reports the first
+//! invalid position.
 
 use rayon::prelude::*;
 
 pub(crate) use crate::allocate::{reserved, zeroed};
 use crate::{FormatError, PAD};
 
-/// Slots and extents must fit the device's index type.
+/// Maximum of slots and extents: they must fit the index type of the device.
 pub(crate) const LIMIT: usize = u32::MAX as usize;
 
 const CHUNK: usize = 1 << 16;
 
-/// An extent of the tensor.
+/// Validates an extent of a tensor.
 pub(crate) fn extent(what: &'static str, n: usize) -> Result<(), FormatError> {
     fits(what, n as u128).map(|_| ())
 }
 
-/// Those of a matrix.
+/// Validates the extents of a matrix.
 pub(crate) fn matrix(rows: usize, cols: usize) -> Result<(), FormatError> {
     extent("rows", rows)?;
     extent("columns", cols)
 }
 
-/// `n` as usize if it fits u32.
+/// Returns `n` as usize if it fits u32.
 pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
     if n > LIMIT as u128 {
         return Err(FormatError::Overflow { what, value: n, limit: LIMIT as u128 });
@@ -30,7 +30,7 @@ pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
     Ok(n as usize)
 }
 
-/// A count that must not exceed a limit of its format.
+/// Validates that a count does not exceed a limit of its format.
 pub(crate) fn at_most(what: &'static str, n: usize, limit: usize) -> Result<(), FormatError> {
     if n > limit {
         return Err(FormatError::Overflow { what, value: n as u128, limit: limit as u128 });
@@ -38,12 +38,12 @@ pub(crate) fn at_most(what: &'static str, n: usize, limit: usize) -> Result<(), 
     Ok(())
 }
 
-/// The product of the factors, if it fits u32.
+/// Returns the product of the factors if it fits u32.
 pub(crate) fn product(what: &'static str, factors: &[usize]) -> Result<usize, FormatError> {
     fits(what, factors.iter().fold(1u128, |n, &f| n.saturating_mul(f as u128)))
 }
 
-/// A block or group size: at least 1.
+/// Validates a block or group size, which must be at least 1.
 pub(crate) fn positive(what: &'static str, n: usize) -> Result<(), FormatError> {
     if n == 0 {
         return Err(FormatError::Shape { what, found: "0".into(), expected: "at least 1".into() });
@@ -51,7 +51,7 @@ pub(crate) fn positive(what: &'static str, n: usize) -> Result<(), FormatError> 
     extent(what, n)
 }
 
-/// At least 0, and no NaN.
+/// Validates a threshold, which must be at least 0 and not NaN.
 pub(crate) fn threshold(what: &'static str, threshold: f64) -> Result<(), FormatError> {
     if threshold >= 0.0 {
         return Ok(());
@@ -59,7 +59,7 @@ pub(crate) fn threshold(what: &'static str, threshold: f64) -> Result<(), Format
     Err(FormatError::Shape { what, found: threshold.to_string(), expected: "at least 0".into() })
 }
 
-/// Both sides of a block.
+/// Validates both extents of a block.
 pub(crate) fn block(block: (usize, usize)) -> Result<(), FormatError> {
     positive("block rows", block.0)?;
     positive("block columns", block.1)
@@ -85,10 +85,10 @@ fn first(error: Option<FormatError>) -> Result<(), FormatError> {
     error.map_or(Ok(()), Err)
 }
 
-/// Every element below the bound.
+/// Validates that every element is below the bound.
 pub(crate) fn below(array: &'static str, data: &[u32], bound: usize) -> Result<(), FormatError> {
     first(data.par_chunks(CHUNK).enumerate().find_map_first(|(c, chunk)| {
-        // The maximum vectorises; the search runs only when there is something to find.
+        // The maximum vectorizes. The search for the position runs only if there is an error.
         let max = chunk.iter().copied().max().unwrap_or(0) as usize;
         if max < bound {
             return None;
@@ -98,7 +98,7 @@ pub(crate) fn below(array: &'static str, data: &[u32], bound: usize) -> Result<(
     }))
 }
 
-/// Neighbours do not descend.
+/// Validates that the elements do not descend.
 pub(crate) fn ascending(array: &'static str, data: &[u32]) -> Result<(), FormatError> {
     first((0..data.len().div_ceil(CHUNK)).into_par_iter().find_map_first(|c| {
         let start = c * CHUNK;
@@ -108,7 +108,7 @@ pub(crate) fn ascending(array: &'static str, data: &[u32]) -> Result<(), FormatE
     }))
 }
 
-/// Offsets of `rows` rows into an array of `len` elements: start at 0, do not descend, end at `len`.
+/// Validates offsets of `rows` rows into an array of `len` elements: they start at 0, do not descend, and end at `len`.
 pub(crate) fn offsets(
     offsets: &[u32],
     rows: usize,
@@ -123,7 +123,7 @@ pub(crate) fn offsets(
     length(array, len, offsets[rows] as usize)
 }
 
-/// Strictly ascending, below the bound, within every row. The offsets have been checked.
+/// Validates that the elements of every row are strictly ascending and below the bound. The offsets must be valid.
 pub(crate) fn rows_ascend(
     offsets: &[u32],
     array: &'static str,
@@ -133,7 +133,7 @@ pub(crate) fn rows_ascend(
     first(offsets.par_windows(2).with_min_len(1024).find_map_first(|w| {
         let start = w[0] as usize;
         let row = &data[start..w[1] as usize];
-        // Ascending with the last below the bound is all of them below the bound.
+        // In an ascending row, only the last element has to be compared with the bound.
         let good = row.last().is_none_or(|&last| (last as usize) < bound)
             && row.windows(2).all(|w| w[0] < w[1]);
         if good { None } else { bad_entry(array, start, row, bound) }
@@ -152,12 +152,13 @@ fn bad_entry(array: &'static str, start: usize, row: &[u32], bound: usize) -> Op
     })
 }
 
-/// Slots that are not padding.
+/// Number of slots that are not padding.
 pub(crate) fn entries(slots: &[u32]) -> usize {
     slots.par_iter().with_min_len(CHUNK).filter(|&&c| c != PAD).count()
 }
 
-/// Rows of `width` slots, entries strictly ascending and below the bound, padding behind them. Counts the entries.
+/// Validates rows of `width` slots: entries are strictly ascending and below the bound, followed by padding. Returns
+/// the number of entries.
 pub(crate) fn padded_rows(
     array: &'static str,
     data: &[u32],
@@ -177,7 +178,7 @@ pub(crate) fn padded_rows(
     Ok(rows().map(entries).sum())
 }
 
-/// The first axis on which entry `b` comes before entry `a` (the last axis if they are the same entry).
+/// First axis on which entry `b` precedes entry `a`, or the last axis if both entries are equal.
 fn descends(axes: &[&[u32]], a: usize, b: usize) -> Option<usize> {
     for (axis, data) in axes.iter().enumerate() {
         if data[a] < data[b] {
@@ -190,7 +191,7 @@ fn descends(axes: &[&[u32]], a: usize, b: usize) -> Option<usize> {
     Some(axes.len() - 1)
 }
 
-/// Entries in strictly ascending lexicographic order. All axes have the same length.
+/// Validates that entries are in strictly ascending lexicographic order. All axes have the same length.
 pub(crate) fn lexicographic(names: &[&'static str], axes: &[&[u32]]) -> Result<(), FormatError> {
     const STEP: usize = 4096;
     let steps = axes[0].len().saturating_sub(1).div_ceil(STEP);
@@ -200,7 +201,7 @@ pub(crate) fn lexicographic(names: &[&'static str], axes: &[&[u32]]) -> Result<(
     };
     first((0..steps).into_par_iter().with_min_len(16).find_map_first(|step| {
         let start = step * STEP;
-        // Axis by axis from the last, without branches, so that it vectorises.
+        // The loop runs over the axes from the last, without branches, so that it vectorizes.
         let mut ascends = [false; STEP];
         let mut len = 0;
         for data in axes.iter().rev() {
@@ -215,7 +216,7 @@ pub(crate) fn lexicographic(names: &[&'static str], axes: &[&[u32]]) -> Result<(
     }))
 }
 
-/// The index arrays of a grouped format.
+/// Index arrays of a grouped format.
 pub(crate) struct Groups<'a> {
     pub(crate) index_name: &'static str,
     pub(crate) index: &'a [u32],
@@ -227,7 +228,7 @@ pub(crate) struct Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// Checks everything and counts the entries that are not padding.
+    /// Validates all arrays and returns the number of entries that are not padding.
     pub(crate) fn check(&self) -> Result<usize, FormatError> {
         below(self.index_name, self.index, self.index_bound)?;
         ascending(self.index_name, self.index)?;
@@ -241,14 +242,14 @@ impl Groups<'_> {
     /// Entries of group `i` before its first padding slot.
     fn filled(&self, i: usize) -> usize {
         let slots = &self.others[0][i * self.group..(i + 1) * self.group];
-        // Padding stands at the end: from there it is short to find.
+        // Padding is at the end, so the search from the end is short.
         slots.iter().rposition(|&c| c != PAD).map_or(0, |last| last + 1)
     }
 
     fn bad_group(&self, i: usize) -> Option<FormatError> {
         let start = i * self.group;
         let more = self.index.get(i + 1) == Some(&self.index[i]);
-        // An entry stands in the first slot, and in all of them if the run goes on.
+        // The first slot contains an entry. If the run continues, all slots of the group do.
         let needed = if more { self.group } else { self.filled(i).max(1) };
         for slot in start..start + needed {
             for ((data, &bound), name) in self.others.iter().zip(self.bounds).zip(self.names) {
@@ -262,7 +263,8 @@ impl Groups<'_> {
                 return Some(order(self.names[axis], slot, data[slot - 1], data[slot]));
             }
         }
-        // Behind the last entry the first axis is padding; an entry on another axis misses its half there.
+        // Slots after the last entry must be padding on all axes. An entry on another axis has no coordinate on the
+        // first.
         let rest = start + needed..start + self.group;
         rest.into_iter()
             .find(|&slot| self.others.iter().any(|data| data[slot] != PAD))

@@ -1,5 +1,5 @@
-//! Conversions between the formats: free functions, in parallel, and thin `TryFrom` over them.
-//! Matrices go by way of CSR, tensors of other orders by way of COO. From CSR nothing is sorted.
+//! Conversions between formats: parallel free functions, and `TryFrom` implementations that call them. Matrices are
+//! converted through CSR, tensors of other orders through COO. Conversions from CSR sort nothing.
 
 mod bitmap;
 mod block;
@@ -44,7 +44,7 @@ pub(crate) use tasks::{prefix_sum, row_tasks};
 
 use crate::FormatError;
 
-/// Only matrices go here.
+/// Returns the extents of a matrix, or an error for a tensor of another order.
 fn matrix(shape: &[usize]) -> Result<(usize, usize), FormatError> {
     match *shape {
         [rows, cols] => Ok((rows, cols)),

@@ -1,9 +1,8 @@
-//! COO: the coordinates of every entry, one array for each axis, sorted lexicographically.
-//! For tensors of any order from 1.
+//! COO: the coordinates of every entry, one array per axis, sorted lexicographically. Tensors have order 1 or higher.
 
 use crate::{Element, Format, FormatError, IndexArray, Pattern, Sparse, check};
 
-/// Names of the coordinate arrays in errors; axes from the eighth share one.
+/// Names of the coordinate arrays in errors. All axes from index 8 on share one name.
 const NAMES: [&str; 9] = [
     "coords[0]",
     "coords[1]",
@@ -20,7 +19,7 @@ pub(crate) fn names(order: usize) -> Vec<&'static str> {
     (0..order).map(|axis| NAMES[axis.min(NAMES.len() - 1)]).collect()
 }
 
-/// Lengths and bounds, without order: the names of the arrays and the number of entries.
+/// Validates lengths and bounds, but not the order of the entries. Returns the array names and the number of entries.
 pub(crate) fn check_coords(
     shape: &[usize],
     coords: &[Vec<u32>],
@@ -40,7 +39,7 @@ pub(crate) fn check_coords(
     Ok((names, entries))
 }
 
-/// Where the entries of a COO tensor are: `C[AM[p],n] += AV[p] * B[AK[p],n]`.
+/// Pattern of a COO tensor: `C[AM[p],n] += AV[p] * B[AK[p],n]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CooPattern {
     shape: Vec<usize>,
@@ -51,11 +50,11 @@ pub struct CooPattern {
 pub type Coo<T> = Sparse<CooPattern, T>;
 
 impl CooPattern {
-    /// Checks and takes the coordinates, one array for each axis.
+    /// Validates and stores the coordinates, one array per axis.
     ///
     /// # Errors
-    /// If the shape has no axis, an array is missing or of another length, a coordinate is outside the shape,
-    /// or the entries do not ascend lexicographically, each once.
+    /// Returns an error if the shape has no axis, an array is missing or has the wrong length, a coordinate is outside
+    /// the shape, or the entries are not strictly ascending in lexicographic order.
     pub fn new(shape: Vec<usize>, coords: Vec<Vec<u32>>) -> Result<Self, FormatError> {
         let (names, _) = check_coords(&shape, &coords)?;
         let axes: Vec<&[u32]> = coords.iter().map(Vec::as_slice).collect();
@@ -63,21 +62,21 @@ impl CooPattern {
         Ok(CooPattern { shape, coords })
     }
 
-    /// Takes the coordinates unchecked.
+    /// Stores the coordinates without validation.
     ///
     /// # Safety
-    /// [`CooPattern::new`] would accept the arguments. Kernels and converters index without checks on the strength of
-    /// it.
+    /// [`CooPattern::new`] would accept the arguments. Kernels and converters rely on this and index without bounds
+    /// checks.
     pub unsafe fn new_unchecked(shape: Vec<usize>, coords: Vec<Vec<u32>>) -> Self {
         CooPattern { shape, coords }
     }
 
-    /// The coordinate arrays, taken out.
+    /// Returns the coordinate arrays.
     pub(crate) fn into_coords(self) -> Vec<Vec<u32>> {
         self.coords
     }
 
-    /// The coordinate arrays, one for each axis.
+    /// Coordinate arrays, one per axis.
     pub fn coords(&self) -> &[Vec<u32>] {
         &self.coords
     }
@@ -103,10 +102,11 @@ impl Pattern for CooPattern {
 }
 
 impl<T: Element> Coo<T> {
-    /// Builds a tensor from entries in any order; entries given more than once are summed, in the order given.
+    /// Builds a tensor from entries in any order. Values of duplicate entries are summed in the order given.
     ///
     /// # Errors
-    /// As [`CooPattern::new`], but for the order of the entries; and if there is not one value for each.
+    /// Returns the errors of [`CooPattern::new`], except those about the order of the entries. The number of values
+    /// must equal the number of entries.
     pub fn from_entries(
         shape: Vec<usize>,
         coords: Vec<Vec<u32>>,

@@ -3,7 +3,7 @@
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
-/// Where the entries of a CSC matrix are: `C[AM[p],n] += AV[p] * B[k,n], AP[k] <= p < AP[k+1]`.
+/// Pattern of a CSC matrix: `C[AM[p],n] += AV[p] * B[k,n], AP[k] <= p < AP[k+1]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CscPattern {
     shape: [usize; 2],
@@ -15,11 +15,11 @@ pub struct CscPattern {
 pub type Csc<T> = Sparse<CscPattern, T>;
 
 impl CscPattern {
-    /// Checks and takes the column offsets and the row of every entry.
+    /// Validates and stores the column offsets (`cols + 1`) and the row of every entry.
     ///
     /// # Errors
-    /// If there are not `cols + 1` offsets from 0 to the number of entries that never descend, or the rows of a
-    /// column are not below `rows` and strictly ascending.
+    /// Returns an error if the offsets are not `cols + 1` non-decreasing numbers from 0 to the number of entries, or if
+    /// the rows of a column are not below `rows` and strictly ascending.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -34,7 +34,7 @@ impl CscPattern {
         Ok(unsafe { Self::new_unchecked(rows, cols, offsets, rows_idx) })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
     /// [`CscPattern::new`] would accept the arguments.
@@ -49,9 +49,9 @@ impl CscPattern {
 }
 
 matrix! { CscPattern {
-    /// Where each column starts, and where the last ends.
+    /// Start of each column in `rows_idx`, and the end of the last column: `cols + 1` offsets.
     offsets,
-    /// The row of every entry.
+    /// Row of every entry.
     rows_idx,
 } }
 

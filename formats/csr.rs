@@ -1,9 +1,9 @@
-//! CSR: compressed sparse rows. The hub of the conversions between matrices.
+//! CSR: compressed sparse rows. Conversions between matrix formats go through CSR.
 
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
-/// Where the entries of a CSR matrix are: `C[m,n] += AV[p] * B[AK[p],n], AP[m] <= p < AP[m+1]`.
+/// Pattern of a CSR matrix: `C[m,n] += AV[p] * B[AK[p],n], AP[m] <= p < AP[m+1]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsrPattern {
     shape: [usize; 2],
@@ -15,11 +15,11 @@ pub struct CsrPattern {
 pub type Csr<T> = Sparse<CsrPattern, T>;
 
 impl CsrPattern {
-    /// Checks and takes the row offsets and the column of every entry.
+    /// Validates and stores the row offsets (`rows + 1`) and the column of every entry.
     ///
     /// # Errors
-    /// If there are not `rows + 1` offsets from 0 to the number of entries that never descend, or the columns of a
-    /// row are not below `cols` and strictly ascending.
+    /// Returns an error if the offsets are not `rows + 1` non-decreasing numbers from 0 to the number of entries, or if
+    /// the columns of a row are not below `cols` and strictly ascending.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -34,7 +34,7 @@ impl CsrPattern {
         Ok(unsafe { Self::new_unchecked(rows, cols, offsets, columns) })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
     /// [`CsrPattern::new`] would accept the arguments.
@@ -47,19 +47,19 @@ impl CsrPattern {
         CsrPattern { shape: [rows, cols], offsets, columns }
     }
 
-    /// Positions of the entries of one row.
+    /// Range of positions of the entries of one row.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// Panics if `row` is out of range.
     pub fn row(&self, row: usize) -> std::ops::Range<usize> {
         self.offsets[row] as usize..self.offsets[row + 1] as usize
     }
 }
 
 matrix! { CsrPattern {
-    /// Where each row starts, and where the last ends.
+    /// Start of each row in `columns`, and the end of the last row: `rows + 1` offsets.
     offsets,
-    /// The column of every entry.
+    /// Column of every entry.
     columns,
 } }
 

@@ -1,17 +1,17 @@
-//! Dense tensors on the host, row-major.
+//! Row-major dense tensors in host memory.
 
 use crate::parallel;
 use crate::pattern::mapped;
 use crate::{Element, FormatError, check};
 
-/// A dense tensor, row-major: the last index runs fastest.
+/// Row-major dense tensor: the last index varies fastest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dense<T> {
     shape: Vec<usize>,
     values: Vec<T>,
 }
 
-/// The number of elements, if it and their bytes can be addressed.
+/// Returns the number of elements, or an error if the elements or their bytes cannot be addressed.
 fn elements<T>(shape: &[usize]) -> Result<usize, FormatError> {
     let n = shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
     let limit = (isize::MAX as usize / size_of::<T>().max(1)) as u128;
@@ -22,31 +22,32 @@ fn elements<T>(shape: &[usize]) -> Result<usize, FormatError> {
 }
 
 impl<T: Element> Dense<T> {
-    /// Joins a shape with its values. An empty shape is a scalar.
+    /// Creates a tensor from a shape and its values. An empty shape is a scalar.
     ///
     /// # Errors
-    /// [`FormatError::Length`] unless there is one value for each element, [`FormatError::Overflow`] if they cannot be
-    /// addressed.
+    /// Returns [`FormatError::Length`] if the number of values is not the number of elements, and
+    /// [`FormatError::Overflow`] if the elements cannot be addressed.
     pub fn new(shape: impl Into<Vec<usize>>, values: Vec<T>) -> Result<Self, FormatError> {
         let shape = shape.into();
         check::length("values", values.len(), elements::<T>(&shape)?)?;
         Ok(Dense { shape, values })
     }
 
-    /// All zeros.
+    /// Creates a tensor of zeros.
     ///
     /// # Errors
-    /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the elements cannot be had.
+    /// Returns [`FormatError::Overflow`] if the elements cannot be addressed, and [`FormatError::Memory`] if
+    /// allocation fails.
     pub fn zeros(shape: impl Into<Vec<usize>>) -> Result<Self, FormatError> {
         let shape = shape.into();
         let values = check::zeroed("dense values", elements::<T>(&shape)?)?;
         Ok(Dense { shape, values })
     }
 
-    /// Every element from its index.
+    /// Creates a tensor whose elements are `f` of their indices, in parallel.
     ///
     /// # Errors
-    /// As [`Dense::zeros`].
+    /// See [`Dense::zeros`].
     pub fn from_fn(
         shape: impl Into<Vec<usize>>,
         f: impl Fn(&[usize]) -> T + Sync,
@@ -71,12 +72,12 @@ impl<T: Element> Dense<T> {
         Ok(dense)
     }
 
-    /// Extents.
+    /// Extents of the tensor.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Distance, in elements, between neighbours on each axis.
+    /// Distance in elements between neighbors along each axis.
     pub fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1usize; self.shape.len()];
         for axis in (1..self.shape.len()).rev() {
@@ -90,27 +91,27 @@ impl<T: Element> Dense<T> {
         self.values.len()
     }
 
-    /// Whether there is no element.
+    /// Whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The elements, row-major.
+    /// Elements, row-major.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// The elements, to be changed in place.
+    /// Mutable elements, row-major.
     pub fn values_mut(&mut self) -> &mut [T] {
         &mut self.values
     }
 
-    /// Takes it apart.
+    /// Converts the tensor into its elements, row-major.
     pub fn into_values(self) -> Vec<T> {
         self.values
     }
 
-    /// One element; `None` outside the shape or for an index of another rank.
+    /// Returns one element, or `None` if the index is outside the shape or has another rank.
     pub fn get(&self, index: &[usize]) -> Option<T> {
         if index.len() != self.shape.len() {
             return None;
@@ -125,7 +126,7 @@ impl<T: Element> Dense<T> {
         self.values.get(at).copied()
     }
 
-    /// Every element mapped, in parallel.
+    /// Returns a tensor with `f` applied to every element, in parallel.
     pub fn map<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Dense<U> {
         let values = mapped(&self.values, f);
         Dense { shape: self.shape.clone(), values }

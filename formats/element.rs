@@ -1,11 +1,11 @@
-//! The element types a sparse or dense tensor may hold, and the types their sums are kept in.
+//! Element types of sparse and dense tensors, and the types in which sums are accumulated.
 
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 
 use half::{bf16, f16};
 
-/// Element types are known by their bytes to kernels: there are no others.
+/// Kernels interpret elements by their bytes, so only the types of this list are element types.
 mod sealed {
     pub trait Sealed {}
 
@@ -19,7 +19,7 @@ mod sealed {
     impl Sealed for i32 {}
 }
 
-/// A type sums are kept in: f32 or f64. Sealed.
+/// Type in which sums are accumulated: f32 or f64. This trait is sealed.
 pub trait Accumulator:
     sealed::Sealed
     + bytemuck::Pod
@@ -41,16 +41,17 @@ pub trait Accumulator:
     const ZERO: Self;
     /// 1.
     const ONE: Self;
-    /// Rounded to nearest even.
+    /// Rounds to nearest even.
     fn from_f64(v: f64) -> Self;
-    /// Exact.
+    /// Converts exactly.
     fn to_f64(self) -> f64;
 }
 
-/// An element type: f32, f64, f16, bf16, fp8 ([`E4m3`](crate::E4m3), [`E5m2`](crate::E5m2)), i8 or i32. Sealed.
+/// Element type: f32, f64, f16, bf16, fp8 ([`E4m3`](crate::E4m3), [`E5m2`](crate::E5m2)), i8 or i32. This trait is
+/// sealed.
 ///
-/// f16, bf16, fp8 and f32 accumulate in f32, f64 in f64. Integers do so too: sums of products of 8-bit ones are exact
-/// there.
+/// f16, bf16, fp8 and f32 accumulate in f32; f64 and integers accumulate in f64. Sums of products of 8-bit integers are
+/// exact in f64.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no element type",
     label = "not an element type of einsparse",
@@ -59,21 +60,21 @@ pub trait Accumulator:
 pub trait Element:
     sealed::Sealed + bytemuck::Pod + Send + Sync + PartialEq + Debug + Display + Default + 'static
 {
-    /// The type sums of products are kept in.
+    /// Type in which sums of products are accumulated.
     type Acc: Accumulator;
-    /// `"f32"`, `"f64"`, `"f16"`, `"bf16"`, `"e4m3"`, `"e5m2"`, `"int8"` or `"int32"`.
+    /// Name of the type: `"f32"`, `"f64"`, `"f16"`, `"bf16"`, `"e4m3"`, `"e5m2"`, `"int8"` or `"int32"`.
     const NAME: &'static str;
     /// 0.
     const ZERO: Self;
     /// 1.
     const ONE: Self;
-    /// Exact.
+    /// Converts exactly.
     fn to_acc(self) -> Self::Acc;
-    /// Rounded once, to nearest even; integers and fp8 saturate.
+    /// Rounds once, to nearest even. Integers and fp8 saturate.
     fn from_acc(a: Self::Acc) -> Self;
-    /// Exact.
+    /// Converts exactly.
     fn to_f64(self) -> f64;
-    /// Rounded once, to nearest even; integers and fp8 saturate.
+    /// Rounds once, to nearest even. Integers and fp8 saturate.
     fn from_f64(v: f64) -> Self;
 }
 
@@ -177,7 +178,7 @@ macro_rules! whole_element {
                 f64::from(self)
             }
             fn from_f64(v: f64) -> Self {
-                // The conversion saturates, and makes 0 of NaN.
+                // `as` saturates, and converts NaN to 0.
                 v.round_ties_even() as $t
             }
         }
@@ -189,10 +190,10 @@ whole_element!(i32, "int32");
 half_element!(f16, "f16");
 half_element!(bf16, "bf16");
 
-/// f64 to f32, inexact results to the neighbour with the odd mantissa.
+/// Converts f64 to f32. Inexact results are rounded to the neighbor with the odd mantissa.
 ///
-/// Rounding that to nearest even again gives the same as one rounding of `v` (Boldo and Melquiond 2008),
-/// which two roundings to nearest do not: they turn a near-tie into a tie.
+/// Rounding the result to nearest even gives the same value as rounding `v` once (Boldo and Melquiond 2008). Two
+/// roundings to nearest do not, because the first may round a near-tie to a tie.
 fn round_to_odd(v: f64) -> f32 {
     let near = v as f32;
     let back = f64::from(near);

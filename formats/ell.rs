@@ -1,9 +1,9 @@
-//! ELL: every row padded to one width. Good only where all rows are about as long.
+//! ELL: every row is padded to the same width. Efficient only if all rows have about the same length.
 
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
 
-/// Where the entries of an ELL matrix are: `C[m,n] += AV[m,q] * B[AK[m,q],n]`.
+/// Pattern of an ELL matrix: `C[m,n] += AV[m,q] * B[AK[m,q],n]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EllPattern {
     shape: [usize; 2],
@@ -16,11 +16,11 @@ pub struct EllPattern {
 pub type Ell<T> = Sparse<EllPattern, T>;
 
 impl EllPattern {
-    /// Checks and takes `rows * width` columns, [`PAD`](crate::PAD) behind the entries of a row.
+    /// Validates and stores `rows * width` columns. [`PAD`](crate::PAD) fills the slots after the last entry of a row.
     ///
     /// # Errors
-    /// If there are not `rows * width` columns, or those of a row are not below `cols` and strictly ascending with
-    /// padding only behind them.
+    /// Returns an error if the number of columns is not `rows * width`, if the columns of a row are not below `cols`
+    /// and strictly ascending, or if padding precedes an entry of its row.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -35,7 +35,7 @@ impl EllPattern {
         Ok(EllPattern { shape: [rows, cols], width, columns, nnz })
     }
 
-    /// Takes the array unchecked.
+    /// Stores the array without validation.
     ///
     /// # Safety
     /// [`EllPattern::new`] would accept the arguments.
@@ -43,14 +43,14 @@ impl EllPattern {
         EllPattern { shape: [rows, cols], nnz: check::entries(&columns), width, columns }
     }
 
-    /// Slots of a row.
+    /// Slots per row.
     pub fn width(&self) -> usize {
         self.width
     }
 }
 
 matrix! { EllPattern {
-    /// The column of every slot, `[rows, width]`.
+    /// Column of every slot, `[rows, width]`.
     columns,
 } }
 

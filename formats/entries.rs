@@ -1,14 +1,14 @@
-//! The entries of a tensor in any format, read from its device arrays one by one. Slow and plain: for references.
+//! Entries of a tensor in any format, read from its index arrays one by one. Slow and simple, for reference code.
 
 use std::collections::BTreeMap;
 
 use crate::{AnySparse, Element, Format, Nm, PAD, Role, SlicedEll};
 
-/// Index to value, for what is stored; in lexicographic order.
+/// Map from index to value of the stored entries, in lexicographic order.
 pub type Entries = BTreeMap<Vec<usize>, f64>;
 
 impl<T: Element> AnySparse<T> {
-    /// The entries, in f64. Zeros inside blocks are fill, not entries.
+    /// Returns the entries in f64. Zeros inside blocks are fill, not entries.
     pub fn entries(&self) -> Entries {
         match self {
             AnySparse::Nm(a) => return of_nm(a),
@@ -33,19 +33,20 @@ impl<T: Element> AnySparse<T> {
         let mut found = Entries::new();
         for (slot, &value) in self.values().iter().enumerate() {
             let p = slot / (bm * bk);
-            // Only ELL says nothing about axis 0: there it is the row of slots.
+            // ELL has no coordinates of axis 0: they are the row of slots.
             let mut index = vec![p / width; self.shape().len()];
             for array in &arrays {
                 let data = array.data;
                 match array.role {
-                    // One coordinate for each place, or one for each group of places.
+                    // One coordinate per slot or block, or one per group of them.
                     Role::Coordinate { axis } => {
                         index[axis] = data[p / (places / data.len())] as usize;
                     }
                     Role::Offsets { axis } => {
                         index[axis] = data.partition_point(|&o| o as usize <= p) - 1;
                     }
-                    // Only N:M, bitmaps, byte maps and sliced ELL have them, see below.
+                    // Only N:M, bitmaps, bytemaps and sliced ELL have these arrays. They are handled by the functions
+                    // below.
                     Role::Positions { .. }
                     | Role::Bits
                     | Role::Starts
@@ -69,7 +70,7 @@ impl<T: Element> AnySparse<T> {
     }
 }
 
-/// The slots of a matrix by tiles that are no padding.
+/// Slots that are not padding, from their rows and columns.
 fn of_tiles<T: Element>([rows, columns]: [Vec<u32>; 2], values: &[T]) -> Entries {
     let places = rows.iter().zip(&columns).zip(values);
     places
@@ -78,7 +79,7 @@ fn of_tiles<T: Element>([rows, columns]: [Vec<u32>; 2], values: &[T]) -> Entries
         .collect()
 }
 
-/// The slots of N:M that are no fill, each from its group's place and its own.
+/// Slots of N:M that are not fill. The column follows from the group and the position in the group.
 fn of_nm<T: Element>(a: &Nm<T>) -> Entries {
     let p = a.pattern();
     let mut found = Entries::new();
@@ -92,7 +93,7 @@ fn of_nm<T: Element>(a: &Nm<T>) -> Entries {
     found
 }
 
-/// The slots of sliced ELL that are no padding, each from its row's lane and its chunk's window.
+/// Slots of sliced ELL that are not padding. The row follows from the lane, the column from the window of the chunk.
 fn of_sliced<T: Element>(a: &SlicedEll<T>) -> Entries {
     let [rows, columns] = a.pattern().unpacked();
     let places = rows.into_iter().zip(columns).zip(a.values());

@@ -1,126 +1,126 @@
-//! The one error type of this crate: every variant names the place and the numbers.
+//! Error type of this crate. Every variant states the location and the numbers.
 
-/// What is wrong with an index array, a size, a file or a request.
+/// Error in an index array, a size, a file or a request.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error, Clone, PartialEq)]
 pub enum FormatError {
-    /// An index outside its bound, or a padding slot where an entry must stand (value 4294967295).
+    /// An index is out of bounds, or a padding slot (value 4294967295) is at the position of an entry.
     #[error("{array}[{position}] = {value} must be below {bound}")]
     InvalidIndex {
-        /// The array.
+        /// Name of the array.
         array: &'static str,
         /// Position in the array.
         position: usize,
-        /// The value found there.
+        /// Value at this position.
         value: u64,
-        /// The first value that is too large.
+        /// Exclusive upper bound of the value.
         bound: u64,
     },
-    /// Two neighbours that do not ascend, or an entry given twice.
+    /// Two neighbors do not ascend, or an entry occurs twice.
     #[error("{array}[{position}] = {value} after {previous}: entries must ascend, each once")]
     Order {
-        /// The array.
+        /// Name of the array.
         array: &'static str,
-        /// Position of the later one.
+        /// Position of the later value.
         position: usize,
         /// The earlier value.
         previous: u64,
         /// The later value.
         value: u64,
     },
-    /// An array of the wrong length.
+    /// An array has the wrong length.
     #[error("{array} has {found} elements, {expected} wanted")]
     Length {
-        /// The array.
+        /// Name of the array.
         array: &'static str,
-        /// Its length.
+        /// Length of the array.
         found: usize,
-        /// The length it must have.
+        /// Required length.
         expected: usize,
     },
-    /// A size that does not fit its index type.
+    /// A size does not fit its index type.
     #[error("{what} is {value}, over the limit of {limit}")]
     Overflow {
-        /// What was counted.
+        /// Name of the size.
         what: &'static str,
-        /// The count.
+        /// The size.
         value: u128,
-        /// The largest that fits.
+        /// Largest size that fits.
         limit: u128,
     },
-    /// The machine has no memory for an array.
+    /// The allocation of an array failed.
     #[error("no memory for {bytes} bytes of {what}")]
     Memory {
-        /// The array.
+        /// Name of the array.
         what: &'static str,
-        /// Its size.
+        /// Size of the array in bytes.
         bytes: u128,
     },
-    /// Arrays whose length follows an extent take more memory than is allowed for the tensor
+    /// Arrays whose length follows an extent require more memory than is allowed for the tensor
     /// ([`allocate::limits`](crate::allocate::limits)).
     #[error(
         "arrays for {count} {what} take {bytes} bytes, over the limit of {limit} for a tensor of {held} bytes; \
          `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY=BYTES raises it"
     )]
     Limit {
-        /// Rows, columns, tiles, slots or terms.
+        /// Counted elements: rows, columns, tiles, slots or terms.
         what: &'static str,
-        /// Their number.
+        /// Number of these elements.
         count: u128,
         /// Bytes of the arrays.
         bytes: u128,
         /// Bytes of the tensor.
         held: u64,
-        /// The most bytes that the arrays may take.
+        /// Maximum number of bytes of the arrays.
         limit: u64,
     },
-    /// A shape, an axis, a block or a group size that makes no sense here.
+    /// A shape, an axis, a block or a group size is invalid here.
     #[error("{what} is {found}, {expected} wanted")]
     Shape {
-        /// Which extent or rank.
+        /// Name of the extent or rank.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         found: String,
-        /// What is possible.
+        /// The accepted values.
         expected: String,
     },
-    /// A group of neighbours with more non-zeros than an N:M format stores.
+    /// A group of neighbors has more nonzeros than an N:M format stores.
     #[error(
         "row {row}, group {group} (columns {} to {}) holds {found} non-zeros, {kept} are kept",
         columns.0, columns.1
     )]
     Group {
-        /// The row.
+        /// Row of the group.
         row: usize,
-        /// The group, counted from 0 in its row.
+        /// Index of the group in its row, from 0.
         group: usize,
         /// First and last column of the group.
         columns: (usize, usize),
-        /// Non-zeros in it.
+        /// Nonzeros in the group.
         found: usize,
-        /// The most there may be.
+        /// Maximum number of nonzeros.
         kept: usize,
     },
-    /// Something no format or reader here does.
+    /// No format or reader supports the request.
     #[error("{what}: {reason}")]
     Unsupported {
-        /// What was asked for.
+        /// The request.
         what: String,
-        /// Why it cannot be had.
+        /// Reason why the request is not supported.
         reason: String,
     },
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{path}{}{}: {reason}",
         line.map(|l| format!(":{l}")).unwrap_or_default(),
         member.as_ref().map(|m| format!(" ({m})")).unwrap_or_default())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// Line, counted from 1.
         line: Option<u64>,
         /// Member of an archive.
         member: Option<String>,
-        /// Why.
+        /// Reason of the error.
         reason: String,
     },
 }

@@ -1,5 +1,4 @@
-//! How full blocks would be: those of several sizes counted in one parallel pass over a CSR pattern, without making
-//! them.
+//! Fill of blocks: counts the blocks of several sizes in one parallel pass over a CSR pattern, without building them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +8,7 @@ use rayon::prelude::*;
 use crate::convert::row_tasks;
 use crate::{CsrPattern, FormatError, Pattern, allocate, check};
 
-/// The sizes that are worth a look: squares, then oblongs. Rows x columns.
+/// Common block sizes, rows x columns: squares first, then rectangles.
 pub const BLOCKS: [(usize, usize); 10] = [
     (16, 16),
     (32, 32),
@@ -23,24 +22,24 @@ pub const BLOCKS: [(usize, usize); 10] = [
     (128, 64),
 ];
 
-/// The non-empty blocks of one size, on a grid that starts at row and column 0.
+/// Non-empty blocks of one size, on a grid that starts at row and column 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFill {
     /// Rows and columns of a block.
     pub block: (usize, usize),
-    /// Blocks that hold an entry.
+    /// Number of blocks that contain an entry.
     pub blocks: u64,
-    /// Entries of the matrix.
+    /// Number of entries of the matrix.
     pub nnz: u64,
 }
 
 impl BlockFill {
-    /// Elements that the blocks store: blocks x rows x columns of a block, at the edges too.
+    /// Number of elements that the blocks store: blocks x rows x columns of a block, including elements past the edges.
     pub fn stored(&self) -> u128 {
         u128::from(self.blocks) * (self.block.0 as u128 * self.block.1 as u128)
     }
 
-    /// Entries per stored element, up to 1; also 1 without entries.
+    /// Entries per stored element, at most 1. It is also 1 without entries.
     pub fn fill(&self) -> f64 {
         match self.stored() {
             0 => 1.0,
@@ -49,16 +48,16 @@ impl BlockFill {
     }
 }
 
-/// Blocks of all sizes that share a width: a column is divided once for all of them.
+/// Block sizes of the same width. Each column is divided by the width once for all of them.
 struct Width {
     columns: u32,
-    /// Height of the blocks, and which of the sizes it is.
+    /// Height of the blocks, and the index of the block size.
     sizes: Vec<(usize, usize)>,
 }
 
-/// One mark for each block column of each size: the last block row, plus 1, that was seen to have a block there.
+/// Marks of each block column for each size: the last block row, plus 1, in which a block was found.
 ///
-/// Block rows are never visited twice, so marks need no clearing between them.
+/// Each block row is visited once, so marks need not be cleared between block rows.
 type Marks = Vec<Vec<Vec<u32>>>;
 
 fn marks(widths: &[Width], cols: usize) -> Result<Marks, FormatError> {
@@ -70,7 +69,7 @@ fn marks(widths: &[Width], cols: usize) -> Result<Marks, FormatError> {
     widths.iter().map(of_width).collect()
 }
 
-/// Adds the blocks of the rows to `counts`. The rows start where a block row of every size starts.
+/// Adds the blocks of the rows to `counts`. `rows` must start at a block row of every size.
 fn count(
     csr: &CsrPattern,
     widths: &[Width],
@@ -101,7 +100,7 @@ fn count(
     }
 }
 
-/// Rows after which a block row of every size starts.
+/// Common multiple of the block heights: at multiples of it, a block row of every size starts.
 fn common_height(blocks: &[(usize, usize)], rows: usize) -> usize {
     let gcd = |mut a: usize, mut b: usize| {
         while b != 0 {
@@ -110,14 +109,14 @@ fn common_height(blocks: &[(usize, usize)], rows: usize) -> usize {
         a
     };
     let lcm = |a: usize, b: usize| (a / gcd(a, b)).saturating_mul(b);
-    // No more than one strip of all rows is ever needed.
+    // One range of all rows is always sufficient.
     blocks.iter().map(|b| b.0).fold(1, lcm).min(rows.max(1))
 }
 
-/// Counts the non-empty blocks of each size, in one parallel pass and without making them.
+/// Counts the non-empty blocks of each size in one parallel pass, without building them.
 ///
-/// Takes one u32 for each block column of each size and thread, with fewer threads where that is much more than the
-/// matrix.
+/// The scratch memory is one u32 per block column, size and thread. Fewer threads run if this is much more than the
+/// memory of the matrix.
 ///
 /// ```
 /// use einsparse_formats::{CsrPattern, fill};
@@ -131,7 +130,7 @@ fn common_height(blocks: &[(usize, usize)], rows: usize) -> usize {
 /// ```
 ///
 /// # Errors
-/// If a side of a block is 0 or does not fit u32, or there is no memory for the marks of the block columns.
+/// Returns an error if a block extent is 0 or exceeds u32, or if the marks of the block columns cannot be allocated.
 pub fn block_fills(
     csr: &CsrPattern,
     blocks: &[(usize, usize)],
@@ -149,7 +148,7 @@ pub fn block_fills(
     let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
     for width in &widths {
         let (count, each) = (csr.cols().div_ceil(width.columns as usize), 4 * width.sizes.len());
-        // At most an eighth of the limit: the caller allocates too.
+        // At most an eighth of the limit, because the caller allocates memory too.
         allocate::extent("block columns", count as u128, 8 * each, held)?;
     }
     let none = || (vec![0u64; blocks.len()], None);
@@ -166,7 +165,8 @@ pub fn block_fills(
         a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
         a
     };
-    // A matrix of many columns and few entries is counted by few threads: their marks take an eighth of the limit.
+    // A matrix of many columns and few entries is counted by few threads, so that their marks stay below an eighth of
+    // the limit.
     let of_one: usize =
         widths.iter().map(|w| w.sizes.len() * csr.cols().div_ceil(w.columns as usize)).sum();
     let room = (allocate::limits().of(held) / 32) as usize;

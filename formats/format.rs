@@ -1,4 +1,4 @@
-//! The name of a format with its parameters, as text (`bsr:32x32`, `groupcoo:8@1`) and back.
+//! Names of formats and their parameters: conversion to text (`bsr:32x32`, `groupcoo:8@1`) and parsing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,60 +6,61 @@ use std::str::FromStr;
 use crate::FormatError;
 use crate::nm::check_ratio;
 
-/// A storage format. `group: None` asks for the group size with the least cost; patterns report `Some`.
+/// Storage format. In a request, `group: None` selects the group size with the lowest cost. Patterns report `Some`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Coordinates of every entry.
+    /// COO: coordinates of every entry.
     Coo,
-    /// Compressed sparse rows.
+    /// CSR: compressed sparse rows.
     Csr,
-    /// Compressed sparse columns.
+    /// CSC: compressed sparse columns.
     Csc,
-    /// Compressed block rows of dense blocks.
+    /// BSR: compressed block rows of dense blocks.
     Bsr {
         /// Rows and columns of a block.
         block: (usize, usize),
     },
-    /// Every row padded to the longest.
+    /// ELL: every row is padded to the length of the longest row.
     Ell,
-    /// Groups of `group` entries that share their coordinate on `axis`.
+    /// GroupCOO: groups of `group` entries that share their coordinate on `axis`.
     GroupCoo {
         /// The grouped axis.
         axis: usize,
-        /// Entries in a group.
+        /// Entries per group.
         group: Option<usize>,
     },
-    /// Groups of entries of a row, of one size for each class of rows. The classes are chosen by exact count.
+    /// Hybrid GroupCOO: groups of entries of one row. Each class of rows has its own group size. The classes are chosen
+    /// by exact count.
     HybridGroupCoo,
-    /// Coordinates of dense blocks.
+    /// BlockCOO: coordinates of dense blocks.
     BlockCoo {
         /// Rows and columns of a block.
         block: (usize, usize),
     },
-    /// Groups of `group` dense blocks of one block row.
+    /// BlockGroupCOO: groups of `group` dense blocks of one block row.
     BlockGroupCoo {
         /// Rows and columns of a block.
         block: (usize, usize),
-        /// Blocks in a group.
+        /// Blocks per group.
         group: Option<usize>,
     },
-    /// A bit for each place, by tiles, and the values of the bits that are set.
+    /// Bitmap: one bit per element, by tiles, and the values of the bits that are set.
     Bitmap,
-    /// A byte for the place of each value, by tiles and by banks of shared memory.
+    /// Bytemap: one byte for the position of each value, by tiles and by banks of shared memory.
     Bytemap,
-    /// At most `n` of every `m` neighbours of a row, at fixed places in memory. 2 of 4 is the one ratio that is stored.
+    /// N:M: at most `n` of every `m` neighbors of a row, in slots at fixed offsets. Only 2:4 is supported.
     Nm {
-        /// Stored slots of a group.
+        /// Stored slots per group.
         n: usize,
-        /// Columns of a group.
+        /// Columns per group.
         m: usize,
     },
-    /// Rows of about the same length in slices of 32, stored column by column, with 16-bit columns.
+    /// Sliced ELL: rows of similar length in slices of 32, stored column by column, with 16-bit columns.
     SlicedEll,
 }
 
 impl Format {
-    /// Whether zeros fill the blocks or groups of this format: a stored zero is not an entry then.
+    /// Whether blocks or groups of this format are filled with zeros. If so, a stored zero is not an entry.
     pub fn holds_fill(&self) -> bool {
         matches!(
             self,

@@ -6,9 +6,9 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::Element;
 
-/// What tells one of the two apart.
+/// Parameters that differ between e4m3 and e5m2.
 struct Layout {
-    /// Bits of mantissa.
+    /// Bits of the mantissa.
     mantissa: u32,
     /// Exponent bias.
     bias: i32,
@@ -20,8 +20,8 @@ const SIGN: u8 = 0x80;
 const NAN: u8 = 0x7f;
 
 impl Layout {
-    /// Nearest code, ties to even; what lies beyond the largest finite number, infinity too, becomes that number, as
-    /// PTX's `cvt.rn.satfinite` has it.
+    /// Nearest code, ties to even. Magnitudes beyond the largest finite number, including infinity, become that number,
+    /// as in PTX's `cvt.rn.satfinite`.
     fn encode(&self, v: f64) -> u8 {
         let sign = if v.is_sign_negative() { SIGN } else { 0 };
         if v.is_nan() {
@@ -33,14 +33,14 @@ impl Layout {
         }
         let exponent = (v.to_bits() >> 52) as i32 - 1023;
         let exponent = exponent.max(1 - self.bias);
-        // In units of the last place, a power of two: the quotient is exact.
+        // The unit in the last place is a power of two, so the quotient is exact.
         let units = v / f64::powi(2.0, exponent - self.mantissa as i32);
-        // A carry out of the mantissa counts the exponent up.
+        // A carry out of the mantissa increments the exponent.
         let code = ((exponent + self.bias - 1) << self.mantissa) + units.round_ties_even() as i32;
         sign | code as u8
     }
 
-    /// The number of a finite code.
+    /// Value of a finite code.
     fn decode(&self, code: u8) -> f64 {
         let magnitude = i32::from(code & !SIGN);
         let (exponent, fraction) =
@@ -61,20 +61,20 @@ macro_rules! fp8 {
 
         impl $name {
             const LAYOUT: Layout = $layout;
-            /// The largest finite number.
+            /// Largest finite number.
             pub const MAX: Self = Self(Self::LAYOUT.largest);
 
-            /// The number with this code.
+            /// Number with this code.
             pub const fn from_bits(code: u8) -> Self {
                 Self(code)
             }
 
-            /// The code.
+            /// Code of the number.
             pub const fn to_bits(self) -> u8 {
                 self.0
             }
 
-            /// Whether this is not a number.
+            /// Whether the code is NaN.
             pub fn is_nan(self) -> bool {
                 Element::to_f64(self).is_nan()
             }
@@ -105,7 +105,7 @@ macro_rules! fp8 {
             }
         }
 
-        /// As numbers: NaN equals nothing, -0 equals 0.
+        /// Compares as numbers: NaN equals nothing, and -0 equals 0.
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
                 self.to_f64() == other.to_f64()
@@ -133,8 +133,8 @@ macro_rules! fp8 {
 }
 
 fp8! {
-    /// fp8 with 4 bits of exponent and 3 of mantissa: up to 448, subnormals from 2^-9, NaN, no infinity. Conversions
-    /// round to nearest even and saturate.
+    /// fp8 with 4 exponent bits and 3 mantissa bits: up to 448, subnormals from 2^-9, NaN, without infinity.
+    /// Conversions round to nearest even and saturate.
     ///
     /// ```
     /// use einsparse_formats::{E4m3, Element};
@@ -146,8 +146,8 @@ fp8! {
 }
 
 fp8! {
-    /// fp8 with 5 bits of exponent and 2 of mantissa: up to 57344, subnormals from 2^-16, infinities and NaN.
-    /// Conversions round to nearest even and saturate: they make no infinity.
+    /// fp8 with 5 exponent bits and 2 mantissa bits: up to 57344, subnormals from 2^-16, infinities and NaN.
+    /// Conversions round to nearest even and saturate, so they never return infinity.
     ///
     /// ```
     /// use einsparse_formats::{E5m2, Element};
@@ -161,7 +161,8 @@ fp8! {
 mod tests {
     use super::*;
 
-    /// Every code comes back; between neighbours the middle goes to the even code and everything else to the nearer.
+    /// Every code converts to itself. Midpoints between neighbors round to the even code, all other numbers to the
+    /// nearest.
     fn all_codes<T: Element>(bits: fn(T) -> u8, code: fn(u8) -> T, largest: u8) {
         for sign in [0, SIGN] {
             for c in 0..=largest {

@@ -1,4 +1,4 @@
-//! `Dense` from and to ndarray's dynamic arrays, whatever their memory order.
+//! Conversions between `Dense` and ndarray's dynamic arrays of any memory order.
 
 use ::ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 

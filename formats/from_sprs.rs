@@ -1,16 +1,16 @@
-//! CSR and CSC from and to sprs' matrices.
+//! Conversions between CSR or CSC and the matrices of sprs.
 
 use ::sprs::{CsMatBase, CsMatI, SpIndex};
 
 use crate::{AnySparse, Csc, CscPattern, Csr, CsrPattern, Element, FormatError, check};
 
-/// Indices of any sprs index type as u32.
+/// Converts indices of any sprs index type to u32.
 fn narrow<I: SpIndex>(what: &'static str, indices: &[I]) -> Result<Vec<u32>, FormatError> {
     let one = |i: &I| check::fits(what, i.index() as u128).map(|n| n as u32);
     indices.iter().map(one).collect()
 }
 
-/// An u32 array as an sprs index type.
+/// Converts a u32 array to an sprs index type.
 fn widen<I: SpIndex>(indices: &[u32]) -> Result<Vec<I>, FormatError> {
     let one = |&i: &u32| {
         I::try_from_usize(i as usize).ok_or_else(|| FormatError::Overflow {
@@ -32,7 +32,7 @@ where
 {
     type Error = FormatError;
 
-    /// CSR or CSC, as the matrix is stored.
+    /// Converts to CSR or CSC, depending on how the matrix is stored.
     fn try_from(matrix: &CsMatBase<T, I, P, X, D>) -> Result<Self, FormatError> {
         let (rows, cols) = (matrix.rows(), matrix.cols());
         let offsets = narrow("entries", &matrix.proper_indptr())?;
@@ -56,7 +56,7 @@ where
 {
     type Error = FormatError;
 
-    /// A matrix stored by columns is converted.
+    /// Converts to CSR, also from a matrix that is stored by columns.
     fn try_from(matrix: &CsMatBase<T, I, P, X, D>) -> Result<Self, FormatError> {
         match AnySparse::try_from(matrix)? {
             AnySparse::Csr(csr) => Ok(csr),

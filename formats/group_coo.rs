@@ -1,9 +1,10 @@
-//! GroupCOO: groups of `group` entries that share their coordinate on one axis (arXiv 2510.17505).
-//! A row of `occ` entries takes ceil(occ / group) groups in a run; only the last group of a run is padded.
+//! GroupCOO: groups of `group` entries that share their coordinate on one axis (arXiv 2510.17505). A row of `occ`
+//! entries has ceil(occ / group) consecutive groups, called a run. Only the last group of a run is padded.
 
 use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check, coo};
 
-/// Where the entries of a GroupCOO tensor are: `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`, any order from 2, any axis.
+/// Pattern of a GroupCOO tensor: `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`. The order is 2 or higher; any axis may be
+/// grouped. The groups of one coordinate on the grouped axis are consecutive: a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupCooPattern {
     shape: Vec<usize>,
@@ -30,13 +31,13 @@ pub(crate) fn check_axis(shape: &[usize], axis: usize) -> Result<(), FormatError
 }
 
 impl GroupCooPattern {
-    /// Checks and takes the grouped axis' coordinate of each of the P groups, and for every remaining axis, in order,
-    /// `P * group` coordinates, [`PAD`](crate::PAD) behind the entries of the last group of a run.
+    /// Validates and stores the coordinate of each of the P groups on the grouped axis, and `P * group` coordinates for
+    /// each remaining axis, in order. [`PAD`](crate::PAD) fills the slots after the last entry of a run.
     ///
     /// # Errors
-    /// If the order is below 2, the axis is not of the tensor, `group` is 0, a length is wrong, a coordinate is
-    /// outside the shape, the group index descends, the entries of a run do not ascend lexicographically, or padding
-    /// stands anywhere but at the end of a run.
+    /// Returns an error if the order is below 2, `axis` is out of range, `group` is 0, a length is wrong, a coordinate
+    /// is outside the shape, the group index descends, the entries of a run do not ascend lexicographically, or
+    /// padding is not at the end of a run.
     pub fn new(
         shape: Vec<usize>,
         axis: usize,
@@ -71,7 +72,7 @@ impl GroupCooPattern {
         Ok(GroupCooPattern { shape, axis, group, group_index, others, nnz })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
     /// [`GroupCooPattern::new`] would accept the arguments.
@@ -85,27 +86,27 @@ impl GroupCooPattern {
         GroupCooPattern { nnz: check::entries(&others[0]), shape, axis, group, group_index, others }
     }
 
-    /// The grouped axis.
+    /// Grouped axis.
     pub fn axis(&self) -> usize {
         self.axis
     }
 
-    /// Slots of a group.
+    /// Slots per group.
     pub fn group(&self) -> usize {
         self.group
     }
 
-    /// Groups, P.
+    /// Number of groups, P.
     pub fn groups(&self) -> usize {
         self.group_index.len()
     }
 
-    /// The coordinate of every group on the grouped axis.
+    /// Coordinate of every group on the grouped axis.
     pub fn group_index(&self) -> &[u32] {
         &self.group_index
     }
 
-    /// The coordinates of every slot on the remaining axes, in order, `[P, group]` each.
+    /// Coordinates of every slot on the remaining axes, in order, `[P, group]` each.
     pub fn others(&self) -> &[Vec<u32>] {
         &self.others
     }
@@ -128,7 +129,7 @@ impl Pattern for GroupCooPattern {
         vec![self.group_index.len(), self.group]
     }
 
-    /// In the order of the axes.
+    /// Returns the arrays in the order of the axes.
     fn arrays(&self) -> Vec<IndexArray<'_>> {
         let mut others = self.others.iter();
         let array = |axis| {

@@ -1,22 +1,22 @@
-//! Hybrid GroupCOO: rows in a few classes by their length, each class in groups of its own size, one behind the other
-//! in the same arrays. Rows of 7 and rows of 100 entries then want no common divisor.
+//! Hybrid GroupCOO: rows are divided by length into a few classes, and each class has its own group size. The classes
+//! are stored one after the other in the same arrays. Rows of 7 and rows of 100 entries then need no common divisor.
 
 use rayon::prelude::*;
 
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, allocate, check};
 
-/// Rows with groups of one size.
+/// Class of rows with one group size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupClass {
-    /// Slots of a group.
+    /// Slots per group.
     pub group: usize,
-    /// Groups.
+    /// Number of groups.
     pub groups: usize,
 }
 
-/// Where the entries of a hybrid GroupCOO matrix are: `C[AM[p],n] += AV[q] * B[AK[q],n], AG[p] <= q < AG[p+1]`, where
-/// the starts of the groups AG follow from the classes and are not stored.
+/// Pattern of a hybrid GroupCOO matrix: `C[AM[p],n] += AV[q] * B[AK[q],n], AG[p] <= q < AG[p+1]`. The starts AG of the
+/// groups follow from the classes and are not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HybridGroupCooPattern {
     shape: [usize; 2],
@@ -29,7 +29,7 @@ pub struct HybridGroupCooPattern {
 /// A hybrid GroupCOO matrix.
 pub type HybridGroupCoo<T> = Sparse<HybridGroupCooPattern, T>;
 
-/// Groups and slots of classes.
+/// Number of groups and slots of the classes.
 fn sizes(classes: &[GroupClass]) -> Result<(usize, usize), FormatError> {
     let (mut groups, mut slots) = (0u128, 0u128);
     for class in classes {
@@ -41,12 +41,13 @@ fn sizes(classes: &[GroupClass]) -> Result<(usize, usize), FormatError> {
 }
 
 impl HybridGroupCooPattern {
-    /// Checks and takes the classes, the row of every group, and the column of every slot, [`PAD`] behind the entries
-    /// of the last group of a row.
+    /// Validates and stores the classes, the row of every group, and the column of every slot. [`PAD`] fills the slots
+    /// after the last entry of a row.
     ///
     /// # Errors
-    /// If a group size is 0, a length is wrong, a row or column is outside the shape, the rows of a class descend, a
-    /// row is in two classes, the columns of a row do not ascend, or padding stands anywhere but at the end of a row.
+    /// Returns an error if a group size is 0, a length is wrong, a row or column is outside the shape, the rows of a
+    /// class descend, a row is in two classes, the columns of a row do not ascend, or padding is not at the end of a
+    /// row.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -76,7 +77,7 @@ impl HybridGroupCooPattern {
             owners.extend(index.chunk_by(|a, b| a == b).map(|same| (same[0], number)));
             (group, slot) = (group + class.groups, slot + own.len());
         }
-        // Sorted, not marked in an array of all rows: of those there may be many more than groups.
+        // Sorts the rows instead of marking them in an array of all rows: there may be many more rows than groups.
         owners.par_sort_unstable();
         if let Some(both) = owners.windows(2).find(|both| both[0].0 == both[1].0) {
             let [(row, known), (_, number)] = [both[0], both[1]];
@@ -89,7 +90,7 @@ impl HybridGroupCooPattern {
         Ok(HybridGroupCooPattern { shape: [rows, cols], classes, group_index, columns, nnz })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
     /// [`HybridGroupCooPattern::new`] would accept the arguments.
@@ -109,12 +110,12 @@ impl HybridGroupCooPattern {
         }
     }
 
-    /// The classes, in the order in which their groups lie.
+    /// Classes, in the order in which their groups are stored.
     pub fn classes(&self) -> &[GroupClass] {
         &self.classes
     }
 
-    /// First slot of every group, and their number.
+    /// First slot of every group, followed by the number of slots.
     pub fn group_starts(&self) -> Vec<u32> {
         let sizes = self.classes.iter();
         let sizes = sizes.flat_map(|c| std::iter::repeat_n(c.group, c.groups));
@@ -127,10 +128,11 @@ impl HybridGroupCooPattern {
         starts
     }
 
-    /// For every row its first slot and its entries.
+    /// First slot and number of entries of every row.
     ///
     /// # Errors
-    /// [`FormatError::Limit`] for many more rows than entries, [`FormatError::Memory`] if there is no memory.
+    /// Returns [`FormatError::Limit`] if there are many more rows than entries, and [`FormatError::Memory`] if
+    /// allocation fails.
     pub fn spans(&self) -> Result<Vec<(u32, u32)>, FormatError> {
         let rows = self.shape[0];
         allocate::extent("rows", rows as u128, 8, allocate::bytes_of(&self.arrays()))?;
@@ -142,13 +144,13 @@ impl HybridGroupCooPattern {
                 span.0 = w[0];
             }
             let slots = &self.columns[w[0] as usize..w[1] as usize];
-            // Padding stands at the end: from there it is short to find.
+            // Padding is at the end, so the search from the end is short.
             span.1 += slots.iter().rposition(|&c| c != PAD).map_or(0, |last| last as u32 + 1);
         }
         Ok(spans)
     }
 
-    /// Row and column of every slot, [`PAD`] for padding.
+    /// Row and column of every slot. Both are [`PAD`] for padding.
     pub fn coordinates(&self) -> [Vec<u32>; 2] {
         let mut rows = Vec::with_capacity(self.columns.len());
         for (&row, w) in self.group_index.iter().zip(self.group_starts().windows(2)) {
@@ -160,9 +162,9 @@ impl HybridGroupCooPattern {
 }
 
 matrix! { HybridGroupCooPattern {
-    /// The row of every group.
+    /// Row of every group.
     group_index,
-    /// The column of every slot.
+    /// Column of every slot.
     columns,
 } }
 

@@ -1,4 +1,4 @@
-//! Sparse tensor formats on the host: patterns, conversions, statistics, readers and generators.
+//! Sparse tensor formats in host memory: patterns, conversions, statistics, file readers and generators.
 //!
 //! ```
 //! use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};

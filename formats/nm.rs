@@ -1,29 +1,29 @@
-//! N:M structured sparsity, 2:4 as of now: of every four neighbours in a row at most two are stored, with two bits
-//! each for their places, as the sparse Tensor Core instructions read them (Mishra et al., arXiv 2104.08378).
+//! N:M structured sparsity, currently 2:4: at most two of every four neighbors in a row are stored. Two bits per stored
+//! value hold its position, in the layout of the sparse Tensor Core instructions (Mishra et al., arXiv 2104.08378).
 
 use rayon::prelude::*;
 
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 
-/// Stored slots of a group.
+/// Stored slots per group.
 pub(crate) const KEPT: usize = 2;
-/// Columns of a group.
+/// Columns per group.
 pub(crate) const GROUP: usize = 4;
-/// Columns that one word of positions describes: 8 groups of 4 bits.
+/// Columns described by one word of positions: 8 groups of 4 bits.
 pub(crate) const WORD: usize = 32;
-/// Positions 0 and 1 in each of the 8 groups: what padding holds.
+/// Positions 0 and 1 in each of the 8 groups: the word of padding.
 pub(crate) const PADDING: u32 = 0x4444_4444;
 
-/// Where the slots of an N:M matrix are: `C[m,n] += AV[m,g,q] * B[g,AK[m,g,q],n]`, column = 4 g + position.
+/// Pattern of an N:M matrix: `C[m,n] += AV[m,g,q] * B[g,AK[m,g,q],n]`, column = 4 g + position.
 ///
-/// A row is padded to `kp = ceil(cols / 32) * 32` columns, that is `kp / 4` groups of 4.
+/// A row is padded to `kp = ceil(cols / 32) * 32` columns, which are `kp / 4` groups of 4.
 ///
-/// - Values: `[rows, kp / 4, 2]`, row-major. A slot without an entry holds zero, which is fill and no entry, as in
-///   the block formats; so do the slots past the last column.
-/// - Positions ("meta"): u32 words `[rows, kp / 32]`, row-major. Bits `4 i` and `4 i + 1` of a word are the position
-///   (0 to 3) of the first slot of its group `i` (0 to 7), bits `4 i + 2` and `4 i + 3` that of the second. The first
-///   is below the second; groups past the last column hold 0 and 1.
+/// - Values: `[rows, kp / 4, 2]`, row-major. A slot without entry is zero. As in the block formats, such a zero is fill
+///   and not an entry. Slots past the last column are also zero.
+/// - Positions ("meta"): u32 words `[rows, kp / 32]`, row-major. Bits `4 i` and `4 i + 1` of a word are the position (0
+///   to 3) of the first slot of its group `i` (0 to 7). Bits `4 i + 2` and `4 i + 3` are the position of the second
+///   slot. The first position is below the second. Groups past the last column contain 0 and 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NmPattern {
     shape: [usize; 2],
@@ -33,7 +33,7 @@ pub struct NmPattern {
 /// An N:M matrix.
 pub type Nm<T> = Sparse<NmPattern, T>;
 
-/// Words of positions in a row, if all slots fit u32.
+/// Words of positions per row. Returns an error if the number of slots exceeds u32.
 pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize, FormatError> {
     check::matrix(rows, cols)?;
     let words = cols.div_ceil(WORD);
@@ -41,7 +41,7 @@ pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize, FormatErr
     Ok(words)
 }
 
-/// 2:4 is the one ratio that is stored.
+/// Returns an error for ratios other than 2:4.
 pub(crate) fn check_ratio(n: usize, m: usize) -> Result<(), FormatError> {
     if (n, m) == (KEPT, GROUP) {
         return Ok(());
@@ -55,21 +55,23 @@ pub(crate) fn check_ratio(n: usize, m: usize) -> Result<(), FormatError> {
 /// Whether the first position is below the second in all 8 groups.
 fn ascends(word: u32) -> bool {
     let (first, second) = (word & 0x3333_3333, word >> 2 & 0x3333_3333);
-    // 8 + second - first - 1 in every four bits: from 4 to 10, so nothing is borrowed, and bit 3 says first < second.
+    // Every four bits compute 8 + second - first - 1, from 4 to 10. Nothing is borrowed, and bit 3 is set if first <
+    // second.
     ((second | 0x8888_8888) - first - 0x1111_1111) & 0x8888_8888 == 0x8888_8888
 }
 
-/// The positions of group `i` of a word.
+/// Positions of group `i` of a word.
 fn unpack(word: u32, i: usize) -> [u32; KEPT] {
     [word >> (4 * i) & 3, word >> (4 * i + 2) & 3]
 }
 
 impl NmPattern {
-    /// Checks and takes the words of positions, `[rows, ceil(cols / 32)]`.
+    /// Validates and stores the words of positions, `[rows, ceil(cols / 32)]`.
     ///
     /// # Errors
-    /// If the slots do not fit u32, there is another number of words, the positions of a group do not ascend, or a
-    /// group past the last column holds others than 0 and 1. `positions[i]` in an error is that of value slot `i`.
+    /// Returns an error if the number of slots exceeds u32, the number of words is wrong, the positions of a group do
+    /// not ascend, or a group past the last column does not contain 0 and 1. In an error, `positions[i]` is the
+    /// position of value slot `i`.
     pub fn new(rows: usize, cols: usize, meta: Vec<u32>) -> Result<Self, FormatError> {
         let words = words_per_row(rows, cols)?;
         check::length("meta", meta.len(), rows * words)?;
@@ -95,7 +97,7 @@ impl NmPattern {
         }
     }
 
-    /// Takes the words unchecked.
+    /// Stores the words without validation.
     ///
     /// # Safety
     /// [`NmPattern::new`] would accept the arguments.
@@ -103,33 +105,33 @@ impl NmPattern {
         NmPattern { shape: [rows, cols], meta }
     }
 
-    /// Groups of a row that hold columns of the matrix, `ceil(cols / 4)`; the last one may be partial.
+    /// Groups per row that contain columns of the matrix, `ceil(cols / 4)`. The last one may be partial.
     pub fn groups(&self) -> usize {
         self.cols().div_ceil(GROUP)
     }
 
-    /// Value slots of a row, padding included: `kp / 2`.
+    /// Value slots per row, including padding: `kp / 2`.
     pub fn row_slots(&self) -> usize {
         self.row_words() * WORD / GROUP * KEPT
     }
 
-    /// Words of positions of a row: `kp / 32`.
+    /// Words of positions per row: `kp / 32`.
     pub fn row_words(&self) -> usize {
         self.cols().div_ceil(WORD)
     }
 
-    /// The places in group `group` of row `row` of its two slots, 0 to 3, ascending.
+    /// Positions of the two slots of group `group` of row `row`, 0 to 3, ascending.
     ///
     /// # Panics
-    /// If there is no such row, or no such group in the padded row.
+    /// Panics if `row` is out of range, or `group` is outside the padded row.
     pub fn positions(&self, row: usize, group: usize) -> [u32; 2] {
         let per_word = WORD / GROUP;
         let words = &self.meta[row * self.row_words()..][..self.row_words()];
         unpack(words[group / per_word], group % per_word)
     }
 
-    /// The place of every slot, one u32 for each, `[rows, ceil(cols / 4), 2]`: [`NmPattern::meta`] unpacked, without
-    /// the groups past the last column.
+    /// Position of every slot, one u32 each, `[rows, ceil(cols / 4), 2]`: [`NmPattern::meta`] unpacked, without the
+    /// groups past the last column.
     pub fn unpacked(&self) -> Vec<u32> {
         (0..self.rows())
             .into_par_iter()
@@ -137,20 +139,20 @@ impl NmPattern {
             .collect()
     }
 
-    /// The column of value slot `slot` (of [`NmPattern::row_slots`]) of a row; [`PAD`] past the last column.
+    /// Column of value slot `slot` (below [`NmPattern::row_slots`]) of a row, or [`PAD`] past the last column.
     pub(crate) fn column(&self, row: usize, slot: usize) -> u32 {
         let (group, place) = (slot / KEPT, slot % KEPT);
         let column = group * GROUP + self.positions(row, group)[place] as usize;
         if column < self.cols() { column as u32 } else { PAD }
     }
 
-    /// Whether value slot `slot` of all slots lies past the last column.
+    /// Whether value slot `slot` of all slots is past the last column.
     pub fn is_outside(&self, slot: usize) -> bool {
         self.column(slot / self.row_slots(), slot % self.row_slots()) == PAD
     }
 }
 
-/// The number of the first value slot of group `i` of word `at`.
+/// Index of the first value slot of group `i` of word `at`.
 fn slot(at: usize, i: usize) -> usize {
     (at * (WORD / GROUP) + i) * KEPT
 }
@@ -175,7 +177,7 @@ fn bad_group(positions: [u32; KEPT], inside: bool, slot: usize) -> Option<Format
 }
 
 matrix! { NmPattern {
-    /// The words of positions, `[rows, kp / 32]`.
+    /// Words of positions, `[rows, kp / 32]`.
     meta,
 } }
 

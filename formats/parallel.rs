@@ -1,20 +1,20 @@
-//! Loops on the current pool. Work is called through a pointer and rayon's splitting is compiled once, here: generic
-//! loops over it would bring a copy for each of them and each element type into every program.
+//! Parallel loops on the current thread pool. Work is called through a pointer, so rayon's splitting is compiled once,
+//! here. Generic loops would add a copy per loop and element type to every program.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-/// Pieces for each thread, where work is cut: enough to even out pieces of unequal cost.
+/// Pieces per thread: enough to balance pieces of unequal cost.
 const PER_THREAD: usize = 8;
 
-/// `work(i)` for every `i` below `count`.
+/// Calls `work(i)` for every `i` below `count`.
 pub fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {
     (0..count).into_par_iter().for_each(work);
 }
 
-/// `work(i, part)` for every part.
+/// Calls `work(i, part)` for every part.
 pub fn each_of<P: Send>(parts: Vec<P>, work: &(dyn Fn(usize, P) + Sync)) {
     let parts: Vec<_> = parts.into_iter().map(|p| Mutex::new(Some(p))).collect();
     each(parts.len(), &|at| {
@@ -25,7 +25,8 @@ pub fn each_of<P: Send>(parts: Vec<P>, work: &(dyn Fn(usize, P) + Sync)) {
     });
 }
 
-/// What `work(range, found)` finds in ranges of at least `least` that cut `0..count`, in order.
+/// Concatenates in order the results that `work(range, found)` appends, for ranges of at least `least` that partition
+/// `0..count`.
 pub fn gathered<R: Send>(
     count: usize,
     least: usize,
@@ -42,12 +43,12 @@ pub fn gathered<R: Send>(
     }
 }
 
-/// `work(i)` for every `i` below `count`, in order; at least `least` of them one after the other.
+/// Collects `work(i)` for every `i` below `count`, in order. At least `least` of them run sequentially.
 pub fn collect<R: Send>(count: usize, least: usize, work: &(dyn Fn(usize) -> R + Sync)) -> Vec<R> {
     gathered(count, least, &|range, found| found.extend(range.map(work)))
 }
 
-/// `work(i, chunk)` for every chunk of `size` elements, the last of which may be shorter.
+/// Calls `work(i, chunk)` for every chunk of `size` elements. The last chunk may be shorter.
 pub fn chunks<T: Send>(data: &mut [T], size: usize, work: &(dyn Fn(usize, &mut [T]) + Sync)) {
     let count = data.len().div_ceil(size);
     let each = count.div_ceil(PER_THREAD * rayon::current_num_threads()).max(1);
@@ -59,7 +60,7 @@ pub fn chunks<T: Send>(data: &mut [T], size: usize, work: &(dyn Fn(usize, &mut [
     });
 }
 
-/// `work(range)` for ranges that cut `0..count` into pieces of `size`.
+/// Calls `work(range)` for ranges of `size` that partition `0..count`.
 pub fn ranges(count: usize, size: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
     each(count.div_ceil(size), &|at| work(at * size..count.min((at + 1) * size)));
 }

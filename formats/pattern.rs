@@ -1,5 +1,6 @@
-//! Indices without values: the trait every format's pattern has, and the container that adds the values.
-//! A pattern is checked once, in its constructor, and then shared by `Arc`.
+//! Patterns: the indices of a sparse tensor without its values. Contains the trait that the pattern of every format
+//! implements, and the container that adds the values. A pattern is validated once, in its constructor, and then shared
+//! by `Arc`.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,50 +8,50 @@ use std::sync::Arc;
 use crate::parallel;
 use crate::{Element, Format, FormatError, allocate, check};
 
-/// An index slot that holds no entry. A term whose index slot is `PAD` is dropped, never multiplied.
+/// Index of a slot without entry. A term whose index slot is `PAD` is skipped, never multiplied.
 pub const PAD: u32 = u32::MAX;
 
-/// What an index array says.
+/// Meaning of an index array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Coordinates on an axis (of blocks, in block formats). `AM` for axis 0 of `A[m,k]`.
+    /// Coordinates on an axis (of blocks, in block formats): `AM` for axis 0 of `A[m,k]`.
     Coordinate {
         /// The axis.
         axis: usize,
     },
-    /// Where each row (or column, or block row) of the axis starts; one more than rows. `AP`.
+    /// Start of each row (or column, or block row) of the axis, and the end of the last one: `AP`.
     Offsets {
         /// The axis.
         axis: usize,
     },
-    /// A bit for each place, and offsets between them ([`BitmapPattern`](crate::BitmapPattern)).
+    /// One bit per element of the matrix, and offsets between the bits ([`BitmapPattern`](crate::BitmapPattern)).
     Bits,
-    /// Where the values of each tile start ([`BitmapPattern`](crate::BitmapPattern)).
+    /// Start of the values of each tile ([`BitmapPattern`](crate::BitmapPattern)).
     Starts,
-    /// The rows (or columns) of an axis in the order in which they are stored, `PAD` behind the last.
+    /// Rows (or columns) of an axis in the order in which they are stored, followed by `PAD`.
     Order {
         /// The axis.
         axis: usize,
     },
-    /// Which stretch of an axis each piece of the entries lies in: first and last, in the units of the format.
+    /// Range of an axis that each chunk of entries covers: start and end, in the units of the format.
     Windows {
         /// The axis.
         axis: usize,
     },
-    /// Places within groups of neighbours on an axis, packed into the bits of words ([`NmPattern`](crate::NmPattern)).
-    /// Unpacked, `AK`.
+    /// Positions within groups of neighbors on an axis, packed into the bits of words
+    /// ([`NmPattern`](crate::NmPattern)). Unpacked, they are `AK`.
     Positions {
         /// The axis.
         axis: usize,
     },
 }
 
-/// One index array in the form the device gets it.
+/// Index array in the form that is copied to the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexArray<'a> {
-    /// What it says.
+    /// Meaning of the array.
     pub role: Role,
-    /// Its extents, row-major.
+    /// Extents of the array, row-major.
     pub shape: Vec<usize>,
     /// The indices.
     pub data: &'a [u32],
@@ -74,17 +75,17 @@ impl<'a> IndexArray<'a> {
 mod sealed {
     use crate::{Sparse, SparseRef};
 
-    /// What kernels read was checked by the constructors of the patterns of [`AnyPattern`](crate::AnyPattern), and of
-    /// no others.
+    /// Seals [`Pattern`](crate::Pattern): only the patterns of [`AnyPattern`](crate::AnyPattern) implement it. Kernels
+    /// rely on the validation in their constructors.
     pub trait Sealed: Sized {
-        /// As a tensor of any format.
+        /// Borrows the tensor as a tensor of any format.
         fn borrow<T>(sparse: &Sparse<Self, T>) -> SparseRef<'_, T>;
     }
 }
 
 pub(crate) use sealed::Sealed;
 
-/// What the pattern of a matrix shows: its extents, and these of its arrays.
+/// Accessors of the pattern of a matrix: its extents, and the given index arrays.
 macro_rules! matrix {
     ($pattern:ident { $($(#[$what:meta])* $array:ident,)* }) => {
         impl $pattern {
@@ -108,30 +109,30 @@ macro_rules! matrix {
 
 pub(crate) use matrix;
 
-/// Where the entries of a sparse tensor are, in one format. Sealed.
+/// Pattern of a sparse tensor in one format. This trait is sealed.
 pub trait Pattern: Sealed + Debug + Clone + PartialEq + Send + Sync + 'static {
-    /// The format, with its block and group size.
+    /// Format, with its block and group size.
     fn format(&self) -> Format;
     /// Extents of the tensor.
     fn shape(&self) -> &[usize];
-    /// Stored entries without padding. Block formats count every element of every block,
-    /// N:M every slot of every group that holds a column.
+    /// Stored entries without padding. Block formats count every element of every block. N:M counts every
+    /// slot of every group that contains a column.
     fn nnz(&self) -> usize {
         self.slots()
     }
-    /// Length of the values array, padding included.
+    /// Length of the values array with padding.
     fn slots(&self) -> usize {
         self.value_shape().iter().product()
     }
-    /// Extents of the values array, e.g. `[P, g, bm, bk]`; their product is [`Pattern::slots`].
+    /// Extents of the values array, such as `[P, g, bm, bk]`. Their product is [`Pattern::slots`].
     fn value_shape(&self) -> Vec<usize>;
-    /// The index arrays in device form.
+    /// Index arrays as copied to the device.
     fn arrays(&self) -> Vec<IndexArray<'_>>;
 }
 
-/// A sparse tensor: a shared pattern and one value for each of its slots.
+/// Sparse tensor: a shared pattern and one value per slot.
 ///
-/// Padding slots and the parts of edge blocks outside the shape hold zeros by convention; nothing reads them.
+/// Padding slots and elements of edge blocks outside the shape are zero by convention. No code reads them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sparse<P, T> {
     pattern: Arc<P>,
@@ -139,32 +140,32 @@ pub struct Sparse<P, T> {
 }
 
 impl<P: Pattern, T: Element> Sparse<P, T> {
-    /// Joins a pattern with its values.
+    /// Creates a tensor from a pattern and its values.
     ///
     /// # Errors
-    /// [`FormatError::Length`] unless there is one value for each slot.
+    /// Returns [`FormatError::Length`] if the number of values is not the number of slots.
     pub fn new(pattern: impl Into<Arc<P>>, values: Vec<T>) -> Result<Self, FormatError> {
         let pattern = pattern.into();
         check::length("values", values.len(), pattern.slots())?;
         Ok(Sparse { pattern, values })
     }
 
-    /// The pattern, to be shared.
+    /// Shared pattern.
     pub fn pattern(&self) -> &Arc<P> {
         &self.pattern
     }
 
-    /// One value for each slot.
+    /// Values, one per slot.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// The values, to be changed in place.
+    /// Mutable values, one per slot.
     pub fn values_mut(&mut self) -> &mut [T] {
         &mut self.values
     }
 
-    /// Takes it apart.
+    /// Converts the tensor into its pattern and its values.
     pub fn into_parts(self) -> (Arc<P>, Vec<T>) {
         (self.pattern, self.values)
     }
@@ -174,12 +175,12 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
         allocate::bytes_of(&self.arrays()) + size_of_val(self.values()) as u64
     }
 
-    /// The same pattern with every value mapped, in parallel.
+    /// Returns a tensor with the same pattern and `f` applied to every value, in parallel.
     pub fn map_values<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Sparse<P, U> {
         Sparse::of(self.pattern.clone(), mapped(&self.values, f))
     }
 
-    /// One value for each slot.
+    /// Creates a tensor without validation. `values` has one value per slot.
     pub(crate) fn of(pattern: Arc<P>, values: Vec<T>) -> Self {
         Sparse { pattern, values }
     }
@@ -194,23 +195,23 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
         self.pattern.nnz()
     }
 
-    /// Length of the values array.
+    /// Length of the values array with padding.
     pub fn slots(&self) -> usize {
         self.values.len()
     }
 
-    /// The format, with its block and group size.
+    /// Format, with its block and group size.
     pub fn format(&self) -> Format {
         self.pattern.format()
     }
 
-    /// The index arrays in device form.
+    /// Index arrays as copied to the device.
     pub fn arrays(&self) -> Vec<IndexArray<'_>> {
         self.pattern.arrays()
     }
 }
 
-/// Every value mapped, in parallel.
+/// Applies `f` to every value, in parallel.
 pub(crate) fn mapped<T: Element, U: Element>(values: &[T], f: impl Fn(T) -> U + Sync) -> Vec<U> {
     parallel::collect(values.len(), 4096, &|at| f(values[at]))
 }

@@ -1,4 +1,4 @@
-//! A checked reordering of rows or columns, its inverse, and what it does to matrices.
+//! Validated permutations of rows or columns, their inverses, and their application to matrices.
 
 use rayon::prelude::*;
 
@@ -6,10 +6,10 @@ use crate::convert::prefix_sum;
 use crate::parallel;
 use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, allocate, check};
 
-/// A reordering of the places of one axis: place `i` of the new order holds what stood at place `order[i]`.
+/// Permutation of the indices of one axis: index `i` of the new order is index `order[i]` of the old order.
 ///
-/// With P on the rows and Q on the columns of A and Q on the rows of B, the product of the permuted matrices is C with
-/// P on its rows; P's inverse on the rows of that restores C:
+/// Let P permute the rows of A, and Q the columns of A and the rows of B. The product of the permuted matrices is then
+/// C with its rows permuted by P. The inverse of P on these rows restores C:
 ///
 /// ```
 /// use einsparse_formats::{Csr, CsrPattern, Permutation};
@@ -28,16 +28,16 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// Checks and takes the order: for each new place the old one.
+    /// Validates and stores the order: the old index for each new index.
     ///
     /// # Errors
-    /// If there are more places than fit u32, or one is named that is not there, or twice.
+    /// Returns an error if there are more indices than fit u32, an index is out of range, or an index occurs twice.
     pub fn new(order: Vec<u32>) -> Result<Self, FormatError> {
         check::extent("places", order.len())?;
         check::below("order", &order, order.len())?;
         let mut first: Vec<u32> = check::zeroed("places", order.len())?;
         for (at, &old) in order.iter().enumerate() {
-            // 0 is "not seen": positions are kept from 1.
+            // Positions are stored plus 1, so that 0 means "not seen".
             if first[old as usize] != 0 {
                 return Err(FormatError::Unsupported {
                     what: format!("order[{at}] = {old}"),
@@ -49,42 +49,42 @@ impl Permutation {
         Ok(Permutation { order })
     }
 
-    /// Everything stays where it is.
+    /// Identity permutation.
     ///
     /// # Errors
-    /// If there are more places than fit u32; [`FormatError::Memory`] if there is no memory.
+    /// Returns an error if there are more indices than fit u32, and [`FormatError::Memory`] if allocation fails.
     pub fn identity(len: usize) -> Result<Self, FormatError> {
         check::extent("places", len)?;
         Ok(Permutation { order: allocate::collected("places", 0..len as u32)? })
     }
 
-    /// Takes an order that names each place once.
+    /// Stores an order without validation. Each index must occur once.
     pub(crate) fn of_places(order: Vec<u32>) -> Self {
         debug_assert!(Permutation::new(order.clone()).is_ok());
         Permutation { order }
     }
 
-    /// For each new place the old one.
+    /// Old index for each new index.
     pub fn order(&self) -> &[u32] {
         &self.order
     }
 
-    /// Places.
+    /// Number of indices.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether there are no places.
+    /// Whether the permutation is empty.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// Whether everything stays where it is.
+    /// Whether the permutation is the identity.
     pub fn is_identity(&self) -> bool {
         self.order.iter().enumerate().all(|(i, &o)| i == o as usize)
     }
 
-    /// The permutation that puts everything back: for each old place the new one.
+    /// Inverse permutation: the new index for each old index.
     pub fn inverse(&self) -> Permutation {
         let mut order = vec![0; self.len()];
         for (new, &old) in self.order.iter().enumerate() {
@@ -93,20 +93,20 @@ impl Permutation {
         Permutation { order }
     }
 
-    /// This one first, then `next`.
+    /// Composition: applies this permutation first, then `next`.
     ///
     /// # Errors
-    /// [`FormatError::Length`] if the two are not of one length.
+    /// Returns [`FormatError::Length`] if the lengths differ.
     pub fn then(&self, next: &Permutation) -> Result<Permutation, FormatError> {
         self.fits("order", next.len())?;
         let order = next.order.iter().map(|&p| self.order[p as usize]);
         Ok(Permutation { order: order.collect() })
     }
 
-    /// A matrix with its rows in the new order.
+    /// Returns a matrix with permuted rows.
     ///
     /// # Errors
-    /// [`FormatError::Length`] unless there is a place for each row.
+    /// Returns [`FormatError::Length`] if the number of rows is not the length of the permutation.
     pub fn rows<T: Element>(&self, csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
         let pattern = self.pattern_rows(csr.pattern())?;
         let old = csr.pattern();
@@ -118,10 +118,10 @@ impl Permutation {
         Sparse::new(pattern, values)
     }
 
-    /// A pattern with its rows in the new order.
+    /// Returns a pattern with permuted rows.
     ///
     /// # Errors
-    /// As [`Permutation::rows`].
+    /// See [`Permutation::rows`].
     pub fn pattern_rows(&self, csr: &CsrPattern) -> Result<CsrPattern, FormatError> {
         self.fits("rows", csr.rows())?;
         let lengths = self.order.iter().map(|&row| csr.row(row as usize).len());
@@ -129,14 +129,14 @@ impl Permutation {
         let of_row = |&row: &u32| csr.columns()[csr.row(row as usize)].iter().copied();
         let columns = self.order.par_iter().with_min_len(256);
         let columns = columns.flat_map_iter(of_row).collect();
-        // SAFETY: every row is taken whole, and once.
+        // SAFETY: each valid row is copied completely and once.
         Ok(unsafe { CsrPattern::new_unchecked(csr.rows(), csr.cols(), offsets, columns) })
     }
 
-    /// A matrix with its columns in the new order.
+    /// Returns a matrix with permuted columns.
     ///
     /// # Errors
-    /// [`FormatError::Length`] unless there is a place for each column.
+    /// Returns [`FormatError::Length`] if the number of columns is not the length of the permutation.
     pub fn columns<T: Element>(&self, csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
         let (pattern, from) = self.sorted_columns(csr.pattern())?;
         let of = |at: usize| csr.values()[from[at] as usize];
@@ -144,15 +144,15 @@ impl Permutation {
         Sparse::new(pattern, values)
     }
 
-    /// A pattern with its columns in the new order.
+    /// Returns a pattern with permuted columns.
     ///
     /// # Errors
-    /// As [`Permutation::columns`].
+    /// See [`Permutation::columns`].
     pub fn pattern_columns(&self, csr: &CsrPattern) -> Result<CsrPattern, FormatError> {
         Ok(self.sorted_columns(csr)?.0)
     }
 
-    /// The pattern, and for each of its entries the old position.
+    /// Pattern with permuted columns, and the old position of each of its entries.
     fn sorted_columns(&self, csr: &CsrPattern) -> Result<(CsrPattern, Vec<u32>), FormatError> {
         self.fits("columns", csr.cols())?;
         let place = self.inverse();
@@ -165,16 +165,17 @@ impl Permutation {
         };
         let (columns, from) = rows.flat_map_iter(sorted).unzip();
         let offsets = csr.offsets().to_vec();
-        // SAFETY: rows keep their lengths; the new columns of a row differ as the old ones did, and were sorted.
+        // SAFETY: rows keep their lengths. The new columns of a row are distinct like the old ones, and were sorted.
         let pattern =
             unsafe { CsrPattern::new_unchecked(csr.rows(), csr.cols(), offsets, columns) };
         Ok((pattern, from))
     }
 
-    /// A dense tensor with its slices along the first axis (the rows of a matrix) in the new order.
+    /// Returns a dense tensor with permuted slices along the first axis (the rows of a matrix).
     ///
     /// # Errors
-    /// [`FormatError::Length`] unless there is a place for each slice; [`FormatError::Memory`] if there is no memory.
+    /// Returns [`FormatError::Length`] if the number of slices is not the length of the permutation, and
+    /// [`FormatError::Memory`] if allocation fails.
     pub fn dense_rows<T: Element>(&self, dense: &Dense<T>) -> Result<Dense<T>, FormatError> {
         self.fits("rows", dense.shape().first().copied().unwrap_or(0))?;
         let mut moved = Dense::zeros(dense.shape())?;

@@ -1,5 +1,5 @@
-//! Where every slot of a tensor lies, axis by axis, in any format: what a product over entries of several sparse
-//! tensors starts from.
+//! Coordinates of every slot of a tensor on each axis, in any format. Products over entries of several sparse tensors
+//! use them.
 
 use rayon::prelude::*;
 
@@ -9,13 +9,13 @@ use crate::{
 };
 
 impl AnyPattern<'_> {
-    /// [`Format::holds_fill`] of its format.
+    /// [`Format::holds_fill`] of the format of this pattern.
     pub fn holds_fill(self) -> bool {
         self.format().holds_fill()
     }
 
-    /// For each axis the coordinate of every slot of the values array; [`PAD`] on all axes for slots that hold no entry
-    /// and for what edge blocks hold outside the shape. Fill inside blocks has coordinates.
+    /// Returns the coordinate of every slot of the values array for each axis. The coordinates are [`PAD`] on all axes
+    /// for slots without entry and for elements of edge blocks outside the shape. Fill inside blocks has coordinates.
     ///
     /// ```
     /// use einsparse_formats::{AnySparse, Csr, CsrPattern};
@@ -26,7 +26,7 @@ impl AnyPattern<'_> {
     /// ```
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Returns an error if allocation fails.
     pub fn coordinates(self) -> Result<Vec<Vec<u32>>, FormatError> {
         let mut axes = match self {
             AnyPattern::Coo(p) => return Ok(p.coords().to_vec()),
@@ -41,8 +41,8 @@ impl AnyPattern<'_> {
         Ok(axes)
     }
 
-    /// From the index arrays: one coordinate for each place, or one for each group of places; offsets; the row of
-    /// slots.
+    /// Computes coordinates from the index arrays: one coordinate per slot or per group of slots, offsets, or the row
+    /// of slots.
     fn of_arrays(self) -> Result<Vec<Vec<u32>>, FormatError> {
         let (bm, bk) = block_of(&self.format()).unwrap_or((1, 1));
         let places = self.slots() / (bm * bk);
@@ -64,7 +64,7 @@ impl AnyPattern<'_> {
                         data[w[0] as usize..w[1] as usize].fill(row);
                     }
                 }
-                // Only ELL says nothing about axis 0: there it is the row of slots.
+                // ELL has no coordinates of axis 0: they are the row of slots.
                 None => spread(&mut data, width.max(1), |at| at as u32),
             }
             axes.push(data);
@@ -89,16 +89,16 @@ impl AnyPattern<'_> {
 }
 
 impl<T: Element> AnySparse<T> {
-    /// [`AnyPattern::coordinates`] of its pattern.
+    /// [`AnyPattern::coordinates`] of the pattern of this tensor.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Returns an error if allocation fails.
     pub fn coordinates(&self) -> Result<Vec<Vec<u32>>, FormatError> {
         self.pattern().coordinates()
     }
 }
 
-/// Extents of a block, in formats of dense blocks.
+/// Extents of a block, for formats of dense blocks.
 fn block_of(format: &Format) -> Option<(usize, usize)> {
     match *format {
         Format::Bsr { block }
@@ -108,7 +108,7 @@ fn block_of(format: &Format) -> Option<(usize, usize)> {
     }
 }
 
-/// `each` slots in a row have one value.
+/// Fills each run of `each` slots with one value.
 fn spread(data: &mut [u32], each: usize, value: impl Fn(usize) -> u32 + Sync) {
     data.par_chunks_mut(each)
         .with_min_len(1 << 12)
@@ -130,7 +130,7 @@ fn of_nm(p: &NmPattern) -> Vec<Vec<u32>> {
     vec![rows, columns]
 }
 
-/// A slot that is padding on one axis is on all.
+/// Sets a slot that is padding on one axis to padding on all axes.
 fn drop_padding(axes: &mut [Vec<u32>]) {
     let Some(len) = axes.first().map(Vec::len) else {
         return;

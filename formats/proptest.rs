@@ -1,18 +1,18 @@
-//! Strategies: shapes, COO and CSR with small integers as values, so that sums are exact in every element type.
-//! Empty tensors, empty rows and one row with everything in it are drawn on purpose.
+//! Strategies for property tests: shapes, COO and CSR with small integers as values, so that sums are exact in every
+//! element type. Empty tensors, empty rows and one full row are drawn deliberately.
 
 use ::proptest::collection::{btree_set, vec};
 use ::proptest::prelude::*;
 
 use crate::{Coo, CooPattern, Csr, CsrPattern, Element};
 
-/// Whole numbers from -4 to 4 without 0: sums of up to 128 products are exact in f16.
+/// Integers from -4 to 4 without 0. Sums of up to 128 products are exact in f16.
 pub fn values<T: Element>(len: usize) -> impl Strategy<Value = Vec<T>> {
     let value = prop_oneof![-4i32..=-1, 1i32..=4];
     vec(value.prop_map(|v| T::from_f64(f64::from(v))), len)
 }
 
-/// Extents of a tensor of this order, each from 0 to `most`; often an extent is 0 or 1.
+/// Extents of a tensor of this order, each from 0 to `most`. Extents 0 and 1 are frequent.
 pub fn shape(order: usize, most: usize) -> impl Strategy<Value = Vec<usize>> {
     vec(prop_oneof![1 => Just(0), 2 => Just(1), 12 => 1..=most.max(1)], order)
 }
@@ -35,7 +35,7 @@ fn rows(rows: usize, cols: usize) -> BoxedStrategy<Vec<Vec<u32>>> {
     prop_oneof![4 => uniform, 3 => short, 1 => giant, 1 => Just(vec![Vec::new(); rows])].boxed()
 }
 
-/// The pattern of a CSR matrix of these extents.
+/// Pattern of a CSR matrix with these extents.
 pub fn csr_pattern(n_rows: usize, n_cols: usize) -> impl Strategy<Value = CsrPattern> {
     rows(n_rows, n_cols).prop_filter_map("a valid pattern", move |rows| {
         let mut offsets = vec![0];
@@ -47,7 +47,7 @@ pub fn csr_pattern(n_rows: usize, n_cols: usize) -> impl Strategy<Value = CsrPat
     })
 }
 
-/// A CSR matrix of up to `most` rows and columns.
+/// CSR matrix of up to `most` rows and columns.
 pub fn csr<T: Element>(most: usize) -> impl Strategy<Value = Csr<T>> {
     let pattern = shape(2, most).prop_flat_map(|shape| csr_pattern(shape[0], shape[1]));
     pattern.prop_flat_map(|pattern| {
@@ -58,7 +58,7 @@ pub fn csr<T: Element>(most: usize) -> impl Strategy<Value = Csr<T>> {
     })
 }
 
-/// A COO tensor of this order with extents up to `most`.
+/// COO tensor of this order with extents up to `most`.
 pub fn coo<T: Element>(order: usize, most: usize) -> impl Strategy<Value = Coo<T>> {
     let pattern = shape(order, most).prop_flat_map(|shape| {
         let space: usize = shape.iter().product();
@@ -82,7 +82,7 @@ pub fn coo<T: Element>(order: usize, most: usize) -> impl Strategy<Value = Coo<T
     })
 }
 
-/// Rows and columns of a block, from 1 to `most`, rarely the same.
+/// Rows and columns of a block, from 1 to `most`, rarely equal.
 pub fn block(most: usize) -> impl Strategy<Value = (usize, usize)> {
     (1..=most, 1..=most)
 }

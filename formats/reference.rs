@@ -1,20 +1,20 @@
-//! The truth the tests compare with: naive, in f64.
+//! Reference implementations for tests: naive, in f64.
 
 use crate::{AnySparse, Dense, Element, Entries, FormatError};
 
 /// A factor of an Einsum.
 #[derive(Clone, Copy, Debug)]
 pub enum Factor<'a> {
-    /// All elements count.
+    /// Dense factor: all elements are multiplied.
     Dense(&'a Dense<f64>),
-    /// Only entries count: what is missing is never multiplied.
+    /// Sparse factor: only entries are multiplied, and terms without an entry are skipped.
     Sparse(&'a Entries),
 }
 
-/// `out[output] = sum of products`. Indices are numbers; `extents[i]` is the extent of index `i`.
+/// Computes `out[output] = sum of products`. Indices are numbers; `extents[i]` is the extent of index `i`.
 ///
 /// # Errors
-/// If the output cannot be had.
+/// Returns an error if the output cannot be allocated.
 pub fn einsum(
     extents: &[usize],
     output: &[usize],
@@ -40,10 +40,10 @@ pub fn einsum(
     Ok(out)
 }
 
-/// `C[m,n] = A[m,k] * B[k,n]` over the entries of A. B must be a matrix of as many rows as A has columns.
+/// Computes `C[m,n] = A[m,k] * B[k,n]` over the entries of A. B must be a matrix with as many rows as A has columns.
 ///
 /// # Errors
-/// If the output cannot be had.
+/// Returns an error if the output cannot be allocated.
 pub fn spmm<T: Element>(a: &AnySparse<T>, b: &Dense<T>) -> Result<Dense<f64>, FormatError> {
     let n = b.shape()[1];
     let mut c = Dense::zeros([a.shape()[0], n])?;

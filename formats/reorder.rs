@@ -1,5 +1,6 @@
-//! Rows and columns in an order that fills blocks: rows with similar columns become neighbours, so that fewer and
-//! fuller blocks hold the same entries. An explicit step with an inverse; nothing in this crate takes it by itself.
+//! Reordering of rows and columns into denser blocks. Rows with similar columns become neighbors, so that fewer and
+//! fuller blocks contain the same entries. Reordering is an explicit step with an inverse; no other function of this
+//! crate applies it.
 
 mod cluster;
 
@@ -7,13 +8,13 @@ use crate::convert::transpose_pattern;
 use crate::fill::block_fills;
 use crate::{CsrPattern, FormatError, Pattern, Permutation, allocate};
 
-/// How rows are told to be similar.
+/// Parameters of the similarity of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The least Jaccard similarity (common block columns over all block columns, 0 to 1) of a row and the cluster
-    /// that it joins.
+    /// Minimum Jaccard similarity (common block columns over all block columns, 0 to 1) of a row and the cluster that
+    /// it joins.
     pub similarity: f64,
-    /// Min-hashes of a row, at least 1. Rows of similarity s are compared with probability 1 - (1 - s)^hashes.
+    /// Number of min-hashes per row, 1 to 64. Rows of similarity s are compared with probability 1 - (1 - s)^hashes.
     pub hashes: usize,
 }
 
@@ -42,16 +43,20 @@ impl Options {
     }
 }
 
-/// An order of the rows with which no more blocks of `block` (rows, columns) are non-empty than before, and far fewer
-/// where similar rows were scattered. The identity if none was found that has fewer.
+/// Returns an order of the rows that reduces the number of non-empty blocks of `block` (rows, columns). The number is
+/// much lower if similar rows were scattered, and never higher than before. If no order has fewer blocks, the result is
+/// the identity.
 ///
-/// After 1-SA (Labini, Bernaschi, Silvestri, Vella, "Blocking sparse matrices to leverage dense-specific
-/// multiplication", arXiv 2202.05868, section 4): the columns of a row are quantised to block columns, rows of one
-/// signature are put together, and clusters grow greedily by rows whose Jaccard similarity with the union of the
-/// cluster reaches a threshold. Three things differ: clusters end at the height of a block, since the blocks here stand
-/// on a grid; a row is compared with those alone that share a min-hash with the seed of the cluster and lie near it
-/// when sorted by min-hashes (Broder, 1997), which takes about O(entries x hashes) instead of all pairs; and the orders
-/// that come out are counted, so that the result is never worse. Deterministic, whatever the number of threads.
+/// The method follows 1-SA (Labini, Bernaschi, Silvestri, Vella, "Blocking sparse matrices to leverage dense-specific
+/// multiplication", arXiv 2202.05868, section 4). It quantizes the columns of a row to block columns and groups rows of
+/// equal signature. Clusters grow greedily by rows whose Jaccard similarity with the union of the cluster reaches a
+/// threshold. It differs from 1-SA in three ways:
+/// - Clusters end at the height of a block, because blocks are aligned to a grid.
+/// - A row is compared only with rows that share a min-hash with the seed of the cluster and are near it when sorted by
+///   min-hashes (Broder, 1997). The cost is about O(entries x hashes) instead of all pairs.
+/// - The blocks of the resulting orders are counted, so the result is never worse than the input.
+///
+/// The result is deterministic for any number of threads.
 ///
 /// ```
 /// use einsparse_formats::{CsrPattern, fill, reorder};
@@ -65,8 +70,8 @@ impl Options {
 /// ```
 ///
 /// # Errors
-/// If a side of the block is 0, the options make no sense, or there is no memory. [`FormatError::Limit`] for many more
-/// rows than entries: hashes and lists of all rows take about 200 bytes for each.
+/// Returns an error if a block extent is 0, the options are invalid, or allocation fails. Returns
+/// [`FormatError::Limit`] if there are many more rows than entries: hashes and lists need about 200 bytes per row.
 pub fn reorder_rows(
     pattern: &CsrPattern,
     block: (usize, usize),
@@ -85,10 +90,10 @@ pub fn reorder_rows(
     Ok(best)
 }
 
-/// An order of the columns, as [`reorder_rows`] of the transposed pattern.
+/// Returns an order of the columns: [`reorder_rows`] of the transposed pattern.
 ///
 /// # Errors
-/// As [`reorder_rows`].
+/// See [`reorder_rows`].
 pub fn reorder_columns(
     pattern: &CsrPattern,
     block: (usize, usize),
@@ -99,14 +104,14 @@ pub fn reorder_columns(
     reorder_rows(&transpose_pattern(pattern)?, (block.1, block.0), options)
 }
 
-/// Orders of the rows and of the columns together, never with more non-empty blocks than before.
+/// Returns orders of the rows and of the columns. The number of non-empty blocks is never higher than before.
 ///
-/// Where the columns are scattered too, quantised signatures of rows say nothing. So besides rows, then columns, rows
-/// are also clustered by their single columns first, then columns by block rows, then rows once more by block columns;
-/// the way with fewer blocks is taken.
+/// If the columns are scattered too, quantized signatures of rows contain no information. Three row orders are
+/// therefore tried: the identity, that of [`reorder_rows`], and clusters by individual columns. For each, the columns
+/// and then the rows again are ordered. The result with the fewest blocks is returned.
 ///
 /// # Errors
-/// As [`reorder_rows`].
+/// See [`reorder_rows`].
 pub fn reorder_both(
     pattern: &CsrPattern,
     block: (usize, usize),
@@ -117,7 +122,7 @@ pub fn reorder_both(
     fits(options, pattern, [places, 0])?;
     let start = Permutation::identity(pattern.rows())?;
     let mut best = columns_then_rows(pattern, block, options, start.clone())?;
-    // By single columns alone no block is saved yet, and nothing is asked of the order but similar neighbours.
+    // Clustering by individual columns saves no blocks yet. It only has to make similar rows neighbors.
     let by_column = cluster::orders(pattern, block.0, 1, options)?;
     for rows in [reorder_rows(pattern, block, options)?].into_iter().chain(by_column) {
         let found = columns_then_rows(pattern, block, options, rows)?;
@@ -131,7 +136,8 @@ pub fn reorder_both(
     Ok((start, Permutation::identity(pattern.cols())?))
 }
 
-/// The columns after these rows, then the rows once more: blocks, rows, columns.
+/// Orders the columns for the given row order, then the rows again. Returns the number of blocks, the rows and the
+/// columns.
 fn columns_then_rows(
     pattern: &CsrPattern,
     block: (usize, usize),
@@ -146,8 +152,8 @@ fn columns_then_rows(
     Ok((found, rows.then(&again)?, columns))
 }
 
-/// Refuses rows or columns whose hashes, sorted lists and orders take more memory than is allowed for the matrix. A
-/// value of 8 bytes is counted for each entry.
+/// Validates that the hashes, sorted lists and orders of rows or columns fit the memory limit for the matrix. The size
+/// of the matrix includes a value of 8 bytes per entry.
 fn fits(
     options: &Options,
     pattern: &CsrPattern,

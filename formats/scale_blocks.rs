@@ -1,13 +1,13 @@
-//! Numbers as e4m3 with a scale for each block of a matrix.
+//! Quantization to e4m3 with one scale per block of a matrix.
 
 use crate::{Dense, E4m3, Element, FormatError};
 
-/// Rows and columns of a matrix that share a scale.
+/// Rows and columns of a block with one scale.
 pub const SCALE_BLOCK: usize = 128;
 
-/// Matrices `[.., rows, columns]` as e4m3, and for each block of 128 x 128 of a matrix the f32 that its numbers are
-/// multiplied with, `[.., rows / 128, columns / 128]` rounded up. The largest number of a block becomes 448, e4m3's
-/// largest; a block of zeros, or of numbers too small for that, has scale 1.
+/// Quantizes matrices `[.., rows, columns]` to e4m3. Each block of 128 x 128 has an f32 scale,
+/// `[.., rows / 128, columns / 128]` rounded up; an element is its e4m3 value times the scale. The largest magnitude of
+/// a block becomes 448, the largest e4m3 number. A block of zeros, or of elements too small for a scale, has scale 1.
 ///
 /// ```
 /// use einsparse_formats::{Dense, Element, scale_blocks};
@@ -18,8 +18,8 @@ pub const SCALE_BLOCK: usize = 128;
 /// ```
 ///
 /// # Errors
-/// [`FormatError::Shape`] below two axes; [`FormatError::Unsupported`] for a block with an infinite number;
-/// [`FormatError::Overflow`], [`FormatError::Memory`].
+/// Returns [`FormatError::Shape`] for fewer than two axes, [`FormatError::Unsupported`] for a block with an infinite
+/// element, and [`FormatError::Overflow`] or [`FormatError::Memory`] if allocation fails.
 pub fn scale_blocks<T: Element>(
     matrices: &Dense<T>,
 ) -> Result<(Dense<E4m3>, Dense<f32>), FormatError> {
@@ -33,7 +33,7 @@ pub fn scale_blocks<T: Element>(
     let (rows, columns) = (*rows, *columns);
     let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
     let values = matrices.values();
-    // Which matrix an index is of.
+    // Index of the matrix that contains an element.
     let matrix = |at: &[usize]| at.iter().zip(before).fold(0, |m, (&i, &n)| m * n + i);
     let blocks = [before, &[down, across]].concat();
     let scales = Dense::from_fn(blocks, |at| {
@@ -47,7 +47,7 @@ pub fn scale_blocks<T: Element>(
             })
             .fold(0.0, |most: f64, value| most.max(value.to_f64().abs()));
         match (largest / E4m3::MAX.to_f64()) as f32 {
-            // Too small for a scale, or nothing but zeros.
+            // The elements are zero or too small for a scale.
             scale if scale < f32::MIN_POSITIVE => 1.0,
             scale => scale,
         }
@@ -72,7 +72,7 @@ pub fn scale_blocks<T: Element>(
     Ok((codes, scales))
 }
 
-/// What [`scale_blocks`] stands for: each number times the scale of its block, in f32, then rounded to `T`.
+/// Inverse of [`scale_blocks`]: each element times the scale of its block, in f32, then rounded to `T`.
 ///
 /// ```
 /// use einsparse_formats::{Dense, scale_blocks, unscale_blocks};
@@ -84,8 +84,8 @@ pub fn scale_blocks<T: Element>(
 /// ```
 ///
 /// # Errors
-/// [`FormatError::Shape`] below two axes, or where there is not a scale for each block; [`FormatError::Overflow`],
-/// [`FormatError::Memory`].
+/// Returns [`FormatError::Shape`] for fewer than two axes or if the number of scales does not match the blocks, and
+/// [`FormatError::Overflow`] or [`FormatError::Memory`] if allocation fails.
 pub fn unscale_blocks<T: Element>(
     codes: &Dense<E4m3>,
     scales: &Dense<f32>,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn blocks_keep_their_largest_number_and_others_to_a_sixteenth() {
-        // Ragged on both sides; blocks of different sizes of numbers, one of zeros.
+        // Partial blocks on both axes. The blocks have magnitudes of different order, and one is zero.
         let value = |at: &[usize]| match (at[1] / SCALE_BLOCK, at[2] / SCALE_BLOCK) {
             (0, 0) => 0.0,
             (i, j) => {

@@ -1,41 +1,42 @@
-//! SELL-C-sigma: rows sorted by length within windows, and cut into slices that are stored column by column (Kreutzer,
-//! Hager, Wellein, Fehske and Bishop, SIAM J. Sci. Comput. 36(5), 2014). Here C = 32, and columns are local to a window
-//! of K that moves with the slice, so that they fit 16 bits and the window's rows of B fit shared memory.
+//! Sliced ELLPACK (SELL-C-sigma): rows are sorted by length within windows, and divided into slices that are stored
+//! column by column (Kreutzer, Hager, Wellein, Fehske and Bishop, SIAM J. Sci. Comput. 36(5), 2014). Here C = 32.
+//! Columns are relative to a window of K that moves along the slice. Columns therefore fit 16 bits, and the window's
+//! rows of B fit shared memory.
 
 use rayon::prelude::*;
 
 use crate::pattern::matrix;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 
-/// Rows of a slice, C.
+/// Rows per slice, C.
 pub(crate) const SLICE: usize = 32;
-/// Slots of a row in a chunk.
+/// Slots per row of a chunk.
 pub(crate) const CHUNK: usize = 4;
-/// Slots of a chunk.
+/// Slots per chunk.
 pub(crate) const CHUNK_SLOTS: usize = SLICE * CHUNK;
 /// Rows that are sorted together, sigma.
 pub(crate) const SORTED: usize = 4096;
-/// Columns of a K-tile: windows begin and end with one.
+/// Columns of a K-tile. Windows begin and end at tile boundaries.
 pub(crate) const K_TILE: usize = 64;
-/// K-tiles that a window spans at most.
+/// Maximum number of K-tiles per window.
 pub(crate) const REACH: usize = 24;
-/// What the column of a slot without an entry holds.
+/// Column of a slot without entry.
 pub(crate) const NO_ENTRY: u32 = 0xffff;
 
-/// Where the entries of a sliced ELLPACK matrix are: `C[AM[s,l],n] += AV[c,l,q] * B[AK[c,l,q],n]` for the chunks `c` of
-/// slice `s`.
+/// Pattern of a sliced ELLPACK matrix: `C[AM[s,l],n] += AV[c,l,q] * B[AK[c,l,q],n]` for the chunks `c` of slice `s`.
 ///
-/// - Rows are sorted by length, longest first and equal ones in order, within windows of 4096 rows. 32 of them that
-///   follow each other are a slice. Rows: u32 `[slices, 32]`, [`PAD`] behind the last.
-/// - A slice is a run of chunks of 32 x 4 slots: the next up to 4 entries of every row, as far as they lie within 24
-///   K-tiles of 64 columns from the first that any of its rows still needs. Offsets: u32 `[slices + 1]`, the first
-///   chunk of each.
-/// - Windows: u32 `[chunks, 2]`, the first K-tile of a chunk and one past the last that it needs.
-/// - Columns: u16 `[chunks, 32, 4]`, two in a word, the first in its low half; counted from the window's first column.
-///   A slot without an entry holds 0xffff, and stands behind the row's entries in its chunk.
+/// - Rows: u32 `[slices, 32]`. Rows are sorted by length within windows of 4096 rows. The longest row is first; rows of
+///   equal length keep their order. 32 consecutive rows are a slice. [`PAD`] follows the last row.
+/// - Offsets: u32 `[slices + 1]`, the first chunk of each slice. A slice is a sequence of chunks of 32 x 4 slots. A
+///   chunk contains the next up to 4 entries of every row, if they are within 24 K-tiles of 64 columns. The first of
+///   these K-tiles is the first one that any row of the slice still needs.
+/// - Windows: u32 `[chunks, 2]`, the first K-tile of a chunk and the end of its K-tiles.
+/// - Columns: u16 `[chunks, 32, 4]`, two per word, the first in the low half. They are relative to the first column of
+///   the window. A slot without entry contains 0xffff and follows the entries of its row in the chunk.
 /// - Values: `[chunks, 32, 4]`.
 ///
-/// 6 bytes an f32 entry, and what rows of unequal length and rows that run ahead of the window leave empty.
+/// An f32 entry occupies 6 bytes. Empty slots come from rows of unequal length, and from rows whose next entry is past
+/// the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlicedEllPattern {
     shape: [usize; 2],
@@ -54,21 +55,21 @@ fn wrong(array: &'static str, position: usize, value: u32, bound: usize) -> Form
 }
 
 impl SlicedEllPattern {
-    /// Rows of a slice.
+    /// Rows per slice.
     pub const SLICE: usize = SLICE;
-    /// Slots of a row in a chunk.
+    /// Slots per row of a chunk.
     pub const CHUNK: usize = CHUNK;
     /// Columns of a K-tile.
     pub const K_TILE: usize = K_TILE;
-    /// K-tiles that a window spans at most.
+    /// Maximum number of K-tiles per window.
     pub const REACH: usize = REACH;
 
-    /// Checks and takes rows, first chunks, windows and columns, two to a word.
+    /// Validates and stores the row order, the chunk offsets, the windows and the columns (two per word).
     ///
     /// # Errors
-    /// If the slots do not fit u32, a length is wrong, a row is missing or there twice, offsets descend, a window spans
-    /// more than 24 tiles or not what its columns need, the columns of a row do not ascend or lie outside, or padding
-    /// stands in front of an entry. The order of rows is free.
+    /// Returns an error if the number of slots exceeds u32, a length is wrong, a row is missing or occurs twice,
+    /// offsets descend, a window spans more than 24 tiles or does not contain its columns, the columns of a row do not
+    /// ascend or are out of bounds, or padding precedes an entry. Any order of the rows is accepted.
     pub fn new(
         rows: usize,
         cols: usize,
@@ -101,10 +102,10 @@ impl SlicedEllPattern {
         Ok(SlicedEllPattern { nnz, ..pattern })
     }
 
-    /// Takes the arrays unchecked.
+    /// Stores the arrays without validation.
     ///
     /// # Safety
-    /// [`SlicedEllPattern::new`] would accept the arguments, and `nnz` slots hold an entry.
+    /// [`SlicedEllPattern::new`] would accept the arguments, and `nnz` slots contain an entry.
     pub unsafe fn new_unchecked(
         shape: [usize; 2],
         rows: Vec<u32>,
@@ -116,7 +117,7 @@ impl SlicedEllPattern {
         SlicedEllPattern { shape, rows, offsets, windows, columns, nnz }
     }
 
-    /// Entries of a slice, if it is in order.
+    /// Returns the number of entries of a slice, or an error if the slice is invalid.
     fn check_slice(&self, slice: usize) -> Result<usize, FormatError> {
         let mut last = [None; SLICE];
         let mut found = 0;
@@ -155,21 +156,21 @@ impl SlicedEllPattern {
         Ok(found)
     }
 
-    /// The column of a slot of a chunk whose window begins with tile `first`; `None` without an entry.
+    /// Column of a slot of a chunk whose window begins at tile `first`, or `None` without an entry.
     fn column_in(&self, slot: usize, first: u32) -> Option<u32> {
         let local = self.columns[slot / 2] >> (slot % 2 * 16) & 0xffff;
         (local != NO_ENTRY).then(|| first.saturating_mul(K_TILE as u32).saturating_add(local))
     }
 
-    /// The row of every lane of every slice, `[slices, 32]`, [`PAD`] behind the last.
+    /// Row of every lane of every slice, `[slices, 32]`. [`PAD`] follows the last row.
     pub fn order(&self) -> &[u32] {
         &self.rows
     }
 
-    /// The chunks of a slice.
+    /// Range of the chunks of a slice.
     ///
     /// # Panics
-    /// If there is no such slice.
+    /// Panics if `slice` is out of range.
     pub fn chunks(&self, slice: usize) -> std::ops::Range<usize> {
         self.offsets[slice] as usize..self.offsets[slice + 1] as usize
     }
@@ -178,16 +179,16 @@ impl SlicedEllPattern {
         [self.windows[chunk * 2], self.windows[chunk * 2 + 1]]
     }
 
-    /// The column of value slot `slot`; [`PAD`] where there is no entry.
+    /// Column of value slot `slot`, or [`PAD`] without an entry.
     ///
     /// # Panics
-    /// If there is no such slot.
+    /// Panics if `slot` is out of range.
     pub fn column(&self, slot: usize) -> u32 {
         let [first, _] = self.window(slot / CHUNK_SLOTS);
         self.column_in(slot, first).unwrap_or(PAD)
     }
 
-    /// Row and column of every value slot, [`PAD`] where there is no entry: the pattern as coordinates.
+    /// Row and column of every value slot as coordinates. Both are [`PAD`] for a slot without entry.
     pub fn unpacked(&self) -> [Vec<u32>; 2] {
         let columns: Vec<u32> = (0..self.slots())
             .into_par_iter()
@@ -206,7 +207,7 @@ impl SlicedEllPattern {
     }
 }
 
-/// Every row once, and nothing behind the last.
+/// Validates that every row occurs once and that only padding follows the last row.
 fn check_order(order: &[u32], rows: usize) -> Result<(), FormatError> {
     let mut seen = vec![false; rows];
     for (position, &row) in order.iter().enumerate() {
@@ -220,11 +221,11 @@ fn check_order(order: &[u32], rows: usize) -> Result<(), FormatError> {
 }
 
 matrix! { SlicedEllPattern {
-    /// The first chunk of each slice, one more than slices.
+    /// First chunk of each slice, and the end of the last one: one more than slices.
     offsets,
-    /// First K-tile of each chunk, and one past the last that it needs, `[chunks, 2]`.
+    /// First K-tile of each chunk and the end of its K-tiles, `[chunks, 2]`.
     windows,
-    /// The local columns, two to a word, `[chunks, 32, 2]`.
+    /// Columns relative to the window, two per word, `[chunks, 32, 2]`.
     columns,
 } }
 

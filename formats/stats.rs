@@ -1,4 +1,4 @@
-//! Row statistics, the slots each format needs, and the choice of the group size by exact count.
+//! Row statistics, slot counts of each format, and the choice of the group size by exact count.
 
 mod classes;
 
@@ -12,36 +12,36 @@ use crate::{bitmap, bytemap};
 
 pub(crate) use classes::class_of;
 
-/// How the entries are spread over the rows (or over the coordinates of an axis, or blocks over block rows).
+/// Distribution of entries over rows (or over the coordinates of an axis, or of blocks over block rows).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowStats {
-    /// Rows, empty ones included.
+    /// Number of rows, including empty ones.
     pub rows: usize,
-    /// Entries.
+    /// Number of entries.
     pub nnz: usize,
-    /// Rows with an entry.
+    /// Number of rows with an entry.
     pub non_empty: usize,
     /// Entries of the shortest row.
     pub min: usize,
     /// Entries of the longest row.
     pub max: usize,
-    /// Entries of a row on average, empty rows included.
+    /// Mean number of entries per row, including empty rows.
     pub mean: f64,
-    /// Standard deviation of the entries of a row (of the population).
+    /// Population standard deviation of the entries per row.
     pub std: f64,
-    /// (entries of a row, number of such rows), ascending, only what occurs.
+    /// Pairs (entries of a row, number of such rows), ascending. Lengths without rows are omitted.
     pub histogram: Vec<(usize, usize)>,
 }
 
 impl RowStats {
-    /// From the number of entries of every row.
+    /// Computes statistics from the number of entries of every row.
     pub fn from_counts(counts: impl IntoIterator<Item = usize>) -> Self {
         Self::from_counts_and_empty(counts, 0)
     }
 
-    /// The same with so many empty rows more, for which nothing is stored.
+    /// Computes statistics from the number of entries of the given rows, and `empty` additional rows without entries.
     fn from_counts_and_empty(counts: impl IntoIterator<Item = usize>, empty: usize) -> Self {
-        // Most rows are short. Of long ones there are few: they hold many entries each.
+        // Most rows are short and are counted in a table. Long rows are few, because each holds many entries.
         let mut short = [0_usize; 1024];
         short[0] = empty;
         let mut long = Vec::new();
@@ -58,7 +58,7 @@ impl RowStats {
         Self::from_histogram(short.chain(long).collect())
     }
 
-    /// From (entries of a row, number of such rows), ascending.
+    /// Computes statistics from ascending pairs (entries of a row, number of such rows).
     fn from_histogram(histogram: Vec<(usize, usize)>) -> Self {
         let rows = histogram.iter().map(|(_, rows)| rows).sum();
         let nnz = histogram.iter().map(|(len, rows)| len * rows).sum();
@@ -79,20 +79,20 @@ impl RowStats {
         }
     }
 
-    /// Over the rows of a CSR matrix.
+    /// Statistics of the rows of a CSR matrix.
     pub fn of_rows(csr: &CsrPattern) -> Self {
         Self::from_counts(csr.offsets().windows(2).map(|w| (w[1] - w[0]) as usize))
     }
 
-    /// Blocks over the block rows a CSR matrix would have.
+    /// Statistics of the blocks per block row of a CSR matrix converted to blocks.
     ///
     /// # Errors
-    /// If a side of the block is 0.
+    /// Returns an error if a block extent is 0.
     pub fn of_block_rows(csr: &CsrPattern, block: (usize, usize)) -> Result<Self, FormatError> {
         Ok(Self::from_counts(block_row_counts(csr, block)?))
     }
 
-    /// Over the coordinates of one axis of a COO tensor; `None` if it has no such axis.
+    /// Statistics of the coordinates on one axis of a COO tensor, or `None` if the axis is out of range.
     pub fn of_axis(coo: &CooPattern, axis: usize) -> Option<Self> {
         let mut index = coo.coords().get(axis)?.clone();
         if axis != 0 {
@@ -103,27 +103,27 @@ impl RowStats {
         Some(Self::from_counts_and_empty(filled(), empty))
     }
 
-    /// Groups of `group` entries (0 counts as 1): the sum of ceil(entries / group) over the rows.
+    /// Number of groups of `group` entries (0 counts as 1): the sum of ceil(entries / group) over the rows.
     pub fn groups(&self, group: usize) -> u128 {
         let group = group.max(1);
         let each = |&(len, rows): &(usize, usize)| len.div_ceil(group) as u128 * rows as u128;
         self.histogram.iter().map(each).sum()
     }
 
-    /// What a group size costs: one index slot for each group, one index and one value slot for each of its places.
+    /// Cost of a group size in slots: one index slot per group, and one index and one value slot per slot of the group.
     ///
     /// In block formats a value slot is a block.
     pub fn group_cost(&self, group: usize) -> u128 {
         self.groups(group) * (1 + 2 * group as u128)
     }
 
-    /// The group size with the least [`RowStats::group_cost`] by exact count.
+    /// Group size with the lowest [`RowStats::group_cost`] by exact count.
     ///
     /// `g* = sqrt(nnz / non-empty rows)` balances gathers against scatters for rows of any length (arXiv 2510.17505),
-    /// but does not see divisibility: rows of 16 entries want 16, not 4. Counted are all sizes up to 2 g*, the powers
-    /// of two up to the longest row, and the divisors of the most frequent and of the longest length. A multiple of
-    /// four is taken where it costs a hundredth more at the most: kernels load whole aligned groups. Between equals the
-    /// larger. 1 without entries.
+    /// but ignores divisibility: the best size for rows of 16 entries is 16, not 4. The candidates are all sizes up to
+    /// 2 g*, the powers of two up to the longest row, and the divisors of the most frequent and of the longest length.
+    /// A multiple of four is preferred if it costs at most 1 % more, because kernels load whole aligned groups. Of
+    /// equal costs the larger size is chosen. Without entries the result is 1.
     pub fn group(&self) -> usize {
         if self.non_empty == 0 {
             return 1;
@@ -150,37 +150,37 @@ impl RowStats {
     }
 }
 
-/// The slots a matrix takes in a format, and how many of them are padding.
+/// Slots of a matrix in a format, and how many of them are padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// The format, with the group size that was chosen.
+    /// Format, with the chosen group size.
     pub format: Format,
-    /// u32 slots of all index arrays.
+    /// Number of u32 slots in all index arrays.
     pub index: u128,
-    /// Value slots.
+    /// Number of value slots.
     pub values: u128,
-    /// Value slots that hold no entry: padding, and zeros inside blocks.
+    /// Number of value slots without entry: padding, and zeros inside blocks.
     pub padding: u128,
 }
 
 impl Slots {
-    /// Bytes with values of this many bytes.
+    /// Bytes of all slots if a value has `value_bytes` bytes.
     pub fn bytes(&self, value_bytes: usize) -> u128 {
         self.index * 4 + self.values * value_bytes as u128
     }
 
-    /// Value slots for each entry; 1 is no padding. 1 also without entries.
+    /// Value slots per entry. It is 1 without padding and also without entries.
     pub fn ratio(&self) -> f64 {
         let entries = self.values - self.padding;
         if entries == 0 { 1.0 } else { self.values as f64 / entries as f64 }
     }
 }
 
-/// Counts what a CSR matrix would take in a format, exactly and without converting it.
+/// Counts the slots of a CSR matrix in a format, exactly and without converting the matrix.
 ///
 /// # Errors
-/// If a block or group size is 0, the grouped axis is not of a matrix, or a group holds more entries (stored zeros
-/// count) than N:M stores.
+/// Returns an error if a block or group size is 0, the grouped axis is not an axis of a matrix, or a group contains
+/// more entries (including stored zeros) than N:M stores.
 pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
     let (rows, nnz) = (csr.rows() as u128, csr.nnz() as u128);
     let (format, index, values) = match format {
@@ -219,10 +219,10 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
     Ok(Slots { format, index, values, padding: values - nnz })
 }
 
-/// As [`slots`], where the block rows are counted already: formats of the same blocks share them.
+/// [`slots`] for given statistics of the block rows. Formats with the same block size share them.
 ///
 /// # Errors
-/// If a group size is 0, or the format has no blocks.
+/// Returns an error if a group size is 0, or the format has no blocks.
 #[doc(hidden)]
 pub fn block_slots(
     csr: &CsrPattern,
@@ -249,7 +249,7 @@ pub fn block_slots(
     Ok(Slots { format, index, values, padding: values - csr.nnz() as u128 })
 }
 
-/// Slots of indices and of values where places are packed into bits, bytes or half words.
+/// Index slots and value slots of formats that pack positions into bits, bytes or half words.
 fn packed_slots(csr: &CsrPattern, format: Format) -> Result<(u128, u128), FormatError> {
     Ok(match format {
         Format::Bitmap => {
@@ -277,13 +277,14 @@ fn packed_slots(csr: &CsrPattern, format: Format) -> Result<(u128, u128), Format
     })
 }
 
-/// Whether a row of tiles of this height has entries: its tiles take no units otherwise, and there may be millions.
+/// Whether a row of tiles of this height has entries. Tiles without entries need no units, and there may be millions of
+/// them.
 fn has_entries(csr: &CsrPattern, down: usize, height: usize) -> bool {
     let end = ((down + 1) * height).min(csr.rows());
     csr.row(down * height).start < csr.row(end - 1).end
 }
 
-/// Tiles of a bitmap, and the units of slots that their entries take.
+/// Number of tiles of a bitmap, and of the units of slots for their entries.
 fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     let grid = bitmap::checked_grid(csr.rows(), csr.cols())?;
     let threads = rayon::current_num_threads().min(grid.down);
@@ -302,7 +303,7 @@ fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     Ok((grid.tiles() as u128, units.sum()))
 }
 
-/// Tiles of a byte map, and the units of chunks that their banks take.
+/// Number of tiles of a bytemap, and of the units of chunks of their banks.
 fn bytemap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     let grid = bytemap::checked_grid(csr.rows(), csr.cols())?;
     let threads = rayon::current_num_threads().min(grid.down);
@@ -317,7 +318,7 @@ fn bytemap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     Ok((grid.tiles() as u128, units.sum()))
 }
 
-/// Words of positions in N:M, if its groups hold the entries.
+/// Words of positions in N:M. Returns an error if a group has too many entries.
 fn words(csr: &CsrPattern, n: usize, m: usize) -> Result<u128, FormatError> {
     nm::check_ratio(n, m)?;
     check_groups(csr, |_| true)?;
@@ -328,7 +329,7 @@ fn area(block: (usize, usize)) -> u128 {
     block.0 as u128 * block.1 as u128
 }
 
-/// The group size, given or chosen, the groups, and their slots.
+/// Group size (given or chosen), number of groups, and number of their slots.
 fn grouped(stats: &RowStats, group: Option<usize>) -> Result<(usize, u128, u128), FormatError> {
     let group = group.unwrap_or_else(|| stats.group());
     check::positive("group", group)?;
@@ -336,7 +337,7 @@ fn grouped(stats: &RowStats, group: Option<usize>) -> Result<(usize, u128, u128)
     Ok((group, groups, groups * group as u128))
 }
 
-/// Entries over the columns.
+/// Statistics of the entries per column.
 fn column_stats(csr: &CsrPattern) -> Result<RowStats, FormatError> {
     within_axis(csr, "columns", csr.cols(), 8)?;
     let mut counts: Vec<usize> = check::zeroed("counts of columns", csr.cols())?;
@@ -346,7 +347,7 @@ fn column_stats(csr: &CsrPattern) -> Result<RowStats, FormatError> {
     Ok(RowStats::from_counts(counts))
 }
 
-/// Refuses an array over an axis that takes more than is allowed for the pattern.
+/// Returns an error if an array over an axis exceeds the memory limit for the pattern.
 fn within_axis(
     csr: &CsrPattern,
     what: &'static str,

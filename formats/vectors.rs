@@ -1,17 +1,17 @@
-//! Rows by eight, and of these the columns that hold an entry: *vectors* of 8 x 1 (FlashSparse, arXiv 2412.11007,
-//! section 3.1: ME-BCRS). Where FlashSparse stores vectors whole, this keeps a bit for each row and leaves the values
-//! in row order: the pattern is all there is to prepare, and new values need nothing.
+//! Windows of eight rows, and *vectors* of 8 x 1: the columns of a window that contain an entry (FlashSparse, arXiv
+//! 2412.11007, section 3.1: ME-BCRS). FlashSparse stores whole vectors. This format stores one bit per row and keeps
+//! the values in row order. Only the pattern is prepared; new values need no preparation.
 
 use rayon::prelude::*;
 
 use crate::FormatError;
 
-/// Rows of a window.
+/// Rows per window.
 pub const WINDOW: usize = 8;
-/// Vectors of a step: what is multiplied at once.
+/// Vectors per step, which are multiplied together.
 pub const STEP: usize = 16;
 
-/// The pattern of a matrix whose rows lie one after the other, as vectors.
+/// Pattern of a matrix as vectors. The rows of the matrix are stored one after the other.
 ///
 /// ```
 /// use einsparse_formats::vectors::VectorPattern;
@@ -30,16 +30,16 @@ pub struct VectorPattern {
     steps: Vec<VectorStep>,
 }
 
-/// Eight rows.
+/// Window of eight rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VectorWindow {
-    /// The first of its steps.
+    /// Index of its first step.
     pub first: u32,
-    /// How many vectors it has: columns in which a row has an entry.
+    /// Number of its vectors: columns in which a row of the window has an entry.
     pub vectors: u32,
-    /// First value of any row.
+    /// Index of the first value of any of its rows.
     pub base: u32,
-    /// Bit r: row r has entries.
+    /// Bit r is set if row r has entries.
     pub filled: u8,
 }
 
@@ -48,24 +48,24 @@ pub struct VectorWindow {
 pub struct VectorStep {
     /// Columns, ascending.
     pub columns: [u32; STEP],
-    /// For each row: bit v says that vector v has an entry there; the upper half counts the row's values in front of
-    /// them, from the window's base.
+    /// One word per row. Bit v is set if vector v has an entry in the row. The upper half is the number of values
+    /// before the first of these, counted from the base of the window.
     pub rows: [u32; WINDOW],
 }
 
 impl VectorPattern {
-    /// Finds the vectors of a matrix with `cols` columns: for each row its first value and its number of entries, whose
-    /// columns stand at the same places of `columns`, ascending. Parallel.
+    /// Finds the vectors of a matrix with `cols` columns, in parallel. `rows` contains the first value and the number
+    /// of entries of each row. The ascending columns of a row are at the same positions of `columns`.
     ///
     /// # Errors
-    /// [`FormatError::Overflow`] where the values of eight rows span more than 65,536, or there are more than 2^32
+    /// Returns [`FormatError::Overflow`] if the values of eight rows span more than 65,536, or there are more than 2^32
     /// steps.
     pub fn from_rows(
         cols: usize,
         rows: &[(u32, u32)],
         columns: &[u32],
     ) -> Result<Self, FormatError> {
-        // Enough windows in a piece that their vectors of steps are few.
+        // Pieces have many windows, so that there are few vectors of steps.
         let each = (rows.len() / WINDOW / 256).clamp(1, 1024);
         let pieces: Vec<Piece> = rows
             .par_chunks(each * WINDOW)
@@ -93,23 +93,23 @@ impl VectorPattern {
         self.shape
     }
 
-    /// Its windows, top to bottom.
+    /// Windows of the matrix, top to bottom.
     pub fn windows(&self) -> &[VectorWindow] {
         &self.windows
     }
 
-    /// The steps of all windows.
+    /// Steps of all windows.
     pub fn steps(&self) -> &[VectorStep] {
         &self.steps
     }
 
-    /// Vectors of all windows.
+    /// Number of vectors of all windows.
     pub fn vectors(&self) -> u64 {
         let vectors = self.windows.iter().map(|window| u64::from(window.vectors));
         vectors.sum()
     }
 
-    /// Place of the value and column of every entry, row by row: the inverse of [`VectorPattern::from_rows`].
+    /// Value index and column of every entry, row by row: the inverse of [`VectorPattern::from_rows`].
     pub fn to_rows(&self) -> Vec<Vec<(u32, u32)>> {
         let rows = 0..self.shape[0];
         rows.into_par_iter().map(|row| self.row(row)).collect()
@@ -129,13 +129,13 @@ impl VectorPattern {
     }
 }
 
-/// The vectors of eight rows, left to right: a merge of eight ascending lists.
+/// Iterator over the vectors of eight rows, left to right: a merge of eight ascending lists.
 struct Merge<'a> {
     columns: &'a [u32],
-    /// Place of each row's next entry, and behind its last.
+    /// Position of the next entry of each row, and the end of the row.
     next: [u32; WINDOW],
     end: [u32; WINDOW],
-    /// Column of the next entry, above every column where there is none.
+    /// Column of the next entry of each row, or `NONE`, which is above every column.
     heads: [u64; WINDOW],
 }
 
@@ -158,7 +158,7 @@ impl<'a> Merge<'a> {
         };
     }
 
-    /// The next column, the rows with an entry there as bits; and moves behind it.
+    /// Returns the next column and the rows with an entry there as bits, and advances past it.
     fn vector(&mut self) -> Option<(u32, u8)> {
         let column = self.heads.iter().fold(NONE, |a, &b| a.min(b));
         if column == NONE {
@@ -176,10 +176,10 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// No column: these are below 2^32.
+/// Marker for no column. Columns are below 2^32.
 const NONE: u64 = u64::MAX;
 
-/// Some windows that lie one below the other.
+/// Consecutive windows.
 struct Piece {
     windows: Vec<VectorWindow>,
     steps: Vec<VectorStep>,
@@ -203,7 +203,7 @@ impl Piece {
             VectorWindow { first: self.steps.len() as u32, vectors: 0, base, filled: 0 };
         let mut merge = Merge::new(rows, columns);
         loop {
-            // A row without entries left counts nothing: its bits are never set.
+            // The count of a row without remaining entries is meaningless: its bits are never set.
             let before = merge.next.map(|next| next.wrapping_sub(base) << 16);
             let Some(first) = merge.vector() else { break };
             let mut step = VectorStep { columns: [first.0; STEP], rows: before };
@@ -221,9 +221,9 @@ impl Piece {
     }
 }
 
-/// How many steps a matrix has, and its longest window, from a sample of its windows: what a choice needs before there
-/// is a [`VectorPattern`]. Exact for few rows. None where there are no entries, or [`VectorPattern::from_rows`] would
-/// refuse them.
+/// Estimates the number of steps of a matrix, and of its longest window, from a sample of its windows. The kernel
+/// choice uses it before a [`VectorPattern`] exists. The result is exact for few rows. It is 0 without entries, or if
+/// [`VectorPattern::from_rows`] would return an error.
 pub fn sampled_steps(rows: &[(u32, u32)], columns: &[u32]) -> (u64, u64) {
     let count = rows.len().div_ceil(WINDOW);
     if rows.par_chunks(WINDOW).any(|rows| span(rows).1 > SPAN) {
@@ -244,10 +244,10 @@ pub fn sampled_steps(rows: &[(u32, u32)], columns: &[u32]) -> (u64, u64) {
     (sum * count as u64 / sampled.max(1) as u64, longest)
 }
 
-/// Values that eight rows may span: half a word counts them.
+/// Maximum span of the values of eight rows: half a word counts them.
 const SPAN: usize = 1 << 16;
 
-/// First value of any of the rows, and how far it is to the last.
+/// Index of the first value of any of the rows, and the distance to the end of the last.
 fn span(rows: &[(u32, u32)]) -> (u32, usize) {
     let filled = rows.iter().filter(|(_, len)| *len > 0);
     let base = filled.clone().map(|&(start, _)| start).min().unwrap_or(0);
@@ -255,10 +255,10 @@ fn span(rows: &[(u32, u32)]) -> (u32, usize) {
     (base, (end - base) as usize)
 }
 
-/// Windows that [`sampled_steps`] looks at.
+/// Number of windows that [`sampled_steps`] reads.
 const SAMPLE: usize = 512;
 
-/// Entries that one core counts the vectors of: hubs are shared by all.
+/// Entries per piece. The vectors of windows with more entries are counted in parallel.
 const COUNTED: usize = 1 << 12;
 
 fn steps_of(rows: &[(u32, u32)], columns: &[u32]) -> u64 {
@@ -266,7 +266,7 @@ fn steps_of(rows: &[(u32, u32)], columns: &[u32]) -> u64 {
     let pieces = entries.div_ceil(COUNTED).max(1);
     let slice = |&(start, len): &(u32, u32)| &columns[start as usize..(start + len) as usize];
     let longest = rows.iter().max_by_key(|row| row.1).map_or(&[][..], slice);
-    // Pieces begin at columns of the longest row: no vector is in two.
+    // Pieces begin at columns of the longest row, so that no vector is in two pieces.
     let bound = |piece: usize| match piece {
         0 => 0,
         _ if piece == pieces => u64::from(u32::MAX) + 1,

@@ -1,6 +1,6 @@
-//! Modules as files: zstd in frames, which unpack side by side, with the seek table of zstd's seekable format
-//! (github.com/facebook/zstd, contrib/seekable_format) behind them. `zstd -d` reads them too. In PTX the numbers of
-//! registers are differences ([`pack_text`]).
+//! Packed modules. A file consists of zstd frames, which are unpacked in parallel, followed by the seek table of zstd's
+//! seekable format (github.com/facebook/zstd, contrib/seekable_format). `zstd -d` reads the files too. In PTX, register
+//! numbers are stored as differences ([`pack_text`]).
 
 extern crate std;
 
@@ -14,22 +14,22 @@ use std::thread;
 use std::vec;
 use std::vec::Vec;
 
-/// Bytes of machine code in a frame. Smaller frames unpack on more threads but repeat what other frames contain: frames
-/// of 256 KiB are a quarter longer.
+/// Bytes of machine code in a frame. Smaller frames are unpacked by more threads but repeat the content of other
+/// frames: with frames of 256 KiB, files are a quarter longer.
 pub const FRAME: usize = 1 << 20;
 
 /// Magic numbers of the skippable frame that holds the table, and of its end.
 const SKIPPABLE: u32 = 0x184D_2A5E;
 const SEEKABLE: u32 = 0x8F92_EAB1;
 
-/// Bytes before the table: magic number, length. After it: number of frames, a byte of flags, magic number.
+/// Bytes before the table: magic number, length. Bytes after it: number of frames, a byte of flags, magic number.
 const HEADER: usize = 8;
 const FOOTER: usize = 9;
 
-/// Threads at the most: starting one takes about as long as a frame does.
+/// Max number of threads: starting a thread takes about as long as unpacking a frame.
 const THREADS: usize = 8;
 
-/// Joins the frames that `compress` makes of pieces of `content`, of `frame` bytes each.
+/// Splits `content` into pieces of `frame` bytes, compresses each with `compress`, and joins the frames.
 pub fn pack(content: &[u8], frame: usize, compress: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let (mut packed, mut table) = (Vec::new(), Vec::new());
     for piece in content.chunks(frame.max(1)) {
@@ -48,8 +48,8 @@ pub fn pack(content: &[u8], frame: usize, compress: impl Fn(&[u8]) -> Vec<u8>) -
     packed
 }
 
-/// Packs PTX into one frame, the number of each register as the difference from the number at its place in an earlier
-/// line. A text is unpacked where a driver compiles it for seconds, so one thread is enough.
+/// Packs PTX into one frame. The number of each register is stored as the difference from the number at its index in an
+/// earlier line. PTX is unpacked only before the driver compiles it for seconds, so one thread is enough.
 ///
 /// # Errors
 /// A text that [`unpack_text`] would not return: register numbers with leading zeros or more than nine digits, which
@@ -64,17 +64,23 @@ pub fn pack_text(text: &[u8], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<Vec
     Ok(pack(&differences, differences.len(), compress))
 }
 
-/// What [`pack_text`] packed, or what is wrong with the bytes.
+/// Unpacks the output of [`pack_text`].
+///
+/// # Errors
+/// The reason why the bytes are invalid.
 pub fn unpack_text(packed: &[u8]) -> Result<Vec<u8>, String> {
     Ok(registers::from_differences(&unpack(packed)?))
 }
 
-/// Compresses in little time, for modules that stay on this machine.
+/// Compresses quickly, for modules that stay on this machine.
 pub fn compress_quickly(piece: &[u8]) -> Vec<u8> {
     compress_to_vec(piece, CompressionLevel::Fastest)
 }
 
-/// The content, or what is wrong with the bytes.
+/// Unpacks the output of [`pack`].
+///
+/// # Errors
+/// The reason why the bytes are invalid.
 pub fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let broken = |why: &str| format!("{} bytes of a packed module: {why}", packed.len());
     let frames = frames(packed).ok_or_else(|| broken("no whole table at the end"))?;
@@ -100,7 +106,7 @@ pub fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
         false => thread::scope(|scope| {
             let parts = jobs.chunks_mut(each);
             let running: Vec<_> = parts.map(|part| scope.spawn(move || unpacked(part))).collect();
-            // Every thread is waited for, whatever the others found.
+            // All threads are joined, even after a failure.
             let results: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
             results.into_iter().all(|result| result.unwrap_or(false))
         }),
@@ -111,7 +117,7 @@ pub fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Each frame, and the bytes that are in it.
+/// Returns each frame, and the number of bytes in it after unpacking. `None` if the seek table is invalid.
 fn frames(packed: &[u8]) -> Option<Vec<(&[u8], usize)>> {
     let word = |at: usize| {
         let bytes = packed.get(at..at.checked_add(4)?)?;
@@ -132,7 +138,7 @@ fn frames(packed: &[u8]) -> Option<Vec<(&[u8], usize)>> {
     (at == end).then_some(found)
 }
 
-/// Unpacks one frame, which fills `to`.
+/// Unpacks one frame. Returns whether it is valid and fills `to` exactly.
 fn frame(packed: &[u8], to: &mut [u8]) -> bool {
     FrameDecoder::new().decode_all(packed, to).is_ok_and(|bytes| bytes == to.len())
 }

@@ -1,5 +1,5 @@
-//! Places that allocate without a way to fail: `tests/allocations.txt` names all of them and what bounds their size. A
-//! new one uses `allocate`, or is added there with its bound.
+//! Checks every place that allocates without reporting an error. `tests/allocations.txt` lists all of them with the
+//! bound of their size. New code uses `allocate`, or is added to the list with its bound.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::support::skipped;
 const BOUNDS: [&str; 8] =
     ["entries", "order", "constant", "compared", "operands", "device", "ranks", "asked"];
 
-/// Whether a line allocates as many elements as a value says, and aborts where there is no memory.
+/// Whether a line allocates a number of elements that depends on a value, and aborts if memory is exhausted.
 fn allocates(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     let repeated = code.split("vec![").skip(1).any(|rest| {
@@ -21,7 +21,7 @@ fn allocates(line: &str) -> bool {
     repeated || reserved || code.contains(".resize(") || code.contains(".reserve(")
 }
 
-/// Rust files of a folder and those below it.
+/// Collects the Rust files of a directory and its subdirectories.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -34,7 +34,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Lines of a file that allocate, without those of its tests.
+/// Lines of a file that allocate, without its unit tests.
 fn places(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     code.lines().map(str::trim).filter(|line| allocates(line)).map(str::to_owned).collect()

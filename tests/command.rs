@@ -1,4 +1,4 @@
-//! The built command: every sub-command on small inputs, and errors as one readable line with exit code 1.
+//! Tests of the built command: every subcommand on small inputs, and errors as one readable line with exit code 1.
 
 mod extents;
 mod memory;
@@ -14,7 +14,7 @@ use std::{env, fs};
 
 use einsparse::formats::{Csr, CsrPattern, Dense, io};
 
-/// The command: where cargo built it, else beside the folder of this program (a bundle for a GPU machine).
+/// Path of the command: the path of cargo's build, or else the directory of this program (a bundle for a GPU machine).
 fn program() -> PathBuf {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_einsparse"));
     let here = env::current_exe().unwrap_or_default();
@@ -22,7 +22,7 @@ fn program() -> PathBuf {
     bundled.filter(|bundled| !built.is_file() && bundled.is_file()).unwrap_or(built)
 }
 
-/// A folder of its own for each test.
+/// Creates a separate directory for each test.
 fn folder(test: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let root = match target.is_dir() {
@@ -43,7 +43,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Runs on the CPU and returns what was printed.
+/// Runs the command on the CPU and returns its output.
 fn works(arguments: &[&str]) -> String {
     let output = run(arguments);
     let (out, error) = (text(&output.stdout), text(&output.stderr));
@@ -51,13 +51,13 @@ fn works(arguments: &[&str]) -> String {
     out
 }
 
-/// As [`works`], with the arguments `rest` after `command "C[m,n] = A[m,k] * B[k,n]"`.
+/// Like [`works`], with the arguments `rest` after `command "C[m,n] = A[m,k] * B[k,n]"`.
 fn works_spmm(command: &str, rest: &str) -> String {
     let rest: Vec<&str> = rest.split_whitespace().collect();
     works(&[&[command, SPMM], &rest[..]].concat())
 }
 
-/// The one line of an error.
+/// Returns the single line of an error.
 fn fails(arguments: &[&str]) -> String {
     let output = run(arguments);
     let error = text(&output.stderr);
@@ -69,7 +69,7 @@ fn fails(arguments: &[&str]) -> String {
 
 const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// [ 1 0 2 ; 0 0 0 ; 0 3 0 ] in a file.
+/// Writes [ 1 0 2 ; 0 0 0 ; 0 3 0 ] to a file.
 fn small(folder: &Path) -> String {
     let pattern = CsrPattern::new(3, 3, vec![0, 2, 2, 3], vec![0, 2, 1]).expect("a pattern");
     let matrix = Csr::new(pattern, vec![1.0f32, 2.0, 3.0]).expect("a matrix");
@@ -222,7 +222,7 @@ const WRONG_RUNS: &[(&str, &str)] = &[
     ("B=random:5x3 --frobnicate", "--frobnicate"),
 ];
 
-/// Whole command lines.
+/// Complete command lines that must fail, and a word of each error.
 const WRONG: &[(&[&str], &str)] = &[
     (&["run", "C[m] += A[m]", "A=ones:3"], "C"),
     (&["run", "C[R[p]] += V[p]", "C=zeros:2", "R=list:0.5", "V=list:1"], "0.5"),
@@ -233,7 +233,8 @@ const WRONG: &[(&[&str], &str)] = &[
     (&["run"], "EXPRESSION"),
 ];
 
-/// Two sparse factors: the lists are named, and the result is that of one sparse and one dense.
+/// The command runs two sparse factors. It prints the position lists, and the result equals that of one sparse and one
+/// dense factor.
 #[test]
 fn two_sparse_factors_run() {
     let rest = "A=uniform:40x50:0.2 B=uniform:50x30:0.2 --device cpu --check";

@@ -1,4 +1,4 @@
-//! Block formats made in a context, on the CPU: which blocks are kept, what is in them, what is refused.
+//! Conversion to block formats in a context, on the CPU: which blocks are kept, their contents, and refused inputs.
 
 use crate::support::Rng;
 use einsparse::formats::convert::BlockChoice;
@@ -6,7 +6,7 @@ use einsparse::formats::{AnySparse, Csr, Dense, Format, bf16, convert, f16, gene
 use einsparse::registry::Scalar;
 use einsparse::{Context, Error};
 
-/// Small integers, about half of the 8 x 8 corners zero.
+/// Small integers. About half of the 8 x 8 tiles are zero.
 fn patches<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {
     let mut rng = Rng(seed);
     let zero: Vec<bool> =
@@ -39,7 +39,7 @@ fn formats(block: (usize, usize)) -> [Format; 4] {
     ]
 }
 
-/// All blocks with a non-zero are those that CSR comes to.
+/// The blocks that contain a nonzero are those that a conversion from CSR yields.
 fn loses_nothing<T: Scalar>() {
     for (m, k) in [(0, 0), (0, 9), (9, 0), (1, 1), (40, 70), (96, 33)] {
         let dense = patches::<T>(m, k, 3);
@@ -70,7 +70,7 @@ fn every_block_with_an_element_loses_nothing() {
     loses_nothing::<bf16>();
 }
 
-/// The places of the kept blocks, from the format whose arrays say them.
+/// Positions of the kept blocks, read from the format that stores them explicitly.
 fn places(dense: &Dense<f32>, block: (usize, usize), choice: BlockChoice) -> Vec<(u32, u32)> {
     match made(dense, Format::BlockCoo { block }, choice) {
         AnySparse::BlockCoo(a) => {
@@ -81,7 +81,7 @@ fn places(dense: &Dense<f32>, block: (usize, usize), choice: BlockChoice) -> Vec
     }
 }
 
-/// One number in each block of 2 x 2: the norms are 3 1 2 / 2 0 5.
+/// A matrix with one number in each block of 2 x 2. The norms are 3 1 2 / 2 0 5.
 fn six() -> Dense<f32> {
     let norms = [[3.0, 1.0, 2.0], [-2.0, 0.0, 5.0]];
     Dense::from_fn([4, 6], |i| match (i[0] % 2, i[1] % 2) {
@@ -101,7 +101,7 @@ fn the_largest_norms_win_and_the_first_of_equals() {
     assert_eq!(kept(BlockChoice::Top(0)), []);
     assert_eq!(kept(BlockChoice::Top(3)), [(0, 0), (0, 2), (1, 2)]);
     assert_eq!(kept(BlockChoice::TopPerRow(2)), [(0, 0), (0, 2), (1, 0), (1, 2)]);
-    // A block of zeros is never one of the largest.
+    // A block of zeros is never among the largest.
     assert_eq!(kept(BlockChoice::Top(6)).len(), 5);
     assert_eq!(kept(BlockChoice::TopPerRow(3)).len(), 5);
 }
@@ -116,7 +116,7 @@ fn nan_is_the_largest_and_minus_zero_is_nothing() {
     }
     let zeros = Dense::from_fn([2, 2], |_| -0.0f32).unwrap();
     assert_eq!(places(&zeros, (2, 2), BlockChoice::NonZero), []);
-    // Too small for a square, and yet not zero.
+    // The square of 1e-30 underflows in f32, but the block is not zero.
     let small = Dense::from_fn([2, 2], |_| 1e-30f32).unwrap();
     assert_eq!(places(&small, (2, 2), BlockChoice::Norm(0.0)), []);
     assert_eq!(places(&small, (2, 2), BlockChoice::NonZero), [(0, 0)]);

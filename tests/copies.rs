@@ -1,4 +1,4 @@
-//! How often the values of a sparse tensor are copied on the way to a context: once.
+//! Counts the copies of the values of a sparse tensor on the way to a context: exactly one.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,52 +6,52 @@ use std::cell::Cell;
 use einsparse::formats::{AnySparse, AsSparse, Csr, CsrPattern, Dense, Format};
 use einsparse::{Context, einsum};
 
-/// The system's allocator, which counts what this thread allocates.
+/// The system allocator, which counts the allocations of this thread.
 struct Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 thread_local! {
-    /// Bytes from which an allocation counts, and how many did.
+    /// Minimum size in bytes of allocations that are counted, and their number.
     static LARGE: Cell<(usize, usize)> = const { Cell::new((usize::MAX, 0)) };
 }
 
 fn note(bytes: usize) {
-    // Threads that end have none.
+    // A thread that is ending has no thread-local value.
     let _ = LARGE.try_with(|large| {
         let (least, count) = large.get();
         large.set((least, count + usize::from(bytes >= least)));
     });
 }
 
-// SAFETY: the system's allocator does all of it.
+// SAFETY: the system allocator does all the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         note(bytes);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(memory, layout, bytes) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
 
-/// Allocations of this thread that have room for these values.
+/// Counts the allocations of this thread that are large enough for these values.
 fn copies<R>(values: &[f64], run: impl FnOnce() -> R) -> (usize, R) {
     LARGE.set((size_of_val(values), 0));
     let made = run();
@@ -61,7 +61,7 @@ fn copies<R>(values: &[f64], run: impl FnOnce() -> R) -> (usize, R) {
 const ROWS: usize = 64;
 const COLS: usize = 4096;
 
-/// Two of every four neighbours, so that every format holds it.
+/// Two nonzeros in every four adjacent columns, so that every format can store the matrix.
 fn matrix() -> Csr<f64> {
     let columns = (0..ROWS).flat_map(|_| (0..COLS as u32).filter(|c| c % 4 < 2));
     let offsets = (0..=ROWS).map(|row| (row * COLS / 2) as u32).collect();
@@ -106,7 +106,8 @@ fn values_are_copied_once() {
     }
 }
 
-/// [`Csr`] and [`Coo`](einsparse::formats::Coo) are what others are converted by: they are handed on, not copied.
+/// [`Csr`] and [`Coo`](einsparse::formats::Coo) are the intermediate formats of conversions: they are moved, not
+/// copied.
 #[test]
 fn conversions_copy_values_once() {
     let csr = matrix();

@@ -1,4 +1,4 @@
-//! The CPU executor against the naive reference: every format, expression, mode and element type, exactly.
+//! The CPU executor against the naive reference: every format, expression, mode and element type, with exact equality.
 
 mod contract;
 mod gathers;
@@ -37,7 +37,7 @@ const MATRIX: &[&str] = &[
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo:2", "groupcoo:4@1", "groupcoo@2"];
 
-/// The sparse operand, its formats, and expressions with the extents of their indices.
+/// Sparse operand, its formats, and expressions with the extents of their indices.
 type Cases = (&'static str, &'static [&'static str], &'static [&'static str]);
 const CASES: &[Cases] = &[
     (
@@ -153,7 +153,7 @@ fn exact_f16() {
 
 #[test]
 fn exact_bf16() {
-    // The sums of these cases fit in bf16's 8 bits only where they are short.
+    // Sums of these cases fit in the 8 significant bits of bf16 only if the sums are short.
     for n in [1, 2, 3, 8, 33] {
         for format in MATRIX {
             for mode in [Mode::Assign, Mode::Accumulate] {

@@ -1,9 +1,9 @@
-//! Kernels on a GPU, and products drawn at random for them and for the CPU. Apart from `main`: as one crate both would
-//! take twice as long to compile on two cores.
+//! Kernels on a GPU, and random products for them and for the CPU. Separate from `main`: as one crate both would take
+//! twice as long to compile on two cores.
 
 mod families;
 mod gpu;
 mod random;
-// The other program uses the rest.
+// The rest of the module is used by the other test program.
 #[allow(dead_code)]
 mod support;

@@ -1,5 +1,5 @@
-//! The embedded modules against the table, without a GPU: entries, launch bounds, parameter sizes, no panics and
-//! no local memory in the PTX; registers, stack and spills as ptxas reported them when the modules were made.
+//! The embedded modules against the table, without a GPU: entries, launch bounds, parameter sizes, no panics and no
+//! local memory in the PTX; registers, stack and spills as ptxas reported them when the modules were built.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use einsparse_compile::{Kernels, Module, Spec, ptx, source_dir, target_dir};
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65_536;
 
-/// A row that a module must hold, and the residency that is asked of `arch`.
+/// A row that a module must contain, and the residency that is required on `arch`.
 type Wanted = (&'static Row, u32);
 
-/// What the device build asks for.
+/// Rows that the device build requests of a module.
 fn rows(module: &str, arch: &Arch) -> Vec<Wanted> {
     let of_module = kernels().iter().filter(|row| row.module == module);
     let wanted: Vec<_> = Spec::of_table(arch).into_iter().flat_map(|spec| spec.kernels).collect();
@@ -25,12 +25,12 @@ fn rows(module: &str, arch: &Arch) -> Vec<Wanted> {
     of_module.filter_map(|row| Some((row, blocks(row)?))).collect()
 }
 
-/// The architecture of this name.
+/// Returns the architecture of this name.
 fn arch_of(name: &str) -> &'static Arch {
     Arch::named(name).expect("an architecture of the table")
 }
 
-/// The modules, or `None` after a line where the build holds none. EINSPARSE_REQUIRE_PTX=1 forbids that.
+/// The modules, or `None` after a message if the build contains none. EINSPARSE_REQUIRE_PTX=1 makes that an error.
 fn modules() -> Option<&'static [EmbeddedModule]> {
     if !MODULES.is_empty() {
         return Some(MODULES);
@@ -41,7 +41,7 @@ fn modules() -> Option<&'static [EmbeddedModule]> {
     None
 }
 
-/// What is wrong with a module's text.
+/// Faults in the PTX text of a module.
 fn faults(text: &str, module: &str, arch: &Arch) -> Vec<String> {
     let mut faults = Vec::new();
     let rows = rows(module, arch);
@@ -68,7 +68,7 @@ fn faults(text: &str, module: &str, arch: &Arch) -> Vec<String> {
     faults
 }
 
-/// Parameter and launch bounds of one entry.
+/// Faults in the parameter and launch bounds of one entry.
 fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
     let Some(at) = text.find(&format!(".entry {}(", row.name)) else {
         return vec![format!("{}: not found", row.name)];
@@ -88,7 +88,7 @@ fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a module as ptxas reports it.
+/// Faults of a module in the report of ptxas.
 fn resource_faults(report: &Report, module: &str, arch: &Arch) -> Vec<String> {
     const SPEED: [&str; 5] = ["C7508", "C7511", "C7513", "C7514", "C7519"];
     let costly = report.warnings.iter().filter(|w| SPEED.contains(&w.code.as_str()));
@@ -124,8 +124,8 @@ fn assert_none(faults: &[String], module: &str) {
     assert!(faults.is_empty(), "{module}:\n{}", faults.join("\n"));
 }
 
-/// The modules that fit the sources, kept by the project or made on this machine, and the names of those that do not:
-/// what a developer's build leaves out for other GPUs until `cargo xtask prebuild`.
+/// Modules that match the sources, prebuilt or built on this machine, and the names of modules that do not match. A
+/// developer's build leaves out those of other GPUs until `cargo xtask prebuild`.
 fn made() -> (Vec<Module>, Vec<String>) {
     let program = std::env::current_exe().unwrap();
     let target = target_dir(&program).unwrap_or_else(std::env::temp_dir);
@@ -187,7 +187,7 @@ fn every_entry_was_assembled_without_spills() {
     assert!(count > 0 || made.is_empty(), "no module has ptxas' report");
 }
 
-/// What the text of a kernel uses, in the words of the table.
+/// Features that the text of a kernel uses, as flags of the table.
 fn uses(entry: &str) -> u32 {
     let needs: [(u32, &[&str]); 4] = [
         (WGMMA, &["wgmma.", "setmaxnreg."]),
@@ -197,7 +197,7 @@ fn uses(entry: &str) -> u32 {
     ];
     let used = needs.iter().filter(|(_, words)| words.iter().any(|word| entry.contains(word)));
     let used = used.fold(0, |used, (need, _)| used | need);
-    // fp8 is a type of wgmma, too.
+    // A wgmma with fp8 operands also matches the fp8 type.
     if used & WGMMA != 0 { used & !FP8_MMA } else { used }
 }
 
@@ -215,7 +215,7 @@ fn no_kernel_uses_more_than_its_row_says() {
             seen |= used;
         }
     }
-    // The words are still those of the texts.
+    // The searched words still occur in the texts.
     if modules().is_some_and(|modules| modules.iter().any(|m| m.name == "grouped")) {
         assert_eq!(seen, WGMMA | TMA | CLUSTER | FP8_MMA);
     }
@@ -227,7 +227,7 @@ fn no_operation_is_missing_where_shared_memory_is_small() {
     let order = |row: &Row| row.order & (A_COLUMNS | B_COLUMNS | C_COLUMNS);
     let key = |row: &Row| {
         let own = (row.operation == Operation::Own).then_some(row.params);
-        // Whether it takes rows that begin anywhere, too.
+        // The key also contains whether the kernel accepts rows at any address.
         (row.operation, own, row.step, row.dtype, order(row), row.vector == 1)
     };
     let fits = |row: &&Row| row.runs_on((8, 6)) && row.shared_bytes <= 99 << 10;
@@ -238,7 +238,7 @@ fn no_operation_is_missing_where_shared_memory_is_small() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Launches look up a step by operation and number, whatever the module.
+/// Launches find a step by operation and number, independent of the module.
 #[test]
 fn a_step_of_an_operation_is_of_one_family() {
     let mut families = BTreeMap::new();
@@ -259,7 +259,7 @@ fn names_are_unique_and_geometry_fits() {
         assert!(MODULE_NAMES.contains(&row.module), "{row:?}");
         assert!(row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads), "{row:?}");
         assert!(row.shared_bytes <= ARCHS[0].shared_bytes, "{row:?}");
-        // What the launch bounds promise of registers is not undone by shared memory: 1 KiB a block is the system's.
+        // Shared memory must not reduce the residency of the launch bounds. The system reserves 1 KiB per block.
         assert!(row.min_blocks * (row.shared_bytes + 1024) <= 228 << 10, "{row:?}");
         assert!(
             row.items > 0
@@ -274,7 +274,7 @@ fn names_are_unique_and_geometry_fits() {
     }
 }
 
-/// A text as the device build writes it for the rows of a module.
+/// Text as the device build writes it for the rows of a module.
 fn sound(module: &str, arch: &Arch) -> String {
     let entry = |(row, min_blocks): &Wanted| {
         let (name, bytes) = (row.name, row.params_bytes);
@@ -288,7 +288,7 @@ fn sound(module: &str, arch: &Arch) -> String {
     format!(".version 8.0\n.target {}\n.address_size 64\n{entries}", arch.name)
 }
 
-/// The checks above find what they are for.
+/// The checks above find the faults that they check for.
 #[test]
 fn a_broken_text_is_found_out() {
     let (module, arch) = (MODULE_NAMES[0], &ARCHS[0]);

@@ -1,4 +1,4 @@
-//! DLPack on the host: what goes out comes back as it was, and what does not fit is refused with its numbers.
+//! DLPack on the host: an exported tensor is imported unchanged, and an unsupported one is refused with its numbers.
 
 use dlpark::ffi::{DLDataType, DLDevice, DLManagedTensor, DLTensor};
 use dlpark::{Managed, ManagedTensorBase, legacy, versioned};
@@ -10,16 +10,16 @@ fn counted(rows: usize, columns: usize) -> Tensor<f32> {
     Context::cpu().upload_dense(&dense).unwrap()
 }
 
-/// A tensor of 3 x 4 counted values as another library gives it, but for one thing.
+/// A tensor of 3 x 4 numbers as another library exports it, with one change.
 fn other(change: impl FnOnce(&mut DLTensor)) -> legacy::Dlpack {
     let given: legacy::Dlpack = counted(3, 4).into_dlpack().unwrap();
-    // SAFETY: the header is ours, and nobody else reads it.
+    // SAFETY: this test owns the header, and no other code reads it.
     change(unsafe { (*given.as_ptr()).tensor_mut() });
     given
 }
 
 fn taken<M: ManagedTensorBase + 'static>(given: Managed<M>) -> einsparse::Result<Tensor<f32>> {
-    // SAFETY: nobody else has it; tests change it to less than it holds, or to what is refused.
+    // SAFETY: this test owns the tensor. A change makes it smaller than its memory, or makes it one that is refused.
     unsafe { Tensor::from_dlpack(&Context::cpu(), given) }
 }
 
@@ -56,14 +56,14 @@ fn foreign_tensors_are_operands_and_outputs() {
 fn parts_of_tensors_are_read_by_their_strides() {
     // Columns 1 and 2.
     let part = other(|of| {
-        // SAFETY: two extents; the header is ours.
+        // SAFETY: the shape has two extents, and this test owns the header.
         unsafe { *of.shape.add(1) = 2 };
         of.byte_offset = 4;
     });
     let part = taken(part).unwrap();
     assert_eq!((part.shape(), part.leading()), (&[3, 2][..], 4));
     assert_eq!(part.to_dense().unwrap().values(), [1.0, 2.0, 5.0, 6.0, 9.0, 10.0]);
-    // Without strides it has no gaps.
+    // Without strides, DLPack defines the tensor as compact.
     let compact = taken(other(|of| of.strides = std::ptr::null_mut())).unwrap();
     assert_eq!(compact.leading(), 4);
 }
@@ -76,9 +76,9 @@ fn what_does_not_fit_is_refused_with_its_numbers() {
         ("device 0 of type 8", |of| of.device = DLDevice::metal(0)),
         ("elements are f64, and f32 are wanted", |of| of.dtype = DLDataType::F64),
         ("type 2, 32 bits, 4 lanes", |of| of.dtype.lanes = 4),
-        // SAFETY: two strides; the header is ours.
+        // SAFETY: there are two strides, and this test owns the header.
         ("strides [1, 3]", |of| unsafe { of.strides.copy_from([1i64, 3].as_ptr(), 2) }),
-        // SAFETY: as above.
+        // SAFETY: there are two strides, and this test owns the header.
         ("stride 2", |of| unsafe { *of.strides = 2 }),
         ("is not that of elements of 4 bytes", |of| of.byte_offset = 2),
         ("address 0x0", |of| of.data = std::ptr::null_mut()),

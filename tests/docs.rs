@@ -1,5 +1,5 @@
-//! docs/levels.md against what it quotes: code against the sources, figures against the record. The figures of
-//! docs/building.md and the README's minutes against theirs, those of docs/checks.md as well.
+//! Compares pages with their sources: docs/levels.md with the code and the record that it quotes, and the figures of
+//! docs/building.md, docs/checks.md and the minutes of the README with their records.
 
 use crate::support::skipped;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ const PAGE: &str = "docs/levels.md";
 
 const BUILDING: &str = "docs/building.md";
 
-/// A file of the project; none in a bundle, which has no sources.
+/// Contents of a file of the project; `None` in a bundle, which has no sources.
 fn file(path: &str) -> Option<String> {
     if std::env::var_os("EINSPARSE_BUNDLE").is_some() {
         skipped("no sources in a bundle", path);
@@ -33,7 +33,7 @@ fn quotations(page: &str) -> Vec<(&str, Vec<&str>)> {
     found
 }
 
-/// Whether the lines stand in the source one after the other, all of them further to the right by as much.
+/// Whether the lines occur consecutively in the source, all of them indented further by an equal amount.
 fn holds(source: &str, block: &[&str]) -> bool {
     let source: Vec<&str> = source.lines().collect();
     source.windows(block.len().max(1)).any(|window| {
@@ -83,7 +83,7 @@ fn quoted_figures_are_in_the_record() {
     }
 }
 
-/// What the tables of the page and the minutes of the README have otherwise than the record, or without it.
+/// Figures in the tables of the page and minutes of the README that differ from the record or are missing in it.
 fn differences(page: &str, readme: &str, record: &str) -> Vec<String> {
     let units = ["s", "ms", "MB"];
     let of_figure = |line: &&str| {
@@ -129,7 +129,7 @@ fn times_and_sizes_of_building_are_in_the_record() {
     assert!(wrong.is_empty(), "not as recorded:\n{}", wrong.join("\n"));
 }
 
-/// The sums over the modules that libNVVM compiled are those that docs/building.md states.
+/// The totals over the modules that libNVVM compiled are those that docs/building.md states.
 #[test]
 fn registers_by_libnvvm_are_those_of_the_record() {
     let Some(page) = file(BUILDING) else { return };
@@ -150,7 +150,7 @@ fn registers_by_libnvvm_are_those_of_the_record() {
     }
 }
 
-/// The lines of docs/checks.md are those of its record, and no others.
+/// The lines of docs/checks.md are exactly those of its record.
 #[test]
 fn what_was_checked_is_in_the_record() {
     let Some(page) = file("docs/checks.md") else {
@@ -167,7 +167,7 @@ fn what_was_checked_is_in_the_record() {
     assert_eq!(found, wanted);
 }
 
-/// What docs/checks.md says of compute-sanitizer is what the list of its runs holds.
+/// The statements of docs/checks.md about compute-sanitizer match the recorded list of runs.
 #[test]
 fn sanitizers_are_counted_in_the_record() {
     let Some(page) = file("docs/checks.md") else {
@@ -224,7 +224,7 @@ fn another_quotation_is_found_out() {
     assert_eq!(quotations(page), [("a/b.rs", vec!["let x;"])]);
 }
 
-/// The table of whole models, line by line. What the record does not have is left empty.
+/// The table of whole models, line by line. A value that the record lacks is left empty.
 #[test]
 fn models_are_those_of_the_record() {
     const PAGE: &str = "docs/guide/models.md";
@@ -277,7 +277,7 @@ fn fastest(path: &str) -> BTreeMap<(String, String), f64> {
     times
 }
 
-/// How fast kernels without `wgmma` are beside Hopper's, operation by operation.
+/// Speed of kernels without `wgmma` relative to Hopper's, for each operation.
 #[test]
 fn stand_ins_are_as_fast_as_the_record_says() {
     const PAGE: &str = "docs/kernels.md";
@@ -305,7 +305,7 @@ fn stand_ins_are_as_fast_as_the_record_says() {
     assert_eq!(lines, wanted, "{PAGE} against the record:\n{}", wanted.join("\n"));
 }
 
-/// Times on two GPUs beside those of the same case on one. Of a case that grows with the GPUs the page says so.
+/// Times on two GPUs and of the same case on one GPU. The page marks cases that grow with the number of GPUs.
 #[test]
 fn ranks_are_those_of_the_record() {
     const PAGE: &str = "docs/guide/ranks.md";
@@ -322,7 +322,7 @@ fn ranks_are_those_of_the_record() {
     let rows: Vec<Row> = rows.map(Result::unwrap).collect();
     let wanted = rows.iter().filter(|row| row.m > 0).filter_map(|row| {
         let name = row.variant.strip_suffix("+2")?;
-        // Overlap is a way of several ranks.
+        // Overlap exists only with several ranks.
         let names = [name, name.split('_').next()?].map(|name| format!("{name}+1"));
         let same = |one: &&Row| (&one.workload, one.m) == (&row.workload, row.m);
         let of = |alone: &String| rows.iter().filter(same).find(|one| one.variant == *alone);

@@ -1,5 +1,5 @@
-//! Extents that no memory has: an error with the numbers before anything is allocated, or the value of a sum of nothing.
-//! Fuzzing (`fuzz/src/extents.rs`) draws more of them.
+//! Extents larger than any memory: an error with the numbers before anything is allocated, or the value of an empty
+//! sum. Fuzzing (`fuzz/src/extents.rs`) draws more of them.
 
 use einsparse::dynamic::{ChannelDetector, Routing, ShareSample};
 use einsparse::formats::{
@@ -20,7 +20,7 @@ use einsparse::{Context, Error, Operand};
 const ROWS: usize = u32::MAX as usize;
 const MOST: usize = usize::MAX;
 
-/// A matrix of this shape without entries.
+/// Creates a matrix of this shape without nonzeros.
 fn empty(shape: [usize; 2]) -> AnySparse<f32> {
     let coo = Coo::from_entries(shape.to_vec(), vec![vec![], vec![]], vec![]);
     AnySparse::from(coo.unwrap())
@@ -42,7 +42,7 @@ fn a_sum_over_rows_without_entries_is_zero() {
             assert_eq!(run(text, &[("A", (&a).into())]), Ok(vec![0.0]), "{shape:?}");
         }
     }
-    // Dense operands without elements: nothing is walked over.
+    // Dense operands without elements: nothing is iterated.
     for shape in [[1 << 40, 0], [0, 1 << 40]] {
         let a = Dense::<f32>::new(shape, vec![]).unwrap();
         assert_eq!(run("s[] = A[m,k]", &[("A", (&a).into())]), Ok(vec![0.0]));
@@ -71,10 +71,10 @@ fn rows_of_an_uploaded_matrix_are_bounded() {
         assert_eq!((*count, *limit), (rows as u128, 64_000_000), "{}", a.format());
         assert!(what.ends_with("rows"), "{}: {what}", a.format());
     }
-    // Without a list of rows there is nothing to bound.
+    // GroupCOO stores no array with one element per row, so the number of rows is not bounded.
     let a = empty([ROWS, 3]).convert("groupcoo:2@1".parse().unwrap());
     assert!(context.upload(a.unwrap()).is_ok());
-    // In proportion to the entries any number of rows is.
+    // Any number of rows is accepted if it is proportional to the number of nonzeros.
     let rows = 9_000_000;
     let pattern = CsrPattern::new(rows, 1, vec![0; rows + 1], vec![]).unwrap();
     assert!(context.upload(Csr::new(pattern, vec![0.0f32; 0]).unwrap()).is_ok());

@@ -1,6 +1,7 @@
-//! What is of no single family: every row of the table, exact on integers; random values within their bound; the rule
-//! of zeros; determinism, graphs, raw addresses; real matrices; plans, drawn operands, the driver and what fails.
-//! Skipped loudly without a GPU; what can run on the CPU executor does so too, which tests the expectations.
+//! Tests of several families: every row of the table, exact on integers; random values within their bound; the rule of
+//! zeros; determinism, graphs, raw addresses; real matrices; plans, random operands, the driver, and failures. Without
+//! a GPU they are skipped with a message. Tests that can run on the CPU executor do so too, which checks their
+//! expectations.
 
 mod axes;
 mod cases;
@@ -14,7 +15,7 @@ mod files;
 mod gate;
 mod group;
 mod large;
-// Models as programs use the rest.
+// The rest of the module is used by the test of models as programs.
 #[allow(dead_code)]
 mod models;
 mod numbers;

@@ -1,6 +1,6 @@
-//! Ranks on the CPU: 1 to 5 threads, and processes that are killed, stopped, or never come.
+//! Ranks on the CPU: 1 to 5 threads, and processes that are killed, stopped, or never join.
 
-// The tests on GPUs use the rest.
+// The rest of the module is used by the tests on GPUs.
 #[allow(dead_code)]
 mod cases;
 mod cases_moe;
@@ -75,7 +75,7 @@ fn gradients_of_experts_go_back_to_their_tokens() {
 
 #[test]
 fn a_force_field_over_ranks_is_that_of_one() {
-    // Domains end within layers of the liquid, and hold some of the atoms, not all.
+    // Domains end within layers of the liquid, and contain some of the atoms, not all.
     let atoms = Atoms::liquid([7, 2, 3], 3.6).unwrap();
     for ranks in 1..=3 {
         let narrow = domains::error::<f32>(&cpus(ranks), &atoms, 8, 3.5).unwrap();
@@ -122,7 +122,7 @@ fn experts_refuse_what_ranks_cannot_share() {
         let sharded = ShardedMoeOptions::default();
         let error = ShardedMoe::<f32>::new(&group, &options, &tokens, &sharded).unwrap_err();
         assert!(error.to_string().contains("those of one GPU"), "{error}");
-        // Of training nothing is there.
+        // Without training, the layer stores no gradient.
         let mut layer = layer(4, &tokens, None)?;
         let (ctx, stream) = (group.context(), group.context().stream()?);
         let (x, weights) = (ctx.zeros(&[4, 8])?, ctx.zeros::<f32>(&[4, 1])?);
@@ -143,7 +143,7 @@ fn experts_refuse_what_ranks_cannot_share() {
 
 #[test]
 fn rows_are_dealt_by_cost() {
-    // One row costs as much as all others.
+    // One row costs as much as all other rows together.
     let rows = Partition::of_counts(&[100, 1, 1, 1, 1], 8, 2);
     assert_eq!([rows.range(0), rows.range(1)], [0..1, 1..5]);
     for (counts, ranks) in [(vec![], 3), (vec![5], 3), (vec![0; 4], 5), (vec![3; 1000], 7)] {
@@ -166,7 +166,7 @@ fn rows_are_dealt_by_cost() {
     assert!((0..4).all(|r| entries(r) < all * 30 / 100), "{rows:?}");
 }
 
-/// What went wrong, on each rank.
+/// Returns the error of each rank.
 fn errors<R>(results: Vec<einsparse::Result<R>>) -> Vec<Error> {
     let error = |r: einsparse::Result<R>| r.err().expect("no rank may go on");
     results.into_iter().map(error).collect()
@@ -195,7 +195,7 @@ fn ranks_that_disagree_learn_of_it() {
         let text = error.to_string();
         assert!(text.starts_with("rank 1: has the partition of columns [0, "), "{text}");
     }
-    // A partition for other ranks, of other rows, and a part that ends early.
+    // A partition for other ranks, one of other rows, and a part that ends early.
     let wrong: [fn(&Group) -> Partition; 2] = [
         |group| Partition::even(64, 2 + group.rank()),
         |group| Partition::even(64 + group.rank(), 2),
@@ -227,7 +227,7 @@ fn ranks_that_call_something_else_learn_of_it() {
         group.set_limit(Duration::from_secs(1));
         match group.rank() {
             0 => group.barrier(),
-            // Lives, but never comes.
+            // The rank is alive, but never joins.
             _ => {
                 std::thread::sleep(Duration::from_secs(2));
                 group.barrier().and(group.barrier())
@@ -237,7 +237,7 @@ fn ranks_that_call_something_else_learn_of_it() {
     let text = results[0].as_ref().unwrap_err().to_string();
     assert!(text.contains("rank 1: is alive, but has not come to step"), "{text}");
     assert!(results[1].is_err());
-    // Another call, then one that is a step ahead.
+    // Ranks call different operations; then one rank is a step ahead.
     let results = on_ranks(&cpus(2), |group| match group.rank() {
         0 => group.barrier(),
         _ => group.all_ok(Ok(())),
@@ -284,14 +284,14 @@ fn tensors_of_another_making_are_refused() {
         let stream = group.context().stream()?;
         let (mut b, mut c) = (product.operand()?, product.output()?);
         let mut bare = Sharded::zeros(&group, &rows, 8)?;
-        // Room is missing; then, columns.
+        // The operand lacks rows for the halo; then the output lacks a column.
         assert!(product.run(&mut bare, &mut c, &stream).is_err());
         let mut narrow = Sharded::zeros(&group, &rows, 7)?;
         assert!(product.run(&mut b, &mut narrow, &stream).is_err());
         let [few, more] = [vec![1], vec![1, 30]]
             .map(|named| CsrPattern::new(1, 32, vec![0, named.len() as u32], named));
         let halo = Halo::<f32>::new(&group, &few?, &rows, 8)?;
-        // Row 30 is rank 1's own.
+        // Row 30 is stored on rank 1 itself.
         let found = halo.columns(&more?);
         let refused = matches!(found, Err(Error::InvalidIndex { value: 30, .. }));
         assert_eq!(refused, group.rank() == 0);
@@ -304,7 +304,7 @@ fn tensors_of_another_making_are_refused() {
         let mut product = product;
         let other = Sharded::of(&group, &graph(32, 7, 9), &rows)?;
         assert!(product.set_values(&other, &stream).is_err());
-        // As many entries, elsewhere.
+        // An equal number of nonzeros at other positions.
         let two = Partition::even(4, 2);
         let [first, moved] = [[0, 1, 2, 3], [1, 0, 3, 2]].map(|columns| {
             let pattern = CsrPattern::new(4, 4, vec![0, 1, 2, 3, 4], columns.to_vec())?;
@@ -371,7 +371,7 @@ fn files_are_read_in_parts() {
             });
             results.into_iter().for_each(|r| r.unwrap());
         }
-        // One rank sees a file that ends early, or none.
+        // One rank reads a truncated file, or a missing one.
         let whole = std::fs::read(&path).unwrap();
         let short = folder.join(format!("short-{name}"));
         std::fs::write(&short, &whole[..whole.len() / 2]).unwrap();

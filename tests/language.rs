@@ -1,4 +1,4 @@
-//! The language: parsing, printing and checks; its rewrites are in `language/rewrites.rs`.
+//! The language: parsing, printing and checks. `language/rewrites.rs` tests its rewrites.
 
 mod rewrites;
 mod sums;
@@ -45,7 +45,7 @@ const A_BIAS: &str = "a bias, as in `bias[m]`: `+` adds one along an axis of the
 const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product; a sum of products is two runs, \
     the second with `+=`";
 
-/// Text, byte of the error, what is expected, what is found.
+/// Text, byte of the error, expected token, found token.
 const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
     ("", 0, "an output, as in `C[m,n]`", "the end"),
     ("= A[m]", 0, "an output, as in `C[m,n]`", "`=`"),
@@ -175,7 +175,7 @@ fn access(depth: u32) -> BoxedStrategy<Access> {
     (name, indices).prop_map(|(tensor, indices)| Access { tensor, indices }).boxed()
 }
 
-/// A sum of up to three indices, each once.
+/// An affine index of up to three distinct indices.
 fn sum(word: &'static str) -> impl Strategy<Value = IndexExpr> {
     let names = prop::collection::btree_set(word, 1..4);
     let factors = prop::collection::vec(prop_oneof![Just(1usize), 2usize..=u32::MAX as usize], 3);

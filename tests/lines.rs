@@ -11,7 +11,7 @@ use crate::support::dense::wide;
 use crate::support::runs::sampled_plan_of;
 use crate::support::skipped;
 
-/// Application, the line, sparse operands with their formats.
+/// Application, expression, and sparse operands with their formats.
 fn rows(page: &str) -> Vec<(String, String, BTreeMap<String, String>)> {
     let table = page.lines().skip_while(|l| !l.starts_with("| application | the line"));
     let rows = table.skip(2).take_while(|l| l.starts_with('|'));
@@ -32,7 +32,7 @@ fn rows(page: &str) -> Vec<(String, String, BTreeMap<String, String>)> {
 
 const EXTENT: usize = 8;
 
-/// Entries at every third place, as many as an order has room for.
+/// Nonzeros at every third position of a tensor of this order.
 fn sparse(order: usize, format: &str) -> AnySparse<f32> {
     let places = (0..EXTENT.pow(order as u32)).step_by(3);
     let axis = |axis: usize| -> Vec<u32> {
@@ -113,7 +113,7 @@ fn every_line_of_the_table_runs() {
     let rows = rows(&page);
     assert!(rows.len() > 10, "{}", rows.len());
     for (application, line, formats) in rows {
-        // All operands are ones: a sum counts terms.
+        // All operands are ones, so the sum is the number of terms.
         assert!(run(&line, &formats) > 0.0, "{application}: {line}");
     }
 }

@@ -1,5 +1,5 @@
-//! Machine code of the embedded cubins: Tensor Core instructions of the right generation in every kernel that is meant
-//! to have them, and none elsewhere.
+//! Machine code of the embedded cubins: Tensor Core instructions of the right generation in every kernel that should
+//! have them, and in no other kernel.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use einsparse_kernels::abi::FP8_MMA;
 use einsparse_kernels::families::QUANTIZED_COLUMNS;
 use einsparse_kernels::table::Arch;
 
-/// Instruction mnemonics of each function of a disassembly, with how often they occur.
+/// Instruction mnemonics of each function of a disassembly, with their counts.
 fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
     let mut functions = BTreeMap::new();
     let mut current = None;
@@ -40,20 +40,20 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
     functions
 }
 
-/// Rows of module `bitmap` whose warps multiply each for itself.
+/// Rows of module `bitmap` whose warps multiply separately.
 fn by_warps(name: &str) -> bool {
     ["_warps", "_halves"].iter().any(|part| name.contains(part))
 }
 
-/// Rows of module `weight_gradient` that multiply on Tensor Cores.
+/// Rows of module `weight_gradient` that use Tensor Cores.
 fn by_tensor_cores(row: &Row) -> bool {
     row.name.starts_with("weight_gradient") && row.dtype != Dtype::F32
 }
 
-/// What is wrong with the instructions of a kernel.
+/// Fault in the instructions of a kernel.
 fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let count = |name: &str| found.get(name).copied().unwrap_or(0);
-    // fp8 and 8-bit integers have mnemonics of their own.
+    // fp8 and 8-bit integers have separate mnemonics.
     let mnemonic = match row.dtype {
         Dtype::E4m3 | Dtype::E5m2 => "QGMMA",
         Dtype::Int8 => "IGMMA",
@@ -66,7 +66,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let sparse = count("HGMMA.SP") + count("IGMMA.SP");
     let (local, wanted) = (count("LDL") + count("STL"), row.module);
     let right = match wanted {
-        // Whatever it stands in for, a kernel multiplies by `mma.sync`.
+        // A kernel that replaces another one uses `mma.sync`.
         "nm_mma" | "nm_narrow_mma" => hopper + sparse + ampere == 0 && sparse_ampere > 0,
         _ if row.needs & FP8_MMA != 0 && row.stands_in => {
             hopper + sparse + sparse_ampere == 0 && count("QMMA") == ampere && ampere > 0
@@ -87,7 +87,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         | "sddmm_tiles" | "narrow" | "bitmap" | "attention" | "conv" | "conv_grad" | "pit"
         | "pit_tf32" | "pit_turned" | "pit_right" | "pit_conv" | "pit_sampled" | "marked"
         | "grouped" | "grouped_grad" => hopper >= 4 && ampere + sparse == 0,
-        // Loops, then Ampere's instruction, then Hopper's.
+        // Levels in order: loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
             Some("0" | "1") => hopper + ampere + sparse == 0,
             Some("2") => hopper + sparse == 0 && ampere > 0,
@@ -130,7 +130,7 @@ fn tensor_cores_where_they_are_meant() {
             .collect();
         assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
-    // Nothing was written where no module has machine code.
+    // The file does not exist if no module has machine code.
     let _ = std::fs::remove_file(&path);
 }
 

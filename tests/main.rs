@@ -1,7 +1,7 @@
-//! What needs no GPU; its modules are named after those of the library.
+//! Tests that need no GPU. Modules have the names of those of the library.
 
 mod allocations;
-// Without the feature there is no command to run.
+// Without the feature, the command is not built.
 #[cfg(feature = "command")]
 mod command;
 mod convert;
@@ -16,13 +16,13 @@ mod group;
 mod language;
 mod lines;
 mod machine_code;
-// Models as programs use the rest.
+// The rest of the module is used by the test of models as programs.
 #[allow(dead_code)]
 mod models;
 mod packages;
 mod plan;
 mod rooms;
-// The other program uses the rest.
+// The rest of the module is used by the other test program.
 #[allow(dead_code)]
 mod support;
 mod support_table;

@@ -1,4 +1,5 @@
-//! The models of `examples/models` at toy size: gradients against differences, against dense edges, the same bits twice.
+//! The models of `examples/models` at toy size: gradients compared with finite differences, results compared with dense
+//! edges, and equal bits in two runs.
 
 #[path = "../examples/models/all.rs"]
 pub mod all;
@@ -26,7 +27,7 @@ use crate::support::dense::wide;
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 const WIDTHS: [usize; 4] = [5, 4, 6, 3];
 
-/// The loss of what the model says now, in f64.
+/// Loss of the current output of the model, in f64.
 fn loss(model: &mut Gcn<f64>, task: &Task<f64>) -> f64 {
     let stream = Context::unchecked_cpu().stream().unwrap();
     model.forward(&stream).unwrap();
@@ -112,7 +113,7 @@ fn a_network_over_voxels_is_that_over_a_dense_grid() {
     assert!(error < 1e-12, "{error}");
 }
 
-/// Cross-entropy of the voxels that have a label, in f64.
+/// Cross-entropy of the voxels with a label, in f64.
 fn segmentation_loss(net: &mut Unet<f64, f64>, labels: &[i32]) -> f64 {
     let stream = Context::unchecked_cpu().stream().unwrap();
     net.forward(&stream).unwrap();
@@ -134,7 +135,7 @@ fn gradients_of_a_network_over_voxels_are_those_of_differences() {
     let maps = Maps::new(&cpu, &scan.voxels).unwrap();
     let mut net: Unet<f64, f64> =
         point_cloud::network(&cpu, (&scan, &maps), [4, 3, 5, 6], true).unwrap();
-    // Sums that are nothing but a bias of zero would lie where a ReLU has no slope.
+    // A bias of 0 would put sums without other terms at 0, where ReLU is not differentiable.
     let start = net.parameters.to_dense().unwrap();
     let mut values = start.values().to_vec();
     for wire in &net.wiring.wires {
@@ -176,7 +177,7 @@ fn a_network_over_voxels_learns() {
     assert!(losses[5] < losses[0], "{losses:?}");
 }
 
-/// Two runs, single layers and the padded batch give the same bits: `checked` asserts it.
+/// Two runs, single layers and the padded batch give equal bits: `checked` asserts it.
 #[test]
 fn layers_of_an_encoder_are_those_in_f64() {
     for (items, tokens, longest) in [(1, 9, 9), (4, 30, 17)] {
@@ -197,7 +198,7 @@ fn lengths_come_to_so_many_tokens() {
     }
 }
 
-/// Half the squares' sum.
+/// Half of the sum of squares.
 fn half_squares(net: &mut Net<f64>) -> f64 {
     net.forward(&Context::unchecked_cpu().stream().unwrap()).unwrap();
     let off = net.residual.to_dense().unwrap();
@@ -297,7 +298,7 @@ fn forces_are_slopes_of_the_energy() {
             "{atom}, {d}: {found}, not {slope}"
         );
     }
-    // Nothing pulls them all.
+    // The total force is zero.
     for d in 0..3 {
         assert!(gradient.iter().skip(d).step_by(3).sum::<f64>().abs() < 1e-11);
     }
@@ -324,7 +325,8 @@ fn energy_stays_and_motion_repeats() {
     assert!(moved().1 == positions, "two runs differ");
 }
 
-/// A new list where nobody moved changes nothing; where atoms moved energy stays, and is that of atoms listed there.
+/// A new edge list without movement changes nothing. After a movement, the energy is continuous, and equals that of
+/// atoms listed at the new positions.
 #[test]
 fn edges_are_listed_anew() {
     let (cpu, radius, cutoff) = (Context::unchecked_cpu(), 3.9, 3.5);
@@ -349,7 +351,7 @@ fn edges_are_listed_anew() {
     assert!(drift < 1e-3 * start[1], "{drift} of {start:?}");
 }
 
-/// Two images, of planes that are whole vectors and that are not.
+/// Two images, with planes that are whole vectors and planes that are not.
 #[test]
 fn pruned_convolutions_are_those_of_plain_loops() {
     let cpu = Context::unchecked_cpu();

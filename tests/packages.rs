@@ -1,5 +1,5 @@
-//! The packages as a user gets them: packed, unpacked elsewhere, and a crate that depends on them built with the oldest
-//! Rust we promise and nothing else, linked with libcuda and without, beside another CUDA crate.
+//! The packages as a user gets them: packed, and unpacked elsewhere. A dependent crate is built with the oldest
+//! supported Rust and no other tools, linked with libcuda and without, next to another CUDA crate.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,10 +13,10 @@ use libloading::Library;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What may be published: bytes of a package.
+/// Maximum size of a published package, bytes.
 const LARGEST: u64 = 9_000_000;
 
-/// Below the outer target folder, so that a second run builds little.
+/// A directory below the outer target directory, so that a second run builds little.
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
@@ -32,8 +32,8 @@ fn done(what: &str, command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Without what cargo and this project set for a test, and without anything that could make kernels: of the programs of
-/// this machine only Rust's, the linker and what starts them.
+/// Creates a command without the environment of cargo and this test, and without tools that could build kernels: only
+/// Rust's programs, the linker and its drivers are available.
 fn clean(program: impl AsRef<Path>, tools: &Path) -> Command {
     let mut command = Command::new(program.as_ref());
     command.env_clear().env("PATH", tools);
@@ -45,7 +45,7 @@ fn clean(program: impl AsRef<Path>, tools: &Path) -> Command {
     command
 }
 
-/// A folder with links to the few programs that a Rust build wants.
+/// Creates a directory with links to the few programs that a Rust build requires.
 fn tools(rust: &Path) -> PathBuf {
     let folder = folder("tools");
     let _ = fs::remove_dir_all(&folder);
@@ -62,7 +62,7 @@ fn tools(rust: &Path) -> PathBuf {
     folder
 }
 
-/// Programs of the toolchain that `rust-version` names, or of `stable` where only that is there and is as new.
+/// Directory of the toolchain that `rust-version` names, or of `stable` if only that one is installed.
 fn oldest_rust() -> Option<PathBuf> {
     let promised = env!("CARGO_PKG_RUST_VERSION");
     for name in [promised, "stable"] {
@@ -77,14 +77,14 @@ fn oldest_rust() -> Option<PathBuf> {
     None
 }
 
-/// Packs every crate that is published, and unpacks it: names and folders.
+/// Packs and unpacks every published crate. Returns names and directories.
 fn packages() -> Vec<(String, PathBuf)> {
     let target = folder("packages");
     let _ = fs::remove_dir_all(target.join("package"));
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(ROOT).env_remove("CARGO_TARGET_DIR");
     cargo.args(["package", "--workspace", "--exclude=xtask"]);
-    // Of the package of Python a wheel is made.
+    // The Python package is published as a wheel.
     cargo.args(["--exclude=einsparse-python", "--no-verify"]);
     cargo.args(["--allow-dirty", "--offline", "--target-dir"]);
     done("cargo package", cargo.arg(&target));
@@ -107,7 +107,7 @@ fn packages() -> Vec<(String, PathBuf)> {
         let name = stem.rsplit_once('-').expect("a version").0.to_owned();
         packages.push((name, unpacked.join(stem)));
     }
-    // Files of a package are all of one old date, by which cargo would not see that they are others.
+    // All files of a package have one old date, so cargo would not detect that they changed.
     let (known, hash) = (target.join("hash"), hash.finish().to_string());
     if fs::read_to_string(&known).ok().as_ref() != Some(&hash) {
         let _ = fs::remove_dir_all(folder("downstream"));
@@ -116,10 +116,10 @@ fn packages() -> Vec<(String, PathBuf)> {
     packages
 }
 
-/// A copy of the crate outside of the workspace, with the unpacked packages for its dependencies.
+/// Creates a copy of the crate outside of the workspace, with the unpacked packages as its dependencies.
 fn downstream(packages: &[(String, PathBuf)]) -> PathBuf {
     let source = Path::new(ROOT).join("tests/downstream");
-    // The temporary folder: below the workspace its configuration would be read.
+    // The copy is in the temporary directory: below the workspace, cargo would read the workspace's configuration.
     let hash = ROOT.bytes().fold(7u64, |h, b| h.wrapping_mul(0x100_0000_01b3) ^ u64::from(b));
     let copy = env::temp_dir().join(format!("einsparse-downstream-{hash:x}"));
     for file in ["Cargo.toml", "src/lib.rs", "src/main.rs"] {
@@ -136,12 +136,12 @@ fn downstream(packages: &[(String, PathBuf)]) -> PathBuf {
             fs::write(&place, text).expect("a file");
         }
     }
-    // The versions of this project's lock file: nothing new to download.
+    // The versions of this project's lock file, so nothing is downloaded.
     let _ = fs::copy(Path::new(ROOT).join("Cargo.lock"), copy.join("Cargo.lock"));
     copy
 }
 
-/// What a CUDA installation has of the driver: a library to link against, whose every call answers "no device".
+/// The driver part of a CUDA installation: a stub library whose functions return "no device".
 fn fake_cuda(rust: &Path) -> PathBuf {
     let folder = folder("cuda");
     let stubs = folder.join("lib64/stubs");
@@ -174,7 +174,7 @@ fn fake_cuda(rust: &Path) -> PathBuf {
     folder
 }
 
-/// The crates that `cargo package` makes; all in one test, for one build.
+/// Builds a crate from the packages of `cargo package`; all in one test, to build once.
 #[test]
 fn a_crate_builds_from_packages_with_the_oldest_rust() {
     let there = Path::new(ROOT).join("tests/downstream/Cargo.toml").is_file();
@@ -198,9 +198,9 @@ fn a_crate_builds_from_packages_with_the_oldest_rust() {
     for way in ["loaded", "linked"] {
         let target = folder("downstream");
         let mut build = clean(rust.join("cargo"), &tools);
-        // Where both crates look for libcuda. With CUDA installed neither variable is needed.
+        // Directory in which both crates search for libcuda. With CUDA installed, neither variable is required.
         build.env("CUDA_PATH", &cuda).env("CUDA_LIBRARY_PATH", &cuda);
-        // Nobody debugs it, and it is as large as all else together.
+        // Debug information is not used, and is as large as all other output together.
         build.envs([("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
         build.args(["build", "--offline", "--features", way, "--target-dir"]);
         let said = build.arg(&target).current_dir(&copy).output().expect("cargo starts");
@@ -220,28 +220,28 @@ fn a_crate_builds_from_packages_with_the_oldest_rust() {
         let modules = Spec::all().len();
         assert_eq!(lines[2], format!("17 friends, {modules} modules"), "{way}");
         if way == "loaded" && !real {
-            // Of the two crates only the other one is linked to the driver's library.
+            // Only the other crate is linked to the driver's library, einsparse is not.
             exports_nothing_of_the_driver(&target.join("debug/libdownstream.so"), &stubs);
         }
     }
 }
 
 fn exports_nothing_of_the_driver(path: &Path, stubs: &Path) {
-    // SAFETY: the stub's initialisers are the Rust runtime's. Opened first, it is what the library is linked to.
+    // SAFETY: the stub's initializers are those of the Rust runtime. It is opened first, so the library links to it.
     let stub = unsafe { Library::new(stubs.join("libcuda.so.1")) }.expect("the stub opens");
-    // SAFETY: our own library; its initialisers are the Rust runtime's.
+    // SAFETY: the library belongs to this project; its initializers are those of the Rust runtime.
     let library = unsafe { Library::new(path) }.expect("the cdylib opens");
     for name in
         ["cuInit", "cuMemAlloc_v2", "cuLaunchKernel", "cuGetErrorString", "cuModuleLoadDataEx"]
     {
-        // SAFETY: only looked up, never called.
+        // SAFETY: the symbols are only looked up, never called.
         let (ours, theirs) = unsafe {
             (
                 library.get::<*const ()>(name.as_bytes()).map(|s| *s),
                 stub.get::<*const ()>(name.as_bytes()).map(|s| *s),
             )
         };
-        // A look-up goes on to the libraries that this one is linked to.
+        // A look-up also searches the libraries that this one is linked to.
         assert!(ours.is_err() || ours.ok() == theirs.ok(), "the cdylib exports {name}");
     }
 }

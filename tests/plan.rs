@@ -1,4 +1,4 @@
-//! Plans without a GPU: which rows are candidates and why the others are not, and what plans print.
+//! Plans without a GPU: candidate rows, the reasons of other rows, and the printed form of plans.
 
 mod advice;
 mod errors;
@@ -19,7 +19,7 @@ use einsparse::{
 
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// A 96 x 96 matrix of full 16 x 16 blocks in a format, for the choice.
+/// A 96 x 96 matrix of full 16 x 16 blocks in a format, for the selection.
 fn matrix<T: Scalar>(format: &str) -> AnySparse<T> {
     let pattern = generate::blocks(96, 96, (16, 16), 0.5, 1).unwrap();
     let values = vec![T::ONE; pattern.columns().len() * 256];
@@ -36,24 +36,24 @@ fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let plan = plan_of(&Context::cpu(), TEXT, &operands, options);
     let mut choice = plan.choice().clone();
-    // What families beyond products say of a product, each in one line, is not of a row.
+    // Refusals by families that compute other operations name no row.
     choice.refused.retain(|refusal| find(&refusal.name).is_some());
     choice
 }
 
-/// Whether no kernel for products is left, only those that run any expression.
+/// Whether only kernels for any expression remain, and no kernel for products.
 fn only_general(choice: &Choice) -> bool {
     let general = |c: &einsparse::plan::Candidate| c.name.starts_with("einsum_");
     !choice.candidates.is_empty() && choice.candidates.iter().all(general)
 }
 
-/// Those that read the operand as it comes.
+/// Candidates that read the operand in its stored form.
 fn candidates(choice: &Choice) -> Vec<&'static Row> {
     let read = choice.candidates.iter().filter(|c| c.prepacked.is_none());
     read.map(|c| products().find(|row| row.name == c.name).unwrap()).collect()
 }
 
-/// Reasons of the refused rows that `of` picks.
+/// Reasons of the refused rows that `of` selects.
 fn reasons(choice: &Choice, of: impl Fn(&Row) -> bool) -> Vec<&str> {
     let machine = Context::cpu().machine();
     let runs = |row: &Row| machine.lacks(row).is_none();
@@ -91,7 +91,7 @@ fn every_row_of_the_element_type_is_a_candidate_or_refused() {
                     .map(|row| row.name)
                     .collect();
                 let named = choice.candidates.iter().map(|c| c.name.to_owned());
-                // What runs any expression is asked where every row refuses.
+                // Kernels for any expression are queried only if every row refuses.
                 let mut named: Vec<_> = named
                     .filter(|name| !name.starts_with("einsum_"))
                     .chain(choice.refused.iter().map(|r| r.name.clone()))

@@ -1,5 +1,5 @@
-//! Expressions drawn at random: any number of factors, formats of any order, gathers and scatters by hand, epilogues,
-//! scalars. Integers as values, so every result is exact whatever the order of sums. A failure prints the expression
+//! Random expressions: any number of factors, formats of any order, handwritten gathers and scatters, epilogues,
+//! scalars. Values are integers, so every result is exact in any order of summation. A failure prints the expression
 //! and its seed.
 
 pub mod draw;
@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use draw::Draw;
 
-/// Equal, or both NaN.
+/// First pair of values that are neither equal nor both NaN.
 pub fn first_difference<T: Scalar>(found: &[T], wanted: &[f64]) -> Option<String> {
     assert_eq!(found.len(), wanted.len());
     let differs = |(f, w): &(&T, &f64)| {
@@ -26,7 +26,7 @@ pub fn first_difference<T: Scalar>(found: &[T], wanted: &[f64]) -> Option<String
     Some(format!("element {at} of {} is {f}, {w} wanted", found.len()))
 }
 
-/// The executor, and the steps of the general kernels in every way that their lanes may run.
+/// Runs the executor, and the steps of the general kernels for every assignment of lanes.
 fn on_the_cpu<T: Scalar>(draw: &Draw) {
     let e = Einsum::parse(&draw.text).unwrap_or_else(|e| panic!("{draw}: {e}"));
     let sparse: Option<AnySparse<T>> =
@@ -73,7 +73,7 @@ fn on_the_cpu<T: Scalar>(draw: &Draw) {
     }
 }
 
-/// What one expression of the suite is drawn from: EINSPARSE_TEST_SEED=n runs the n-th alone.
+/// Seeds of the expressions of the suite. EINSPARSE_TEST_SEED=n runs only the n-th.
 pub fn seeds(count: u64) -> Vec<u64> {
     match std::env::var("EINSPARSE_TEST_SEED") {
         Ok(one) => vec![one.parse().expect("a number")],
@@ -94,7 +94,7 @@ fn expressions_agree_with_the_reference() {
     });
 }
 
-/// The suite is what it says: every kind of structure is among its expressions.
+/// Checks that the suite contains every kind of structure.
 #[test]
 fn expressions_are_of_every_kind() {
     let draws: Vec<Draw> = (0..2400).map(Draw::new).collect();

@@ -1,4 +1,5 @@
-//! ARCHITECTURE.md against the sources: who may know whom; and whether the links of the pages lead anywhere.
+//! Compares ARCHITECTURE.md with the sources: the allowed dependencies between modules. Also checks the links of the
+//! pages.
 
 use crate::support::skipped;
 use einsparse::registry::kernels;
@@ -6,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The Rust files below a folder of the project, by their paths in it; none in a bundle, which has no sources.
+/// Rust files below a directory of the project, by their relative paths; none in a bundle, which has no sources.
 fn sources(folder: &str) -> Vec<(String, String)> {
     if std::env::var_os("EINSPARSE_BUNDLE").is_some() {
         skipped("no sources in a bundle", folder);
@@ -28,8 +29,8 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What a file names behind `start`: the path, and each name of a list in braces by itself. Neither comments nor its
-/// tests.
+/// Names that follow `start` in a file: the path, and each name of a list in braces separately. Comments and tests are
+/// left out.
 fn named(text: &str, start: &str) -> Vec<String> {
     let text = text.split("mod tests {").next().unwrap_or("");
     let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
@@ -55,13 +56,13 @@ fn named(text: &str, start: &str) -> Vec<String> {
     found
 }
 
-/// The vocabulary names no family; a family knows of another one no more than constants of its `abi`.
+/// Shared kernel code names no family; a family uses only constants in the `abi` of another one.
 #[test]
 fn families_of_kernels_do_not_know_each_other() {
     let mut wrong = Vec::new();
     for (path, text) in sources("kernels-gpu") {
         let of_crate = ["compile", "prebuilt", "table", "tests", "lib.rs"];
-        // The table expanded: its rows name tiles of all families.
+        // The expanded table: its rows name tiles of all families.
         if of_crate.iter().any(|start| path.starts_with(start)) || path == "device/entry.rs" {
             continue;
         }
@@ -81,12 +82,12 @@ fn families_of_kernels_do_not_know_each_other() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Steps of a conversion read what it was given through the non-coherent cache. Only its first step follows a launch of
-/// others, and that one starts when they have ended.
+/// Steps of a conversion read its input through the non-coherent cache. Only the first step follows a launch of another
+/// operation, and it starts after that launch has ended.
 const CONVERSIONS: [&str; 2] = ["convert/convert", "convert/entries"];
 
-/// `ld.global.nc` says that nothing writes while the kernel runs. A kernel that starts before the launch ahead has ended
-/// must not state it of its operands, and neither must what all kernels share.
+/// `ld.global.nc` requires that the memory is not written while the kernel runs. A kernel that starts before the
+/// preceding launch has ended must not use it for its operands, and neither must code that all kernels share.
 #[test]
 fn kernels_that_wait_for_a_launch_read_operands_coherently() {
     let module = |path: &str| {
@@ -112,7 +113,7 @@ fn kernels_that_wait_for_a_launch_read_operands_coherently() {
     assert!(wrong.is_empty(), "not coherent: {wrong:?}");
 }
 
-/// The rooms of the host from the ground up: each may know those in front of it.
+/// Modules of the host from the bottom up: each may use those before it.
 const HOST: [&str; 29] = [
     "error",
     "parallel",
@@ -145,7 +146,7 @@ const HOST: [&str; 29] = [
     "lib",
 ];
 
-/// Names at the top of the library and the room that each is of.
+/// Names exported at the top of the library, and the module of each.
 const EXPORTED: [(&str, &str); 8] = [
     ("Context", "context"),
     ("Device", "device"),
@@ -157,7 +158,7 @@ const EXPORTED: [(&str, &str); 8] = [
     ("Tensor", "tensor"),
 ];
 
-/// What is of another crate.
+/// Modules of other crates.
 const OTHER_CRATES: [&str; 2] = ["formats", "kernels"];
 
 #[test]
@@ -165,7 +166,7 @@ fn rooms_of_the_host_know_only_those_below() {
     let level = |room: &str| HOST.iter().position(|name| *name == room);
     let mut wrong = Vec::new();
     for (path, text) in sources("host") {
-        // The command is a crate of its own.
+        // The command is a separate crate.
         if path.starts_with("bin/") {
             continue;
         }
@@ -191,8 +192,8 @@ fn rooms_of_the_host_know_only_those_below() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A family of the table has the same name everywhere: kernels, tests and benches, and but for the tutorial its
-/// launches and a page, which the table of contents lists.
+/// A family of the table has one name for its kernels, tests and benches. Except for the tutorial, its launches and its
+/// page in the table of contents have that name too.
 #[test]
 fn families_have_their_rooms() {
     if std::env::var_os("EINSPARSE_BUNDLE").is_some() {
@@ -241,7 +242,7 @@ fn paths_are_read_as_written() {
     );
 }
 
-/// Whether a link leads somewhere in a fresh clone too: git keeps no empty folder.
+/// Whether a link is valid in a fresh clone too: git stores no empty directory.
 fn leads(path: &Path) -> bool {
     match fs::read_dir(path) {
         Ok(mut entries) => entries.next().is_some(),

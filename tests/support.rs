@@ -1,5 +1,5 @@
-//! What the tests share: the GPU or a loud skip, problems with exact integer values and their
-//! product, expressions over them with the expected outcome, comparison that names the first fault.
+//! Shared code of the tests: the GPU or a printed skip, problems with exact integer values and their product,
+//! expressions with expected results, and a comparison that names the first fault.
 
 pub mod bounds;
 pub mod dense;
@@ -26,23 +26,23 @@ pub use windows::{by_loops, full_where_stored, whole, windows_agree};
 
 /// Columns of the widest B of the suite.
 pub const WIDEST: usize = 264;
-/// What stands between the rows of strided outputs, and in guard bands.
+/// Value between the rows of strided outputs, and in guard bands.
 pub const GUARD: f64 = 77.0;
 
 fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|v| v == "1")
 }
 
-/// While a stream is captured no other thread may synchronise the context: capturing tests write, others read.
+/// While a stream is captured, no other thread may synchronize the context: capturing tests take the write lock, others
+/// the read lock.
 static CAPTURE: RwLock<()> = RwLock::new(());
 
-/// The GPU a test works on.
 pub struct Gpu {
     context: Context,
     _turn: Turn,
 }
 
-/// Held until the test ends.
+/// Lock that is held until the test ends.
 #[allow(dead_code)]
 enum Turn {
     Shared(RwLockReadGuard<'static, ()>),
@@ -62,24 +62,24 @@ pub fn gpu() -> Option<Gpu> {
     Some(Gpu { context: open()?, _turn })
 }
 
-/// Cases on the first GPU, one after another; none without one.
+/// Runs cases on the first GPU, one after another; none without a GPU.
 pub fn on_gpu(cases: &[fn(&Context)]) {
     let Some(gpu) = gpu() else { return };
     cases.iter().for_each(|case| case(&gpu));
 }
 
-/// Cases on the CPU, also in types without kernels.
+/// Runs cases on the CPU, also in element types without kernels.
 pub fn on_cpu(cases: &[fn(&Context)]) {
     cases.iter().for_each(|case| case(&Context::unchecked_cpu()));
 }
 
-/// Cases on the CPU, and on the first GPU if there is one.
+/// Runs cases on the CPU, and on the first GPU if one exists.
 pub fn on_both(cases: &[fn(&Context)]) {
     on_cpu(cases);
     on_gpu(cases);
 }
 
-/// Whether this build holds a module on demand; a line where it does not.
+/// Whether this build contains a module that is built on demand. Prints a line if not.
 pub fn is_built(module: &str) -> bool {
     let built = MODULES.iter().any(|built| built.name == module);
     if !built {
@@ -91,13 +91,13 @@ pub fn is_built(module: &str) -> bool {
     built
 }
 
-/// As [`gpu`], while no other test uses it.
+/// Like [`gpu`], with exclusive use of the GPU.
 pub fn gpu_alone() -> Option<Gpu> {
     let _turn = Turn::Alone(CAPTURE.write().unwrap_or_else(PoisonError::into_inner));
     Some(Gpu { context: open()?, _turn })
 }
 
-/// EINSPARSE_TEST_GUARD=1: memory is poisoned, and nothing may be written beside it.
+/// EINSPARSE_TEST_GUARD=1: memory is poisoned, and the guard bands around it must stay unchanged.
 impl Drop for Gpu {
     fn drop(&mut self) {
         if let Some(file) = std::env::var_os("EINSPARSE_TEST_ROWS") {
@@ -112,13 +112,13 @@ impl Drop for Gpu {
     }
 }
 
-/// EINSPARSE_TEST_MODULE=NAME:FILE: machine code in place of a module's own, with a fault that tests are to find.
+/// EINSPARSE_TEST_MODULE=NAME:FILE: machine code that replaces a module, with a fault that tests must detect.
 fn plant() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         if let Ok(named) = std::env::var("EINSPARSE_TEST_MODULE") {
             let (module, file) = named.split_once(':').unwrap();
-            // SAFETY: made from the module's sources, but for a mistake in what they compute.
+            // SAFETY: the code is built from the module's sources, with a mistake only in its arithmetic.
             unsafe { einsparse::module::replace(module, std::fs::read(file).unwrap()) };
         }
     });
@@ -146,11 +146,11 @@ fn open() -> Option<Context> {
     }
 }
 
-/// Says on the terminal, past the capture of the test harness, that a test did not run.
+/// Prints to the terminal, bypassing the capture of the test harness, that a test did not run.
 pub fn skipped(what: &str, reason: impl std::fmt::Display) {
     use std::io::Write;
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    // Nothing is lost when stderr is closed.
+    // A closed stderr may be ignored.
     let _ = writeln!(std::io::stderr(), "{test}: skipped: {what} ({reason})");
 }
 
@@ -159,7 +159,8 @@ pub fn small() -> bool {
     is_set("EINSPARSE_TEST_SMALL")
 }
 
-/// The folder of real matrices: EINSPARSE_DATA, else `data/` in the project. Absent: one line, `None`.
+/// Directory of real matrices: EINSPARSE_DATA, otherwise `data/` in the project. `None` and one printed line if it is
+/// missing.
 pub fn data() -> Option<PathBuf> {
     let named = std::env::var_os("EINSPARSE_DATA").map(PathBuf::from);
     let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("data"));
@@ -204,7 +205,7 @@ impl Rng {
     }
 }
 
-/// Names and their extents, as in `A 8x7, B 3, s`.
+/// Parses names and their extents, as in `A 8x7, B 3, s`.
 pub fn sized(text: &str) -> Vec<(&str, Vec<usize>)> {
     let parts = text.split(", ").map(|part| part.split_once(' ').unwrap_or((part, "")));
     let numbers = |all: &str| all.split_terminator('x').map(|n| n.parse().unwrap()).collect();
@@ -223,7 +224,7 @@ pub fn spread(lens: &[usize], cols: usize) -> CsrPattern {
     CsrPattern::new(lens.len(), cols, offsets, columns).unwrap()
 }
 
-/// The pattern whose entries fill the `block` x `block` blocks that `blocks` names, cut to the shape.
+/// A pattern whose nonzeros fill the `block` x `block` blocks of the pattern `blocks`, cut to the shape.
 pub fn fill_blocks(
     blocks: &CsrPattern,
     (bm, bk): (usize, usize),
@@ -242,17 +243,17 @@ pub fn fill_blocks(
     CsrPattern::new(rows, cols, offsets, columns).unwrap()
 }
 
-/// A tensor in a format.
+/// Converts a tensor to a format.
 pub fn stored<T: Scalar>(sparse: impl Into<AnySparse<T>>, format: &str) -> AnySparse<T> {
     let format: Format = format.parse().unwrap();
     let made = sparse.into().convert(format);
     made.unwrap_or_else(|e| panic!("{format}: {e}"))
 }
 
-/// A matrix A, a wide B, and their exact product; narrower B are its first columns.
+/// A matrix A, a wide B, and their exact product. A narrower B consists of the first columns.
 pub struct Problem<T> {
     pub a: Csr<T>,
-    /// Columns of B and of what follows.
+    /// Number of columns of B and of the fields below.
     pub width: usize,
     /// k x width
     pub b: Vec<T>,
@@ -260,12 +261,12 @@ pub struct Problem<T> {
     product: Vec<f64>,
     pub bias_rows: Dense<T>,
     bias_columns: Vec<T>,
-    /// m x width: what the output of `+=` holds before.
+    /// m x width: previous content of the output for `+=`.
     start: Vec<T>,
 }
 
 impl<T: Scalar> Problem<T> {
-    /// Integers on a pattern; B's are those of the width alone, so that problems can share it.
+    /// Integers on a pattern. Those of B depend only on the width, so that problems can share it.
     pub fn integers(pattern: CsrPattern, seed: u64, width: usize) -> Self {
         let mut rng = Rng(seed);
         let values = rng.integers(pattern.columns().len());
@@ -282,7 +283,7 @@ impl<T: Scalar> Problem<T> {
         self.a.shape()[0]
     }
 
-    /// Entries of the longest row.
+    /// Number of nonzeros of the longest row.
     pub fn longest(&self) -> usize {
         let offsets = self.a.pattern().offsets().windows(2);
         offsets.map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0)
@@ -305,7 +306,7 @@ impl<T: Scalar> Problem<T> {
         Dense::new([n], self.bias_columns[..n].to_vec()).unwrap()
     }
 
-    /// The output before a run: NaN for `=`, integers for `+=`.
+    /// Output before a run: NaN for `=`, integers for `+=`.
     pub fn start(&self, x: &Expression, n: usize) -> Dense<T> {
         let nan = T::from_f64(f64::NAN);
         Dense::from_fn([self.m(), n], |i| {
@@ -319,7 +320,7 @@ impl<T: Scalar> Problem<T> {
         T::from_f64(self.product[row * self.width + column])
     }
 
-    /// What the output must hold at (row, column): exact, rounded once.
+    /// Expected output at (row, column): exact, rounded once.
     pub fn expected(&self, x: &Expression, row: usize, column: usize) -> T {
         let at = row * self.width + column;
         let mut value = x.alpha() * self.product[at];
@@ -338,7 +339,7 @@ impl<T: Scalar> Problem<T> {
     }
 }
 
-/// Row by row in f64: `map` is applied to every term.
+/// Product in f64, row by row. `map` is applied to every term.
 pub fn product<T: Scalar>(
     a: &Csr<T>,
     b: &[T],
@@ -362,7 +363,7 @@ pub fn product<T: Scalar>(
     out
 }
 
-/// Equality of every element, and guards between the rows; the message names place and values.
+/// Checks every element for equality, and the guards between the rows. The message contains position and values.
 pub fn assert_matrix<T: Scalar>(
     what: &dyn Debug,
     found: &[T],

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The lines of the page, and the modules of each.
+/// Lines of the page, and the modules of each.
 const LINES: [(&str, &[&str]); 7] = [
     (
         "SpMM and SDDMM with unstructured nonzeros",
@@ -78,7 +78,7 @@ const LINES: [(&str, &[&str]); 7] = [
     ("equivariant messages in one kernel", &["equivariant"]),
 ];
 
-/// Modules that run under several operations: conversions, searches, elementwise layers; and the tutorial.
+/// Modules that run in several operations: conversions, searches, elementwise layers; and the tutorial.
 const SHARED: [&str; 20] = [
     "prune",
     "convert",
@@ -102,8 +102,8 @@ const SHARED: [&str; 20] = [
     "levels",
 ];
 
-/// The line that a module belongs to: kernels that stand in for others on GPUs without `wgmma`, or with less shared memory,
-/// belong to theirs.
+/// Line of a module. Kernels that replace others on GPUs without `wgmma`, or with less shared memory, belong to the
+/// line of those.
 fn own(module: &str) -> &str {
     match module.strip_suffix("_mma").or_else(|| module.strip_suffix("_99k")) {
         Some("panel") => "wgmma",
@@ -115,7 +115,7 @@ fn own(module: &str) -> &str {
 /// Compute capabilities for which the whole suite passed on an H200, with EINSPARSE_ARCH.
 const TESTED: [(u32, u32); 1] = [(8, 0)];
 
-/// What is known of an operation on a GPU. Two kernels that differ in nothing but what they need do the same.
+/// State of an operation on a GPU. Two kernels that differ only in their requirements count as one.
 fn state(modules: &[&str], (capability, shared): ((u32, u32), u32)) -> &'static str {
     let of_line = || kernels().iter().filter(|row| modules.contains(&own(row.module)));
     let key = |row: &Row| {
@@ -135,7 +135,7 @@ fn state(modules: &[&str], (capability, shared): ((u32, u32), u32)) -> &'static 
     }
 }
 
-/// The table that the page has to hold.
+/// The table that the page must contain.
 fn table() -> String {
     let names = GPUS.iter().map(|((major, minor), _)| format!("{major}.{minor}"));
     let names = names.collect::<Vec<_>>().join(" | ");

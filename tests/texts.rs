@@ -1,13 +1,13 @@
-//! The README and the guide are read once and understood: short sentences, words of the field.
+//! The README and the guide are understood at first reading: short sentences, terms of the field.
 
 use crate::support::skipped;
 use std::fs;
 use std::path::Path;
 
-/// Words in a sentence at the most.
+/// Maximum number of words in a sentence.
 const LONGEST: usize = 30;
 
-/// Words of our own, with the field's term.
+/// Private words, with the field's term.
 const ODD: [(&str, &str); 9] = [
     ("turned", "transposed"),
     ("strips", "tile schedule"),
@@ -38,7 +38,7 @@ fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The sentences of a page: no code, no tables, no headings, of links their text.
+/// Sentences of a page, without code, tables and headings. Links are replaced by their text.
 fn sentences(page: &str) -> Vec<String> {
     let (mut found, mut current, mut code) = (Vec::new(), String::new(), false);
     let mut close = |current: &mut String| {

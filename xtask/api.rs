@@ -1,4 +1,4 @@
-//! `cargo xtask api`: what the library makes public, as its documentation lists it, against docs/api.txt.
+//! `cargo xtask api`: compares the public items of the library, as rustdoc lists them, with docs/api.txt.
 
 use crate::cargo::{Result, cargo, doc_dir, root};
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::fs;
 
 const LISTING: &str = "docs/api.txt";
 
-/// Compares the listing with the documentation of the library, or writes it.
+/// Compares docs/api.txt with the documentation of the library. `bless` writes the file instead.
 pub fn api(bless: bool) -> Result<()> {
     let mut doc = cargo(["doc", "--no-deps", "--offline", "--package", "einsparse"]);
     if !doc.arg("--lib").status()?.success() {
@@ -32,7 +32,7 @@ pub fn api(bless: bool) -> Result<()> {
     Err(format!("{LISTING} {words}:\n{}", differ.join("\n")).into())
 }
 
-/// Path and kind of each item of rustdoc's page of all items: `nn::Moe struct`.
+/// Path and kind of each item on rustdoc's page of all items, as in `nn::Moe struct`.
 fn items(page: &str) -> BTreeSet<String> {
     let item = |entry: &str| {
         let (link, rest) = entry.split_once("\">")?;

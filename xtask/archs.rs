@@ -1,5 +1,5 @@
-//! Modules assembled for other GPUs than they were compiled for: `cargo xtask archs` looks for spills on every kind of
-//! GPU, and bundles carry machine code with which a GPU runs the kernels of older ones without compiling them.
+//! Modules assembled for GPUs other than those they were compiled for. `cargo xtask archs` checks for spills on every
+//! kind of GPU. Bundles contain machine code, so that a GPU runs the kernels of older ones without compiling them.
 
 use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A module to assemble: whose text, and for which GPU, as ptxas names it.
+/// Module to assemble, and the GPU to assemble it for, named as in ptxas.
 type Job<'a> = (&'a Module, String);
 
-/// Bytes of local memory that a kernel may use on GPUs for which the project keeps no machine code. Two values that a thread
+/// Max bytes of local memory of a kernel on GPUs for which the project stores no machine code. Two values that a thread
 /// reloads once for each CTA tile cost less than one resident thread block fewer.
 const MOST_SPILLED: u32 = 8;
 
-/// From this compute capability on, ptxas calls a routine of its own for copies into the shared memory of a cluster, and
-/// the call has a stack.
+/// First compute capability for which ptxas calls its own routine for copies into the shared memory of a cluster. The
+/// call uses a stack.
 const CALLS_COPIES: (u32, u32) = (12, 0);
 
 /// Assembles every module for every GPU that runs its text. Prints each kernel that uses local memory on such a GPU.
@@ -66,8 +66,8 @@ pub fn archs() -> Result<()> {
     }
 }
 
-/// Writes machine code of the modules that are not compiled for a GPU of the first architecture into a folder, for such a
-/// GPU: `<module>.<architecture>.cubin`.
+/// Writes machine code for a GPU of the first architecture into `folder`, for the modules that were compiled for other
+/// architectures: `<module>.<architecture>.cubin`.
 pub fn assemble_for_test_gpu(specs: &[Spec], folder: &Path) -> Result<()> {
     let others: Vec<Spec> =
         specs.iter().filter(|spec| spec.arch != ARCHS[0].name).cloned().collect();
@@ -95,7 +95,8 @@ fn modules(specs: &[Spec]) -> Result<Vec<Module>> {
     Ok(kernels.modules(specs)?)
 }
 
-/// Machine code, and what ptxas said, in the order of the jobs. What was assembled before is taken from the build folder.
+/// Machine code and ptxas report of each job, in the order of the jobs. Results of earlier runs are read from the build
+/// directory.
 fn assembled(jobs: &[Job<'_>]) -> Result<Vec<(PathBuf, Report)>> {
     let target = target_dir()?;
     let ptxas = match Ptxas::find(&target) {
@@ -148,7 +149,8 @@ fn assemble((module, gpu): &Job<'_>, ptxas: &Ptxas, folder: &Path) -> Result<(Pa
     Ok((cubin, resources::parse(&fs::read_to_string(&said)?)))
 }
 
-/// The text of a module. The project keeps none where that of an architecture below has the same kernels.
+/// PTX of a module. If an older architecture has the same kernels, the project stores only the PTX of that
+/// architecture.
 fn text_of(module: &Module) -> Result<Vec<u8>> {
     if let Some(ptx) = &module.ptx {
         return Ok(ptx.content()?);

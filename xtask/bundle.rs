@@ -1,5 +1,5 @@
-//! `cargo xtask gpu-bundle`: stripped test, bench and command binaries, data and a `run.sh`, for a
-//! machine that has a GPU and its driver but no toolchain.
+//! `cargo xtask gpu-bundle`: stripped test, bench and command binaries, data and a `run.sh`, for a machine that has a
+//! GPU and its driver but no toolchain.
 
 use crate::archs;
 use crate::cargo::{Result, cargo, git, json_string, root};
@@ -14,20 +14,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What of the data the GPU suite and the benches read.
+/// Directories of data that the GPU tests and the benches read.
 const DATA: [&str; 5] = ["dlmc", "graphs", "matrix-market", "malformed", "point-cloud"];
 
-/// Bundles have to fit through narrow doors.
+/// Max bytes of a bundle: some ways of transfer have a size limit.
 const LARGEST: u64 = 60 << 20;
 
-/// What run.sh unpacks.
+/// Archive that run.sh unpacks.
 const PACKED: &str = "bundle.tar.xz";
 
 const RUN: &str = include_str!("run.sh");
 
-/// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one module on one
-/// architecture. `faults`: with modules that have one each, those whose names contain one of these, between commas.
-/// `archs`: with machine code of the modules for other GPUs. `compiler`: the backend that makes all modules.
+/// Builds `gpu-bundle/` in the root of the project: everything, or the tests and benches of one module on one
+/// architecture. `faults`: adds modules with one planted fault each, those whose names contain one of the
+/// comma-separated texts. `archs`: adds machine code of the modules for other GPUs. `compiler`: the backend that
+/// compiles all modules.
 pub fn bundle(
     module: Option<&str>,
     arch: &str,
@@ -91,9 +92,9 @@ pub fn bundle(
     }
 }
 
-/// Everything but `run.sh` and what it reads first into one archive, which run.sh unpacks. Programs hold the same
-/// machine code: with a dictionary that reaches from one to the next it is there once. Without xz the bundle is only
-/// larger.
+/// Packs everything into one archive, except `run.sh` and the files that it reads before it unpacks. All programs
+/// contain the same machine code. A dictionary that spans several programs stores that code once. Without xz the bundle
+/// is only larger.
 fn pack(folder: &Path) -> Result<()> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -122,16 +123,17 @@ fn pack(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle. `modules`: a
-/// folder of modules and their compiler, instead of those that the build finds.
+/// Paths of the built test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, by their path in
+/// the bundle. `modules`: a directory of modules and the name of their compiler, in place of the modules that the build
+/// finds.
 fn executables(
     specs: &[Spec],
     modules: Option<(PathBuf, String)>,
 ) -> Result<BTreeMap<String, PathBuf>> {
-    // One module is built again and again: in pieces, of which those that a change does not reach are kept.
+    // A single module is rebuilt often. The profile `quick` builds incrementally.
     let profile = if specs.len() > 1 { "release" } else { "quick" };
     let mut build = cargo(["build", "--profile", profile, "--package", "einsparse"]);
-    // Not all tests and benches: examples, and what needs no GPU, would each carry the kernels once more.
+    // Each program contains all kernels, so examples, and tests and benches that need no GPU, are left out.
     build.args(["--test=device", "--bench=gpu"]);
     if specs.len() > 1 {
         build.args(["--bench=cpu_bytes", "--bin=einsparse", "--features=command,cudarc"]);
@@ -171,7 +173,7 @@ fn executables(
     Ok(found)
 }
 
-/// Copies the folders of [`DATA`] that are there.
+/// Copies the directories of [`DATA`] that exist.
 fn copy_data(to: &Path) -> Result<()> {
     let from = env::var_os("EINSPARSE_DATA").map_or_else(|| root().join("data"), PathBuf::from);
     for name in DATA {
@@ -183,7 +185,7 @@ fn copy_data(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies what is in a folder.
+/// Copies the content of a directory.
 pub fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -210,7 +212,7 @@ fn size(folder: &Path) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// What is packed comes back by run.sh, programs still programs.
+    /// run.sh unpacks all packed files, and programs stay executable.
     #[test]
     fn run_unpacks_what_was_packed() {
         let there = |name: &str| {
@@ -238,7 +240,7 @@ mod tests {
         };
         assert_eq!(names(), ["bundle.tar.xz", "commit", "run.sh"]);
         let mut run = Command::new("sh");
-        // Without a part that is known it unpacks, says what there is, and stops.
+        // With an unknown part, run.sh unpacks, lists the parts and stops.
         let output = run.arg(folder.join("run.sh")).arg("help").output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         assert_eq!(names(), ["commit", "data", "run.sh", "tests"]);

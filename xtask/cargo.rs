@@ -1,4 +1,4 @@
-//! The cargo that runs us, and the folders of the project.
+//! The cargo that runs this program, and the directories of the project.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,14 +14,14 @@ pub fn root() -> &'static Path {
     own.parent().unwrap_or(own)
 }
 
-/// The cargo that runs us, started in the root of the project.
+/// Command of the cargo that runs this program, started in the root of the project.
 pub fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
     command
 }
 
-/// What git says in the root of the project.
+/// Output of git, started in the root of the project.
 pub fn git(arguments: &[&str]) -> Result<Vec<u8>> {
     let mut git = Command::new("git");
     let output = git.args(arguments).current_dir(root()).output()?;
@@ -31,20 +31,20 @@ pub fn git(arguments: &[&str]) -> Result<Vec<u8>> {
     }
 }
 
-/// What cargo knows of the project, in one line of JSON.
+/// Output of `cargo metadata`, one line of JSON.
 fn metadata() -> Result<String> {
     let output = cargo(["metadata", "--format-version=1", "--no-deps", "--offline"]).output()?;
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The folder that documentation is built into.
+/// Directory of the built documentation.
 pub fn doc_dir() -> Result<PathBuf> {
     let folder = json_string(&metadata()?, "target_directory");
     let folder = folder.ok_or("`cargo metadata` names no target folder")?;
     Ok(Path::new(&folder).join("doc"))
 }
 
-/// The build folder that build scripts live in, where toolchain and modules are.
+/// Build directory in which build scripts run. It contains the toolchain and the modules.
 pub fn target_dir() -> Result<PathBuf> {
     let metadata = metadata()?;
     let folder = json_string(&metadata, "build_directory")
@@ -53,7 +53,7 @@ pub fn target_dir() -> Result<PathBuf> {
     Ok(einsparse_compile::target_dir(&folder).unwrap_or(folder))
 }
 
-/// The machine that cargo builds for, as `x86_64-unknown-linux-gnu`.
+/// Target triple of this machine, as in `x86_64-unknown-linux-gnu`.
 pub fn host() -> Result<String> {
     let output = cargo(["-vV"]).output()?;
     let told = String::from_utf8(output.stdout)?;
@@ -75,7 +75,7 @@ pub fn json_string(json: &str, name: &str) -> Option<String> {
     }
 }
 
-/// Runs one part of a task and prints how long it took.
+/// Runs one part of a task and prints its duration.
 pub fn part(name: &str, command: &mut Command) -> Result<()> {
     let start = Instant::now();
     let status = command.status().map_err(|error| format!("{name}: {error}"))?;

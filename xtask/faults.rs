@@ -1,6 +1,6 @@
-//! Kernels with a fault each: what the suite finds, it tests. Each fault is a replacement in a source of the kernels.
-//! They lie beside those sources, in `kernels-gpu/families/<family>/faults.txt`: a line `key: value` for each field, a
-//! text of several lines as so many fields of one key, and an empty line between faults.
+//! Kernels with one planted fault each. The tests must find every fault. Each fault is a replacement in a source of the
+//! kernels. The faults of a family are in `kernels-gpu/families/<family>/faults.txt`. A fault has one line `key: value`
+//! for each field. A text of several lines repeats its key. An empty line separates faults.
 
 use crate::archs;
 use crate::bundle::copy_folder;
@@ -13,23 +13,23 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A mistake in the kernels of a module.
+/// A planted mistake in the kernels of a module.
 struct Fault {
     name: String,
     module: String,
-    /// Below kernels-gpu.
+    /// Path below kernels-gpu.
     file: String,
-    /// Once in the file.
+    /// Text to replace. It occurs once in the file.
     from: String,
     to: String,
-    /// Tests that are to find it: part of their names.
+    /// Part of the names of the tests that must find the fault.
     test: String,
-    /// What goes wrong.
+    /// Description of the wrong behaviour.
     what: String,
 }
 
 impl Fault {
-    /// Of the lines of one fault.
+    /// Parses the lines of one fault.
     fn of(block: &str) -> Result<Fault> {
         let mut fields: BTreeMap<&str, String> = BTreeMap::new();
         for line in block.lines() {
@@ -60,7 +60,7 @@ impl Fault {
     }
 }
 
-/// The faults of all families, by family.
+/// Faults of all families, sorted by family.
 fn faults() -> Result<Vec<Fault>> {
     let mut files = Vec::new();
     for family in fs::read_dir(source_dir().join("families"))? {
@@ -81,10 +81,11 @@ fn faults() -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// Compilers that run at once.
+/// Number of compilers that run at the same time.
 const WORKERS: usize = 2;
 
-/// Writes a module for each fault whose name contains one of `named`, and the list that run.sh reads.
+/// Writes a module for each fault whose name contains one of the comma-separated texts in `named`, and the list that
+/// run.sh reads.
 pub fn plant(to: &Path, named: &str) -> Result<()> {
     setup()?;
     fs::create_dir_all(to)?;
@@ -94,7 +95,7 @@ pub fn plant(to: &Path, named: &str) -> Result<()> {
     if faults.is_empty() {
         return Err(format!("no fault is called {named}").into());
     }
-    // A module goes to one compiler: its builds are made in one folder.
+    // One worker compiles all builds of a module, because they share a directory.
     let modules: BTreeSet<&str> = faults.iter().map(|fault| &*fault.module).collect();
     let modules: Vec<&str> = modules.into_iter().collect();
     let next = AtomicUsize::new(0);
@@ -131,8 +132,8 @@ pub fn plant(to: &Path, named: &str) -> Result<()> {
     Ok(fs::write(to.join("list"), lines)?)
 }
 
-/// The architecture for which the module has most rows; of several, the one with most capabilities. An architecture may
-/// have only some rows of a module, and tests of the module need the others too.
+/// Architecture for which the module has the most rows. If several have the same number, the one with the most
+/// capabilities. An architecture may have only some rows of a module, and tests of the module need the others too.
 fn arch_of(module: &str) -> Option<Arch> {
     let rows = |arch: &&Arch| {
         let specs = Spec::of_table(arch);

@@ -1,5 +1,5 @@
-//! `cargo xtask <command>`: how people work here. Two commands set everything up on a fresh machine:
-//! `cargo xtask demo` and `cargo xtask test`.
+//! `cargo xtask <command>`: the tasks of the project. Two commands set up a fresh machine: `cargo xtask demo` and
+//! `cargo xtask test`.
 
 mod api;
 mod archs;
@@ -21,7 +21,7 @@ use nvvm::Compiler;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Work on einsparse.
+/// Tasks for work on einsparse.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 struct Arguments {
@@ -31,138 +31,143 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Find or install the compiler for the kernels and ptxas; nothing leaves the build folder.
+    /// Find or install the compiler for the kernels and ptxas, in the build directory only.
     Setup {
-        /// With `nvvm`, also libNVVM.
+        /// Backend to set up. `nvvm` also installs libNVVM.
         #[arg(long, value_enum, default_value = "rustc")]
         compiler: Compiler,
     },
-    /// Sparse times dense on a real matrix, on the GPU if there is one.
+    /// Multiply a real sparse matrix by a dense matrix, on the GPU if the machine has one.
     Demo {
-        /// Matrix Market, smtx or npz file; the shipped matrix without it.
+        /// Matrix Market, smtx or npz file. Without it, the matrix that the project ships.
         file: Option<PathBuf>,
     },
-    /// All tests of the workspace, device modules included.
+    /// Run all tests of the workspace, and build the device modules first.
     Test {
-        /// Handed on to the test programs.
+        /// Arguments for the test programs.
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Compile kernels and list registers, spills and shared memory of each.
+    /// Compile kernels and list the registers, spills and shared memory of each.
     Ptx {
-        /// Only kernels whose name contains this.
+        /// Compile only kernels whose name contains this text.
         filter: Option<String>,
-        /// The architecture: one of kernels-gpu/table/arch.rs.
+        /// Architecture, one of those in kernels-gpu/table/arch.rs.
         #[arg(long, default_value = einsparse_kernels::table::ARCHS[0].name)]
         arch: String,
-        /// Also write the machine code as text beside each module.
+        /// Also write the machine code as text next to each module.
         #[arg(long)]
         sass: bool,
-        /// The backend that makes the PTX.
+        /// Backend that compiles to PTX.
         #[arg(long, value_enum, default_value = "rustc")]
         compiler: Compiler,
     },
-    /// The tests of the Python package, which is built with what `test` has built; pip fetches NumPy and SciPy.
+    /// Run the tests of the Python package, built with the artifacts of `test`. pip downloads NumPy and SciPy.
     Python {
-        /// Handed on to pytest.
+        /// Arguments for pytest.
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// What the library makes public, against docs/api.txt.
+    /// Compare the public items of the library with docs/api.txt.
     Api {
-        /// Write it.
+        /// Write docs/api.txt instead.
         #[arg(long)]
         bless: bool,
     },
-    /// Make the modules that are kept in git anew, where their sources changed.
+    /// Recompile the modules in git whose sources have changed.
     Prebuild {
-        /// With `nvvm`: compile all modules into the build folder, and compare ptxas' reports with those of the modules in
-        /// git, which stay as they are.
+        /// Backend. `nvvm` compiles all modules into the build directory and compares their ptxas reports with those of
+        /// the modules in git. The modules in git stay unchanged.
         #[arg(long, value_enum, default_value = "rustc")]
         compiler: Compiler,
-        /// With `--compiler nvvm`: only this module, for every architecture.
+        /// With `--compiler nvvm`, compile only this module, for every architecture.
         #[arg(long, conflicts_with = "verify")]
         module: Option<String>,
-        /// Change nothing: compile all anew and compare every byte. With `--compiler nvvm`: compile one small module.
+        /// Recompile everything and compare every byte, without writing. With `--compiler nvvm`, compile one small
+        /// module.
         #[arg(long)]
         verify: bool,
-        /// With --verify: a tenth of them, another with each commit.
+        /// With `--verify`, check a tenth of the modules, another tenth at each commit.
         #[arg(long, requires = "verify")]
         tenth: bool,
     },
-    /// Whether kernels spill, or take more registers, instructions or time than at a commit.
+    /// Compare spills, registers, instructions and times of kernels with those of a commit.
     Witness {
-        /// The commit.
+        /// Commit to compare with.
         #[arg(default_value = "HEAD")]
         commit: String,
-        /// Records of the commit and of now, CSV as `cargo bench --bench gpu -- --out` writes them, to compare times too.
+        /// Compare times too: records of the commit and of now, CSV files of `cargo bench --bench gpu -- --out`.
         #[arg(long, num_args = 2, value_names = ["BEFORE", "NOW"])]
         times: Option<Vec<PathBuf>>,
     },
-    /// Assemble every kernel for every kind of GPU: none may use local memory.
+    /// Assemble every kernel for every kind of GPU. Fails if a kernel uses more than 8 bytes of local memory.
     Archs,
-    /// Readers, language, patterns, conversions and plans on random inputs; what fails is kept in fuzz/artifacts.
+    /// Run parsers, patterns, conversions and plans on random inputs. Failing inputs are stored in fuzz/artifacts.
     Fuzz {
-        /// For all targets together.
+        /// Duration in seconds, over all targets.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// Other inputs for another number.
+        /// Seed of the random inputs.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Only these; fuzz/src/lib.rs lists them.
+        /// Targets to run, listed in fuzz/src/lib.rs. Default: all.
         targets: Vec<String>,
     },
-    /// Tests of formats, language, CPU and plans with AddressSanitizer: for what is cast and held by pointers.
+    /// Run the tests of formats, expressions, CPU code and plans under AddressSanitizer, which checks casts and
+    /// pointers.
     Asan {
-        /// Handed on to the test programs.
+        /// Arguments for the test programs.
         #[arg(last = true)]
         arguments: Vec<String>,
     },
     /// Pack tests, benches and the command for a GPU machine without a toolchain.
     GpuBundle {
-        /// Only this module's kernels, with the tests and benches of it.
-        // The record of building calls it so.
+        /// Pack only the kernels, tests and benches of this module.
+        // Alias: the record of build times uses the name `family`.
         #[arg(long, alias = "family")]
         module: Option<String>,
-        /// With --module: the architecture, one of kernels-gpu/table/arch.rs.
+        /// With `--module`, the architecture, one of those in kernels-gpu/table/arch.rs.
         #[arg(long, default_value = einsparse_kernels::table::ARCHS[0].name, requires = "module")]
         arch: String,
-        /// With kernels that have a fault each, for `run.sh faults`: does the suite find them? All, or those whose
-        /// names contain one of these, between commas.
+        /// Add kernels with one planted fault each, for `run.sh faults`, which checks that the tests find them.
+        /// Default: all faults. With a comma-separated list, faults whose names contain one of its texts.
         #[arg(long, conflicts_with = "module", num_args = 0..=1, default_missing_value = "")]
         faults: Option<String>,
-        /// With machine code of the kernels for other GPUs, for runs with EINSPARSE_ARCH: the driver would compile them.
+        /// Add machine code of the kernels for other GPUs, for runs with EINSPARSE_ARCH. Otherwise the driver compiles
+        /// them.
         #[arg(long, conflicts_with = "module")]
         archs: bool,
-        /// The backend that makes the kernels.
+        /// Backend that compiles the kernels.
         #[arg(long, value_enum, default_value = "rustc")]
         compiler: Compiler,
     },
-    /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it
-    /// ended.
+    /// Measure every operation on the GPU of this machine, in parts, into a directory of benches/record. A later run
+    /// continues with the parts that are missing.
     Record {
-        /// No new part after so many seconds.
+        /// Start no new part after this number of seconds.
         #[arg(long)]
         seconds: Option<u64>,
-        /// The folder below benches/record, which is the GPU's name.
+        /// Directory below benches/record, named after the GPU.
         #[arg(long, default_value = "h200")]
         gpu: String,
     },
-    /// A bench record as markdown tables; of a GPU's also the pictures and the guide's table.
+    /// Write a bench record as Markdown tables. For the record of a GPU, also write the charts and the table of the
+    /// guide.
     Report {
-        /// The record, CSV as `cargo bench --bench gpu -- --out` writes it.
+        /// Records: CSV files of `cargo bench --bench gpu -- --out`, or the directory of a GPU.
         #[arg(required = true)]
         records: Vec<PathBuf>,
-        /// Records of `cargo bench --bench gpu -- --rows --out`, all parts together: which rows nobody wants.
+        /// List the rows that no case needs, from records of `cargo bench --bench gpu -- --rows --out`, all parts
+        /// together.
         #[arg(long)]
         rows: bool,
-        /// Of two records, an earlier one and one of now: which operations take longer.
+        /// List the operations that take longer in the second of two records.
         #[arg(long, conflicts_with = "rows")]
         slower: bool,
     },
 }
 
-/// What a report is about.
+/// Kind of report.
 #[derive(Clone, Copy)]
 enum Question {
     Measured,
@@ -230,7 +235,7 @@ fn fuzz(seconds: u64, seed: u64, targets: &[String]) -> cargo::Result<()> {
     cargo::part("fuzz", &mut command)
 }
 
-/// The runtime comes with stable Rust, the flag that links it does not.
+/// Runs the tests under AddressSanitizer. Stable Rust ships its runtime, but the flag that links it is unstable.
 fn asan(arguments: &[String]) -> cargo::Result<()> {
     let host = cargo::host()?;
     for of in [
@@ -241,14 +246,16 @@ fn asan(arguments: &[String]) -> cargo::Result<()> {
         command.args(of).arg("--").args(arguments);
         command.env("RUSTC_BOOTSTRAP", "1");
         command.env("RUSTFLAGS", "-Zsanitizer=address -Copt-level=1");
-        // Too large an allocation is an error of ours, not a report.
+        // An allocation that is too large must return an error of the library. Without this option the sanitizer
+        // aborts.
         command.env("ASAN_OPTIONS", "allocator_may_return_null=1");
         cargo::part("asan", &mut command)?;
     }
     Ok(())
 }
 
-/// Rows name the commit, so what is measured has to be in one; the record itself may be on its way.
+/// Records times. Rows name the commit, so all measured sources must be committed. Changes of the record itself are
+/// allowed.
 fn record(seconds: Option<u64>, gpu: &str) -> cargo::Result<()> {
     let git = |arguments: &[&str]| -> cargo::Result<String> {
         Ok(String::from_utf8(cargo::git(arguments)?)?.trim().to_owned())
@@ -265,7 +272,7 @@ fn record(seconds: Option<u64>, gpu: &str) -> cargo::Result<()> {
     if let Some(seconds) = seconds {
         bench.arg("--seconds").arg(seconds.to_string());
     }
-    // Modules that only benches use as well, and nothing to record without a GPU.
+    // `all` adds the modules that only benches use. Without a GPU there is nothing to record.
     bench.env("EINSPARSE_MODULES", "all").env("EINSPARSE_REQUIRE_GPU", "1");
     cargo::part("record", &mut bench)
 }
@@ -312,7 +319,8 @@ fn report_on(records: &[PathBuf], question: Question) -> cargo::Result<()> {
     again_with("report", arguments)
 }
 
-/// Plots and packers take long to compile, so that only the tasks that want them pay for them.
+/// Runs the task again with its feature. Plotters and compressors take long to compile, so only the tasks that use them
+/// enable them.
 #[cfg(not(all(feature = "prebuild", feature = "report")))]
 fn again_with<S: AsRef<std::ffi::OsStr>>(
     task: &str,

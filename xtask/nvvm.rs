@@ -1,5 +1,5 @@
-//! NVIDIA's libNVVM as a second backend for the kernels: which compiler a task uses, and how NVVM's modules compare with
-//! those that the project keeps.
+//! NVIDIA's libNVVM as a second backend for the kernels: selection of the compiler, and comparison of NVVM's modules
+//! with those that the project stores.
 
 use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
@@ -11,17 +11,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What compiles the LLVM IR of the kernels to PTX.
+/// Compiler from the LLVM IR of the kernels to PTX.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Compiler {
-    /// rustc's own NVPTX backend, of which the project keeps all modules.
+    /// NVPTX backend of rustc. The modules in git are compiled by it.
     Rustc,
     /// NVIDIA's libNVVM.
     Nvvm,
 }
 
 impl Compiler {
-    /// libNVVM, found or downloaded, if it is the compiler.
+    /// Finds or downloads libNVVM. Returns `None` for the backend of rustc.
     pub fn open(self) -> Result<Option<Nvvm>> {
         if self == Compiler::Rustc {
             return Ok(None);
@@ -37,13 +37,13 @@ impl Compiler {
     }
 }
 
-/// As [`Kernels`] takes it.
+/// The library as the backend of [`Kernels`].
 pub fn backend(nvvm: &Option<Nvvm>) -> Option<&dyn Backend> {
     nvvm.as_ref().map(|nvvm| nvvm as &dyn Backend)
 }
 
-/// Compiles all modules into the build folder, or those called `module`, and prints how ptxas' report differs from that of
-/// rustc's modules. The modules in git stay as they are.
+/// Compiles all modules, or those named `module`, into the build directory. Prints how their ptxas reports differ from
+/// those of rustc's modules. The modules in git stay unchanged.
 pub fn prebuild(module: Option<&str>) -> Result<()> {
     let mut specs = Spec::all();
     specs.retain(|spec| module.is_none_or(|module| spec.module == module));
@@ -66,12 +66,12 @@ pub fn prebuild(module: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the smallest module of the first architecture anew. Without a network there is no libNVVM, and nothing to
-/// verify.
+/// Recompiles the smallest module of the first architecture. Without a network, libNVVM cannot be installed and the
+/// check is skipped.
 pub fn verify() -> Result<()> {
     let nvvm = match Compiler::Nvvm.open() {
         Ok(nvvm) => nvvm,
-        // pip failed; a library that was downloaded has to work.
+        // Only a failure of pip skips the check. A library that was downloaded must work.
         Err(reason) if matches!(reason.downcast_ref(), Some(Error::Command { .. })) => {
             let reason = reason.to_string();
             println!("skipped: no libNVVM: {}", reason.lines().next().unwrap_or_default());
@@ -90,7 +90,8 @@ pub fn verify() -> Result<()> {
     Ok(())
 }
 
-/// Writes modules by libNVVM into a folder as `EINSPARSE_PTX` takes it. Returns the folder and the name of the compiler.
+/// Compiles modules by libNVVM into a directory for `EINSPARSE_PTX`. Returns the directory and the name of the
+/// compiler.
 pub fn folder(specs: &[Spec], nvvm: Option<Nvvm>) -> Result<(PathBuf, String)> {
     let folder = target_dir()?.join("device/nvvm");
     if folder.exists() {
@@ -122,7 +123,7 @@ fn of_rustc(specs: &[Spec]) -> Result<Vec<Module>> {
     Ok(kernels.modules(specs)?)
 }
 
-/// The same modules of libNVVM, in the same order.
+/// Modules of libNVVM, in the order of [`of_rustc`].
 fn of_nvvm(specs: &[Spec], nvvm: Option<Nvvm>, anew: bool) -> Result<Vec<Module>> {
     let target = target_dir()?;
     let known = kernels(&target);
@@ -141,16 +142,16 @@ fn of_nvvm(specs: &[Spec], nvvm: Option<Nvvm>, anew: bool) -> Result<Vec<Module>
     }
 }
 
-/// How the resources of kernels of NVVM differ from those of rustc's backend.
+/// Resources of NVVM's kernels compared with those of rustc's backend.
 #[derive(Default)]
 struct Comparison {
-    /// Kernels with as many registers, fewer, and more.
+    /// Kernels with an equal number of registers, with fewer, and with more.
     equal: usize,
     fewer: usize,
     more: usize,
     /// Kernels that spill registers or have a larger stack.
     spills: usize,
-    /// Each of these, and ptxas' advisories that rustc's modules do not have.
+    /// One line for each kernel counted in `spills`, and the ptxas advisories that rustc's modules do not have.
     remarks: Vec<String>,
 }
 

@@ -1,11 +1,11 @@
-//! `cargo xtask prebuild`: the modules that the project keeps in git, made anew or compared with what their sources
-//! make.
+//! `cargo xtask prebuild`: recompiles the modules that are stored in git, or compares them with a build of their
+//! sources.
 
 use crate::cargo::{Result, git, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::{Code, Kernels, Module, Ptxas, Spec, Toolchain, keep};
 
-/// Compiles what is stale and writes it into kernels-gpu/prebuilt.
+/// Compiles the stale modules and writes them into kernels-gpu/prebuilt.
 pub fn prebuild() -> Result<()> {
     let target = target_dir()?;
     let specs = Spec::all();
@@ -23,7 +23,7 @@ pub fn prebuild() -> Result<()> {
     Ok(())
 }
 
-/// Compiles all modules anew, or a tenth that every commit moves on, and compares bytes.
+/// Recompiles all modules and compares bytes. `tenth`: only a tenth of them, another tenth at each commit.
 pub fn verify(tenth: bool) -> Result<()> {
     setup()?;
     let target = target_dir()?;
@@ -76,12 +76,12 @@ pub fn verify(tenth: bool) -> Result<()> {
     Ok(())
 }
 
-/// One of ten parts of about the same work.
+/// One of ten parts of about equal work.
 fn part(mut modules: Vec<Module>, which: usize) -> Vec<Module> {
     modules.sort_by_key(|module| std::cmp::Reverse(module.work()));
     let mut parts: [(u64, Vec<Module>); 10] = Default::default();
     for module in modules {
-        // Those with the most work first, each to the part that has the least.
+        // Greedy partition: each module, the largest first, is added to the part with the least work.
         if let Some((work, part)) = parts.iter_mut().min_by_key(|(work, _)| *work) {
             *work += module.work();
             part.push(module);
@@ -92,7 +92,7 @@ fn part(mut modules: Vec<Module>, which: usize) -> Vec<Module> {
     part
 }
 
-/// How many commits there are; none that is known without git.
+/// Number of commits; 0 if git cannot count them.
 fn commits() -> Result<usize> {
     let count = git(&["rev-list", "--count", "HEAD"]).unwrap_or_default();
     Ok(String::from_utf8(count)?.trim().parse().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! `cargo xtask ptx`: the modules and what ptxas says about each kernel.
+//! `cargo xtask ptx`: compiles modules and prints the ptxas report of each kernel.
 
 use crate::cargo::{Result, target_dir};
 use crate::nvvm::{Compiler, backend};
@@ -8,8 +8,8 @@ use einsparse_kernels::table::{ARCHS, Arch};
 use std::fs;
 use std::path::PathBuf;
 
-/// Compiles the rows whose name contains `filter` and nothing else, and prints the resource table; `sass` also writes
-/// the machine code as text.
+/// Compiles only the rows whose name contains `filter`, and prints the table of resources. `sass` also writes the
+/// machine code as text.
 pub fn ptx(filter: Option<&str>, arch: &str, sass: bool, compiler: Compiler) -> Result<()> {
     let arch = of_name(arch)?;
     let specs: Vec<Spec> = Spec::of_table(arch)
@@ -57,7 +57,7 @@ pub fn ptx(filter: Option<&str>, arch: &str, sass: bool, compiler: Compiler) -> 
     Ok(())
 }
 
-/// The architecture of this name.
+/// The architecture of this name. The error lists all names.
 pub fn of_name(name: &str) -> Result<&'static Arch> {
     let names = || ARCHS.iter().map(|arch| arch.name).collect::<Vec<_>>().join(", ");
     Ok(Arch::named(name).ok_or_else(|| format!("{name}: the architectures are {}", names()))?)

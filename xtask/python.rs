@@ -1,4 +1,4 @@
-//! The package of Python: `cargo xtask python` tests it, and bundles carry the wheel that maturin made.
+//! The Python package: `cargo xtask python` tests it, and bundles contain the wheel that maturin built.
 
 use crate::cargo::{Result, cargo, part, root, target_dir};
 use crate::setup::prepare;
@@ -9,15 +9,15 @@ use std::process::Command;
 
 const MODULE: &str = "_einsparse.abi3.so";
 
-/// Builds the package with what `cargo xtask test` has built of the library, and runs its tests with NumPy and SciPy,
-/// which pip puts into the build folder.
+/// Builds the package with the library that `cargo xtask test` has built. Runs its tests with NumPy and SciPy, which
+/// pip installs in the build directory.
 pub fn test(arguments: &[String]) -> Result<()> {
     let mut specs = Spec::asked();
     let present = einsparse_compile::present();
     specs.retain(|spec| present.contains(&&*spec.arch));
     prepare(&specs)?;
-    // With the features and the environment of the tests, among which are those of what only tests depend on: a package
-    // alone would be built with another library.
+    // Uses the features and the environment of `cargo xtask test`. These include the features that only dependencies of
+    // tests enable. Building the package alone would rebuild the library with other features.
     let mut build = cargo(["build", "--workspace", "--all-features", "--lib"]);
     build.args(["--test", "clebsch_gordan"]);
     build.env("EINSPARSE_REQUIRE_PTX", "1");
@@ -44,7 +44,7 @@ pub fn test(arguments: &[String]) -> Result<()> {
     part("example", example.env("PYTHONPATH", &folder))
 }
 
-/// Unpacks the newest wheel of `target/wheels` into a folder, with the tests; says so where there is none.
+/// Unpacks the newest wheel of `target/wheels`, and the tests, into a directory. Without a wheel it prints a note.
 pub fn bundle(folder: &Path) -> Result<()> {
     let mut wheels: Vec<PathBuf> = fs::read_dir(target_dir()?.join("wheels"))
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())

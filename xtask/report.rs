@@ -1,5 +1,5 @@
-//! `cargo xtask report RECORD`: writes a bench record (a file, or the folder of a GPU) as markdown tables. For the folder
-//! of a GPU it also draws the pictures and writes the measured sections of the guide and of the README.
+//! `cargo xtask report RECORD`: writes a bench record (a file, or the directory of a GPU) as Markdown tables. For a
+//! directory it also draws the charts and writes the measured sections of the guide and of the README.
 //!
 //! A speed-up is the baseline's time over einsparse's time. Within 5 % of 1 the two are equal. Rankings use cold times.
 
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Speed-ups within this share of 1 count as equal.
+/// Speed-ups within this relative distance of 1 count as equal.
 const EQUAL: f64 = 0.05;
 
 /// An error is one line for the user.
@@ -43,7 +43,7 @@ struct Row {
     gbps: Option<f64>,
     zeros: String,
     note: String,
-    /// The number of its file. Rows of different files are not compared: their operands differ.
+    /// Index of the file of this row. Rows of different files are not compared, because their operands differ.
     #[serde(skip)]
     file: usize,
 }
@@ -53,17 +53,17 @@ struct Comparison {
     set: String,
     ours: Row,
     baseline: Row,
-    /// The speed-up, L2 cache evicted before each run.
+    /// Speed-up with the L2 cache evicted before each run.
     cold: f64,
-    /// The speed-up back to back; NaN if either is without a warm time.
+    /// Speed-up of runs back to back. NaN if either row has no warm time.
     warm: f64,
 }
 
-/// Reads `record` and returns the markdown. For a file it writes `<record>.md` next to it, for a folder `report.md` and the
-/// pictures into it. Pages that name the folder get their measured sections.
+/// Reads `record` and returns the Markdown. For a file it writes `<record>.md` next to it. For a directory it writes
+/// `report.md` and the charts into it. Pages that name the directory get their measured sections.
 ///
 /// # Errors
-/// A readable line when the record cannot be read or the report cannot be written.
+/// A readable line if the record cannot be read or the report cannot be written.
 pub fn report(record: &Path) -> Result<String> {
     let page = match record.is_dir() {
         true => record.join("report.md"),
@@ -101,7 +101,8 @@ fn markdown(
     Ok(text)
 }
 
-/// The rows of a file, or of all files of a folder in the order of names: first the right ones, then the wrong ones.
+/// Rows of a file, or of all files of a directory in the order of their names: first rows with correct results, then
+/// rows with wrong results.
 fn read(record: &Path) -> Result<(Vec<Row>, Vec<Row>)> {
     let fail = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let mut files = vec![record.to_owned()];
@@ -131,12 +132,12 @@ const OURS: &str = "einsparse";
 /// The variant whose plan may store A's values in another form.
 const PREPACKED: &str = "auto@prepacked";
 
-/// Operations without a comparison: levels of the tutorial, limits of the machine.
+/// Operations without a comparison: levels of the tutorial and limits of the machine.
 const APART: [&str; 4] = ["levels", "gemm", "launch", "copy"];
 
-/// Compares a plan with each baseline of the same case: a plan that reads A in its own format (`auto`), and one that may store A's
-/// values in another form (`auto@prepacked`). Of several formats the fastest counts. An operation without these variants
-/// has its plan in the first row of the case.
+/// Compares a plan with each baseline of the same case. `auto` is a plan that reads A in its own format.
+/// `auto@prepacked` is a plan that may store A's values in another form. Of several formats the fastest counts. An
+/// operation without these variants has its plan in the first row of the case.
 fn comparisons(rows: &[Row], wrong: &[Row]) -> Vec<Comparison> {
     let case =
         |row: &Row| (row.op.clone(), row.workload.clone(), row.dtype.clone(), row.n, row.file);
@@ -154,7 +155,7 @@ fn comparisons(rows: &[Row], wrong: &[Row]) -> Vec<Comparison> {
         if taken.is_empty() && !failed.contains(case) {
             taken.extend(ours.first().map(|row| (row.variant.as_str(), *row)));
         }
-        // A driver copy is a lower bound, and the default algorithm is not the best setting of a baseline.
+        // A driver copy is a lower bound, not a baseline. The default algorithm is not the best setting of a baseline.
         let is_baseline = |r: &&Row| !["driver", "cusparse-default"].contains(&r.engine.as_str());
         let best = fastest(others.into_iter().filter(is_baseline), |row| &row.engine);
         for ours in taken.values() {
@@ -196,7 +197,7 @@ impl Comparison {
         self.cold < 1.0 - EQUAL
     }
 
-    /// The operation, `, prepacked` added for a plan that may store A's values in another form.
+    /// Name of the operation, with `, prepacked` for a plan that may store A's values in another form.
     fn what(&self) -> String {
         match self.ours.variant == PREPACKED {
             true => format!("{}, prepacked", self.ours.op),
@@ -244,14 +245,14 @@ impl Group<'_> {
         self.cold().into_iter().fold(0.0, f64::max)
     }
 
-    /// In how many cases einsparse is faster, equal, slower.
+    /// Numbers of cases in which einsparse is faster, equal and slower.
     fn outcomes(&self) -> [usize; 3] {
         let faster = self.0.iter().filter(|d| d.cold > 1.0 + EQUAL).count();
         let slower = self.0.iter().filter(|d| d.is_slower()).count();
         [faster, self.0.len() - faster - slower, slower]
     }
 
-    /// In how many cases einsparse and the baseline multiply implicit zeros.
+    /// Numbers of cases in which einsparse and the baseline multiply implicit zeros.
     fn zeros(&self) -> String {
         let of = |row: fn(&Comparison) -> &Row| {
             self.0.iter().filter(|d| row(d).zeros == "dense").count()
@@ -260,7 +261,7 @@ impl Group<'_> {
     }
 }
 
-/// The commits of the rows, the most frequent one first.
+/// Commits of the rows, the most frequent one first.
 fn commits(rows: &[Row]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for row in rows {
@@ -305,7 +306,7 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     Ok(())
 }
 
-/// The table by operation, baseline, element type, set and N, and over all N.
+/// Writes the table by operation, baseline, element type, set and N, and over all N.
 fn summary(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Result {
     let mut groups: BTreeMap<_, Vec<&Comparison>> = BTreeMap::new();
     for comparison in comparisons {
@@ -339,7 +340,7 @@ fn summary(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Result {
     Ok(())
 }
 
-/// Every case in which einsparse is slower, the lowest speed-up first.
+/// Writes every case in which einsparse is slower, the lowest speed-up first.
 fn slower_cases(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Result {
     let mut slower: Vec<&Comparison> = comparisons.iter().filter(|d| d.is_slower()).collect();
     if comparisons.is_empty() {
@@ -379,7 +380,7 @@ fn slower_cases(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Resu
     Ok(())
 }
 
-/// The table of host operations, and the wrong results.
+/// Writes the table of host operations, and the wrong results.
 fn others(text: &mut String, rows: &[Row], wrong: &[Row]) -> std::fmt::Result {
     let host: Vec<&Row> = rows
         .iter()

@@ -1,11 +1,11 @@
-//! Tasks that first see to it that all kernels are there: `setup`, `demo`, `test`.
+//! Tasks that first make all kernels available: `setup`, `demo`, `test`.
 
 use crate::cargo::{Result, cargo, part, target_dir};
 use einsparse_compile::{Kernels, Nvdisasm, Ptxas, Spec, Toolchain, source_dir};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Finds or installs the compiler for the kernels, ptxas, and the disassembler that tests read machine code with.
+/// Finds or installs the compiler for the kernels, ptxas, and the disassembler with which tests read machine code.
 pub fn setup() -> Result<()> {
     let target = target_dir()?;
     let start = Instant::now();
@@ -40,7 +40,7 @@ pub fn setup() -> Result<()> {
     Ok(())
 }
 
-/// How this project takes kernels: progress goes to the terminal.
+/// Settings with which this program finds and compiles kernels. Progress is printed to the terminal.
 pub fn kernels(target: &Path) -> Kernels<'_> {
     Kernels {
         sources: source_dir(),
@@ -52,7 +52,7 @@ pub fn kernels(target: &Path) -> Kernels<'_> {
     }
 }
 
-/// Compiles those of the modules that the sources no longer fit. What cargo builds next finds them.
+/// Compiles the modules that are stale. The next build by cargo finds them.
 pub fn prepare(specs: &[Spec]) -> Result<()> {
     let target = target_dir()?;
     if !kernels(&target).stale(specs)?.is_empty() {
@@ -62,17 +62,17 @@ pub fn prepare(specs: &[Spec]) -> Result<()> {
     Ok(())
 }
 
-/// The main job on a shipped real matrix, or on `file`.
+/// Runs the command's demo on `file`, or on the real matrix that the project ships.
 pub fn demo(file: Option<PathBuf>) -> Result<()> {
     prepare(&Spec::asked())?;
-    // The command runs in the root of the project, wherever we were called.
+    // The command runs in the root of the project, so a relative path is made absolute.
     let file = file.map(std::path::absolute).transpose()?;
     let run = ["run", "--release", "--features", "command"];
     let mut command = cargo(run);
     part("demo", command.args(["--bin", "einsparse", "--", "demo"]).args(file))
 }
 
-/// All tests: libraries and programs, then the examples in the documentation.
+/// Runs all tests: libraries and programs, then the examples in the documentation.
 pub fn test(arguments: &[String]) -> Result<()> {
     let start = Instant::now();
     let mut specs = Spec::asked();
@@ -87,8 +87,8 @@ pub fn test(arguments: &[String]) -> Result<()> {
         }
         part(name, &mut command)
     };
-    // Benches are for `cargo bench`, and as large as all tests together. Of libraries and programs those that have
-    // tests: the module of Python would be linked as a program, without an interpreter.
+    // Benches are left to `cargo bench`: they are as large as all tests together. `--tests` builds only libraries and
+    // programs with tests. The Python module would be linked as a program, without an interpreter.
     let programs = ["--tests", "--examples"];
     run("build", &[&programs[..], &["--no-run"]].concat(), &[])?;
     run("tests", &programs, arguments)?;

@@ -1,5 +1,6 @@
-//! `cargo xtask witness COMMIT`: how kernels differ from those of a commit. Whether a change of a body is accepted is
-//! decided by spills, registers, instructions and time, not by equal machine code: the order of symbols changes that.
+//! `cargo xtask witness COMMIT`: compares kernels with those of a commit. Spills, registers, instructions and time
+//! decide whether a change of a body is accepted. Equal machine code is not required, because it depends on the order
+//! of symbols.
 
 use crate::cargo::{Result, git, target_dir};
 use crate::setup::{kernels, setup};
@@ -8,22 +9,22 @@ use einsparse_compile::{Spec, reports};
 use einsparse_kernels::packed::unpack;
 use std::collections::BTreeMap;
 
-/// Folder of what is kept.
+/// Directory of the stored modules.
 const KEPT: &str = "kernels-gpu/prebuilt/";
-/// Registers that a kernel may take more.
+/// Max additional registers of a kernel.
 const REGISTERS: u32 = 2;
-/// Share of instructions that a kernel may have more.
+/// Max relative increase of a kernel's instructions.
 const INSTRUCTIONS: f64 = 0.02;
 /// Bytes of a machine instruction.
 const INSTRUCTION: usize = 16;
 
-/// What is compared of a kernel.
+/// Compared properties of a kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Facts {
     registers: u32,
     /// Bytes of local memory: stack and spills.
     local: u32,
-    /// Machine code; empty where none is kept.
+    /// Machine code; empty if none is stored.
     code: Vec<u8>,
 }
 
@@ -33,7 +34,7 @@ impl Facts {
         self.local = used.stack.max(used.spill_stores).max(used.spill_loads);
     }
 
-    /// Instructions, without what fills up the end.
+    /// Number of instructions, without the padding at the end.
     fn instructions(&self) -> usize {
         let all: Vec<&[u8]> = self.code.chunks(INSTRUCTION).collect();
         let filling = all.last().map_or(0, |last| {
@@ -43,7 +44,7 @@ impl Facts {
         all.len() - filling
     }
 
-    /// Why this is worse than what was before.
+    /// Reasons why this kernel is worse than `before`.
     fn worse_than(&self, before: &Facts) -> Option<String> {
         let mut reasons = Vec::new();
         if self.local > 0 && self.local > before.local {
@@ -60,10 +61,10 @@ impl Facts {
     }
 }
 
-/// By architecture and name, whatever module a kernel lies in.
+/// Kernels by architecture and name. The module is not part of the key.
 type Kernels = BTreeMap<(String, String), Facts>;
 
-/// Compares every kernel with that of `commit`. An error where a limit is exceeded.
+/// Compares every kernel with that of `commit`. Returns an error if a limit is exceeded.
 pub fn witness(commit: &str) -> Result<()> {
     let (before, now) = (of_commit(commit)?, of_sources()?);
     let (mut faults, mut same, mut within, mut new) = (Vec::new(), 0, 0, 0);
@@ -96,10 +97,10 @@ pub fn witness(commit: &str) -> Result<()> {
     }
 }
 
-/// What the sources make: kept, cached or compiled now.
+/// Kernels of the current sources: stored, cached or compiled now.
 fn of_sources() -> Result<Kernels> {
     let target = target_dir()?;
-    // Modules that only benches use are left out: they are not kept.
+    // Modules that only benches use are left out, because they are not stored.
     let specs = Spec::all();
     let kernels = einsparse_compile::Kernels { report_all: true, ..kernels(&target) };
     if !kernels.stale(&specs)?.is_empty() {
@@ -135,7 +136,7 @@ fn of_commit(commit: &str) -> Result<Kernels> {
         }
     }
     for path in listed.lines().filter(|path| path.ends_with(".cubin.zst")) {
-        // The folder is called after the architecture, at older commits without the underscore.
+        // Directories are named after the architecture. Older commits have no underscore in the name.
         let folder = path.rsplit('/').nth(1).unwrap_or_default().replace("sm9", "sm_9");
         let arch = folder.rsplit('-').next().unwrap_or_default().to_owned();
         for (name, code) in of_cubin(&unpack(&content(path)?)?)? {
@@ -180,7 +181,7 @@ fn sections(file: &[u8]) -> Option<Vec<(String, &[u8])>> {
         let end = text.iter().position(|byte| *byte == 0)?;
         String::from_utf8(text[..end].to_vec()).ok()
     };
-    // Sections without bytes in the file have a size as well.
+    // Sections without bytes in the file also have a size, so only code sections are read.
     let is_code = |section: &usize| name(*section).is_some_and(|name| name.starts_with(".text."));
     let own = (0..count).filter(is_code);
     own.map(|section| Some((name(section)?, content(section)?))).collect()
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn limits_are_those_of_a_merge() {
         let code = |instructions: usize| {
-            // Each instruction another one, and three that fill up the end.
+            // All instructions differ. The last three are padding.
             let bytes = (0..instructions).flat_map(|i| (i as u128 + 1).to_le_bytes());
             bytes.chain([0; 3 * INSTRUCTION]).collect()
         };
@@ -209,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Every kernel of the table is found in the modules that are kept, and a changed byte shows.
+    /// Checks that every kernel of a module's table is found in the stored module, and that a changed byte is detected.
     #[test]
     fn kernels_are_found_in_their_modules() {
         let target = target_dir().unwrap();

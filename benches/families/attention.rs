@@ -1,4 +1,4 @@
-//! Attention at the entries of a mask, and over a cache.
+//! Attention at the nonzeros of a mask, and over a cache.
 
 pub mod decode;
 pub mod entries;
@@ -11,7 +11,7 @@ use crate::prelude::*;
 use einsparse::formats::generate;
 use einsparse::ops::AttentionOptions;
 
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[
     (entries::OP, Own(entries::run)),
     (gradient::OP, Own(gradient::run)),
@@ -20,10 +20,10 @@ pub const OPERATIONS: &[Entry] = &[
     (decode::OP, Own(decode::run)),
 ];
 
-/// A case: heads, queries and keys, elements of a query.
+/// Shape of a case: heads, queries and keys, elements of a query.
 type Shape = [usize; 3];
 
-/// Standard normal values, one tensor for each seed from 1 on.
+/// Standard normal values, one tensor for each seed, starting at `SEED + 1`.
 fn drawn<T: Scalar, const N: usize>(shape: Shape) -> Result<[Dense<T>; N]> {
     let one = |i: usize| {
         let values = generate::random_values::<T>(shape.iter().product(), SEED + 1 + i as u64);
@@ -45,8 +45,8 @@ fn options([heads, _, dim]: Shape, causal: Option<i64>) -> AttentionOptions {
     AttentionOptions { heads, dim, causal, ..AttentionOptions::default() }
 }
 
-/// Largest error of so many queries of each head, as a share of what rounding explains: weights and output are rounded
-/// to the element type, sums are kept in f32. `keys`: those of a head's query.
+/// Max error of `sample` queries of each head, over the error that rounding explains. Weights and output are rounded to
+/// the element type, sums are kept in f32. `keys` returns the keys of a head's query.
 fn worst_error<T: Scalar>(
     host: &[Dense<T>; 3],
     out: &Tensor<T>,

@@ -1,17 +1,17 @@
-//! Convolutions over planes: those of MobileNetV1 that are no products, for one image and for sixteen.
+//! Convolutions over planes: those of MobileNetV1 that are not matrix products, for one image and for 16.
 //!
-//! `m` output channels, `k` taps, `n` places of the output. Bytes are those of input and output, once.
+//! `m` is output channels, `k` taps, `n` positions of the output. Bytes are those of input and output, once.
 
 use crate::operations::{Entry, Own};
 use crate::prelude::*;
 use einsparse::ops::{Conv2d, Conv2dOptions};
 
 pub const OP: &str = "conv2d";
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[(OP, Own(run))];
 
-/// Channels, edge of the plane, stride, of the depthwise layers (arXiv 1704.04861, table 1); the fifth of the 512 is as
-/// the others.
+/// Channels, edge of the plane, stride, of the depthwise layers (arXiv 1704.04861, table 1). The five equal layers of
+/// 512 channels are measured once.
 const DEPTHWISE: [[usize; 3]; 9] = [
     [32, 112, 1],
     [64, 112, 2],
@@ -42,7 +42,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whole numbers, so that the check is exact.
+/// Random integers, so that the check is exact.
 fn whole<T: Scalar>(shape: &[usize], seed: u64) -> Result<Dense<T>> {
     let mut rng = StdRng::seed_from_u64(seed);
     let len = shape.iter().product();

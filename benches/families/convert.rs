@@ -1,4 +1,4 @@
-//! From one format to another, on the GPU.
+//! Conversions between formats on the GPU.
 
 pub mod blocks;
 pub mod entries;
@@ -6,7 +6,7 @@ pub mod entries;
 use crate::operations::{Entry, Own, Table};
 use crate::problems;
 
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[
     (problems::DENSE_TO_BLOCKS, Table(blocks::run)),
     (problems::CSR_TO_BLOCKS, Table(blocks::run)),

@@ -1,4 +1,4 @@
-//! What of an operand holds something.
+//! Detection of the nonzero parts of an operand.
 
 pub mod channels;
 pub mod detect;
@@ -6,7 +6,7 @@ pub mod pit_choice;
 
 use crate::operations::{Entry, Own};
 
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[
     (detect::OP, Own(detect::run)),
     (channels::OP, Own(channels::run)),

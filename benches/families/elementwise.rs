@@ -1,4 +1,4 @@
-//! What a decoder computes between its products, for a token, a batch of them, and a sequence.
+//! Operations of a decoder between its products, for a token, a batch of tokens, and a sequence.
 //!
 //! `m` is the tokens, `k` their features. Bytes are those read and written once.
 
@@ -8,7 +8,7 @@ use einsparse::dynamic::Gate;
 use einsparse::nn::{Embedding, Glu, Greedy, ResidualNormGradient, RmsNorm, Rotary, RotaryOptions};
 
 pub const OP: &str = "elementwise";
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[(OP, Own(run))];
 
 /// Tokens, and whether they are columns.
@@ -40,7 +40,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Random features of the tokens, as they lie.
+    /// Random features of the tokens, in their storage order.
     fn random(&self, features: usize) -> Result<Tensor<bf16>> {
         let mut rng = StdRng::seed_from_u64(SEED);
         let count = self.tokens * features;
@@ -55,7 +55,7 @@ impl Case<'_> {
         }
     }
 
-    /// Elements that are read and written.
+    /// Writes a row. `elements` is the number of elements read and written.
     fn add(
         &self,
         name: &str,
@@ -80,7 +80,7 @@ impl Case<'_> {
         self.add("norm", (WIDTH, 4 * all), norm.variant(), &times)
     }
 
-    /// Of a layer norm, whose tokens are rows.
+    /// Measures the gradient of a layer norm whose tokens are rows.
     fn norm_gradient(&self) -> Result<()> {
         let (bench, extents) = (self.bench, [self.tokens, WIDTH]);
         let norm = ResidualNormGradient::<bf16>::new(&bench.context, extents, 1e-5)?;
@@ -125,7 +125,7 @@ impl Case<'_> {
     }
 
     fn tokens(&self) -> Result<()> {
-        // As many logits as a batch has, not a sequence.
+        // Logits are measured for batches of tokens, not for a sequence.
         if self.tokens > 64 {
             return Ok(());
         }

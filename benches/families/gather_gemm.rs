@@ -13,7 +13,7 @@ pub mod pit_turned;
 
 use crate::operations::{Entry, Own};
 
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[
     (conv::OP, Own(conv::run)),
     (pit_matmul::OP, Own(pit_matmul::run)),

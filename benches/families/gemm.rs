@@ -1,4 +1,4 @@
-//! Blocks and dense matrices on Tensor Cores.
+//! Block-sparse and dense matrices on Tensor Cores.
 
 pub mod accumulate;
 pub mod dense;
@@ -10,7 +10,7 @@ pub mod nm_narrow;
 use crate::operations::{Entry, Own, Table};
 use crate::sweep;
 
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[
     ("block_spmm", Table(sweep::run)),
     ("nm_spmm", Table(sweep::run)),

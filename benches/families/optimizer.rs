@@ -1,4 +1,4 @@
-//! What a training step ends in: updates of parameters, the loss with its gradient, gradients of dense weights.
+//! End of a training step: updates of parameters, the loss with its gradient, gradients of dense weights.
 //!
 //! Updates have `m` parameters, losses `m` rows of `n` classes. Bytes are those read and written once.
 
@@ -8,14 +8,14 @@ use einsparse::Stream;
 use einsparse::nn::{Adam, AdamOptions, CrossEntropy, Sgd, SgdOptions, WeightGradient};
 
 pub const OP: &str = "optimizer";
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[(OP, Own(run))];
 
-/// A layer of a small model, and of a large one.
+/// Parameters of a layer of a small model, and of a large one.
 const PARAMETERS: [usize; 2] = [1 << 20, 1 << 26];
-/// A graph's classes, and a vocabulary.
+/// Rows and classes of a graph's loss, and of a vocabulary's.
 const LOSSES: [[usize; 2]; 2] = [[1 << 20, 40], [8192, 32_000]];
-/// Rows, inputs, outputs: layers over the vertices of a graph.
+/// Rows, inputs, outputs of layers over the vertices of a graph.
 const LAYERS: [[usize; 3]; 3] = [[1 << 18, 128, 128], [1 << 18, 128, 40], [1 << 20, 128, 128]];
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
@@ -38,7 +38,7 @@ fn values(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
-/// Whether all are as near as a few roundings of f32 leave them.
+/// Whether all differences are explained by a few roundings in f32.
 fn near(found: &Tensor<f32>, wanted: &Tensor<f32>, within: f64) -> Result<bool> {
     let (found, wanted) = (found.to_dense()?, wanted.to_dense()?);
     let far = |(a, b): (&f32, &f32)| {
@@ -48,7 +48,7 @@ fn near(found: &Tensor<f32>, wanted: &Tensor<f32>, within: f64) -> Result<bool> 
     Ok(!found.values().iter().zip(wanted.values()).any(far))
 }
 
-/// A step of each optimiser, with a copy in f16.
+/// Measures a step of each optimizer, with a copy in f16.
 fn updated(bench: &Bench<'_>, len: usize) -> Result<()> {
     let (start, slope) = (values(len, SEED), values(len, SEED + 1));
     let cpu = Context::cpu();
@@ -60,7 +60,7 @@ fn updated(bench: &Bench<'_>, len: usize) -> Result<()> {
     let upload = |ctx: &Context, values: &[f32]| -> Result<Tensor<f32>> {
         Ok(ctx.upload_dense(&Dense::new([len], values.to_vec())?)?)
     };
-    // The first step of both, for the check; the others are for the time.
+    // The first step of both optimizers is checked; the others are timed.
     let (mut sgd, mut adam) = (SgdOptions::default(), AdamOptions::default());
     (sgd.momentum, adam.decoupled, adam.weight_decay) = (0.9, true, 0.01);
     let first = |ctx: &Context, stream: &Stream| -> Result<_> {
@@ -86,7 +86,7 @@ fn updated(bench: &Bench<'_>, len: usize) -> Result<()> {
     bench.add(told.judged(right[1], "decoupled decay, and a copy in f16"))
 }
 
-/// Loss and gradient of f32 logits; every tenth row has no label.
+/// Measures loss and gradient of f32 logits. Every tenth row has no label.
 fn lost(bench: &Bench<'_>, [rows, classes]: [usize; 2]) -> Result<()> {
     let shape = [rows, classes];
     let logits = Dense::new(shape, values(rows * classes, SEED))?;
@@ -105,7 +105,7 @@ fn lost(bench: &Bench<'_>, [rows, classes]: [usize; 2]) -> Result<()> {
     let cpu = Context::cpu();
     let (reference, (x, l), (mut wanted, mut slopes)) = made(&cpu)?;
     reference.forward_backward((&x, &l), &mut wanted, &mut slopes, &cpu.stream()?)?;
-    // A gradient is at most 1 over the rows.
+    // An element of the gradient is at most 1 / rows.
     let within = 4e-6 / rows as f64;
     let right = near(&loss, &wanted, 1e-5)? && near(&gradient, &slopes, within)?;
     let row = Row::new(OP, format!("loss-{rows}x{classes}"), [rows, 0, classes], 0, Dtype::F32);
@@ -114,7 +114,7 @@ fn lost(bench: &Bench<'_>, [rows, classes]: [usize; 2]) -> Result<()> {
     bench.add(row.bytes(bytes).judged(right, "loss and gradient; a row in ten has no label"))
 }
 
-/// Weights and bias; whole numbers, so that the check is exact.
+/// Measures gradients of weights and bias. Operands are integers, so that the check is exact.
 fn weighed(bench: &Bench<'_>, extents: [usize; 3], dtype: Dtype) -> Result<()> {
     let [rows, inputs, outputs] = extents;
     let whole = |shape: [usize; 2], seed: u64| -> Result<Dense<f32>> {

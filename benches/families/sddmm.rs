@@ -1,4 +1,5 @@
-//! `sddmm`: S[m,n] = X[m,k] * Y[n,k] at the entries of a pattern; ours, cuSPARSE, and the whole product on cuBLAS.
+//! `sddmm`: S[m,n] = X[m,k] * Y[n,k] at the nonzeros of a pattern, by einsparse and cuSPARSE, and the whole product by
+//! cuBLAS.
 //!
 //! In the record `m` and `k` are S's extents, as A's in `spmm`, and `n` is the number of terms.
 
@@ -12,19 +13,19 @@ use crate::sweep::Tally;
 use einsparse::raw::RawSddmm;
 
 pub const OP: &str = "sddmm";
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[(OP, Table(run))];
 
 const EXPRESSION: &str = "S[m,n] = X[m,k] * Y[n,k]";
 const BOTH: &[Dtype] = &[Dtype::F32, Dtype::F16];
-/// Where Y starts in the table of values, away from X.
+/// Offset of Y in the table of values, far from X.
 const Y_START: usize = 500_009;
-/// A whole product above this is not computed: graphs.
+/// Max bytes of a whole product. It excludes graphs.
 const DENSE_LIMIT: usize = 4 << 30;
-/// Entries that are compared with the reference.
+/// Number of nonzeros that are compared with the reference.
 const CHECKED: usize = 4096;
 
-/// The deep-learning patterns of `spmm`, and what only this operation has.
+/// Adds the deep-learning patterns of `spmm`, and patterns that only this operation has.
 pub fn workloads(all: &mut Vec<Workload>) {
     let deep = all.iter().filter(|w| w.op == "spmm" && matches!(w.source, Source::Dlmc(_)));
     let mut own: Vec<Workload> =
@@ -44,7 +45,7 @@ pub fn workloads(all: &mut Vec<Workload>) {
     all.append(&mut own);
 }
 
-/// One pattern x element type x number of terms, on the device.
+/// One pattern, element type and number of terms, in device memory.
 pub struct Case<'a> {
     pub gpu: &'a Gpu,
     pub problem: &'a Problem,
@@ -54,14 +55,14 @@ pub struct Case<'a> {
     pub columns: Buffer,
     pub x: Buffer,
     pub y: Buffer,
-    /// The values of S.
+    /// Values of S.
     pub out: Buffer,
 }
 
 struct Sweep<'a> {
     bench: &'a Bench<'a>,
     cusparse: Option<CuSparseSddmm>,
-    /// In full and in TF32.
+    /// In f32 and in TF32.
     cublas: [Option<CuBlas>; 2],
     tally: Tally,
 }
@@ -128,7 +129,7 @@ impl Sweep<'_> {
             return Ok(());
         }
         let (m, n, _) = case.problem.extents();
-        // Only the shapes are planned with.
+        // Planning reads only the shapes.
         let x = Dense::<T>::zeros(vec![m, case.k])?;
         let y = Dense::<T>::zeros(vec![n, case.k])?;
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
@@ -202,7 +203,8 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Poisons the output, runs once, checks where `values` are given, times, records. True where the result is wrong.
+    /// Poisons the output, runs once, checks the result if `values` are given, times the run and records it. Returns
+    /// whether the result is wrong.
     fn record(
         &self,
         case: &Case<'_>,
@@ -223,7 +225,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Entries evenly spread over the pattern that are not within u_out |c| + 4 u_acc sqrt(K) sum |x||y| of the reference.
+/// Checks evenly spread nonzeros. The bound of each error is u_out |c| + 4 u_acc sqrt(K) sum |x||y|.
 fn fault(case: &Case<'_>, values: &Values) -> Result<Option<String>> {
     let (dtype, size) = (case.dtype, case.dtype.size());
     let mut found = vec![0u8; case.out.bytes];

@@ -1,7 +1,7 @@
-//! Softmax over the rows of a pattern and its gradient, beside a device-to-device copy of the same values.
+//! Softmax over the rows of a pattern and its gradient. The baseline is a device-to-device copy of the same values.
 //!
-//! The limit fraction is the share of the copy's speed: the softmax reads and writes what the copy does, the gradient
-//! half as much again.
+//! The limit fraction is the share of the copy's speed. The softmax reads and writes as many bytes as the copy, the
+//! gradient 1.5 times as many.
 
 use crate::calibrate::{copied, copy};
 use crate::case::{Operands, Values};
@@ -14,13 +14,14 @@ use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::raw::RawSoftmax;
 
 pub const OP: &str = "softmax";
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[(OP, Table(run))];
 const DTYPES: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::Bf16];
-/// Causal band of the attention masks, and the share of what is below it (Sputnik, arXiv 2006.10901, section 7.4).
+/// Causal band of the attention masks, and the density of the positions before it (Sputnik, arXiv 2006.10901, section
+/// 7.4).
 const ATTENTION: (usize, f64) = (256, 0.05);
 
-/// Attention masks, and patterns of the products' tables.
+/// Attention masks, and patterns of the tables of products.
 pub fn workloads(products: &[Workload]) -> Vec<Workload> {
     let workload = |name: String, source: Source, quick: bool| {
         let dtypes = if quick { DTYPES } else { &DTYPES[..2] };
@@ -32,7 +33,7 @@ pub fn workloads(products: &[Workload]) -> Vec<Workload> {
         let source = Source::Attention(extent, band, share);
         all.push(workload(format!("attention-{extent}"), source, true));
     }
-    // Rows of 100,000.
+    // Rows of 100,000 nonzeros.
     let long = Source::Uniform(64, 400_000, 0.25);
     all.push(workload("uniform-64x400000-d0.25".into(), long, true));
     let names = ["uniform-4096x4096", "rmat17", "uniform1M-16", "dlmc/"];
@@ -45,13 +46,13 @@ pub fn workloads(products: &[Workload]) -> Vec<Workload> {
     all
 }
 
-/// The last `band` columns up to the diagonal, and of those in front each with probability `share`.
+/// Mask of the last `band` columns up to the diagonal. Each column before them is included with probability `share`.
 pub fn attention(extent: usize, band: usize, share: f64) -> Result<CsrPattern> {
     let mut rng = StdRng::seed_from_u64(SEED);
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for row in 0..extent {
         let start = (row + 1).saturating_sub(band);
-        // Gaps between entries are geometric.
+        // Gaps between nonzeros have a geometric distribution.
         let mut gap = || match share > 0.0 {
             true => (rng.random::<f64>().ln() / (1.0 - share).ln()) as usize,
             false => usize::MAX,
@@ -75,7 +76,7 @@ pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
     )
 }
 
-/// Scores and an upstream gradient on the device, and what must come out.
+/// Scores and an upstream gradient in device memory, and the expected results.
 struct Case<'a, T> {
     bench: Bench<'a>,
     problem: &'a Problem,
@@ -83,9 +84,9 @@ struct Case<'a, T> {
     operands: Operands,
     softmax: SparseSoftmax<T>,
     prepare_ms: f64,
-    /// Softmax and gradient.
+    /// Expected softmax and gradient.
     wanted: [Vec<T>; 2],
-    /// On the device: what the softmax gives, and where the gradient goes.
+    /// In device memory: output of the softmax, and of the gradient.
     out: [SparseTensor<T>; 2],
     upstream: SparseTensor<T>,
 }
@@ -125,7 +126,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         })
     }
 
-    /// Copy, softmax, gradient; the number of wrong results.
+    /// Measures copy, softmax and gradient. Returns the number of wrong results.
     fn measured(&self) -> Result<usize> {
         let (bench, bytes) = (&self.bench, self.operands.values.bytes);
         let to = Buffer::new(bytes)?;
@@ -144,8 +145,8 @@ impl<'a, T: Scalar> Case<'a, T> {
         };
         let mut faults = 0;
         for (step, (raw, passes)) in [(forward, 2), (backward, 3)].iter().enumerate() {
-            // SAFETY: values of the planned pattern and type, which outlive the measurement; the stream belongs to the
-            // primary context that both sides share.
+            // SAFETY: the values have the planned pattern and type and outlive the measurement; the stream belongs to
+            // the primary context that both sides share.
             let times = bench.measure(|| unsafe { self.softmax.run_raw(raw, bench.raw()) })?;
             let wrong = self.wrong(step)?;
             faults += usize::from(wrong);
@@ -163,8 +164,8 @@ impl<'a, T: Scalar> Case<'a, T> {
         Ok(faults)
     }
 
-    /// The softmax of eight heads in one launch, beside a copy of as many values: right where each head is, bit for
-    /// bit, what it is alone.
+    /// Measures the softmax of eight heads in one launch, and a copy of as many values. Each head must equal the result
+    /// of a single head bit for bit.
     fn heads(&self) -> Result<bool> {
         const HEADS: usize = 8;
         let bench = self.bench.anew()?;
@@ -184,7 +185,8 @@ impl<'a, T: Scalar> Case<'a, T> {
         };
         let bytes = HEADS * stride * size_of::<T>();
         let copied = copied(&bench, bytes)?;
-        // SAFETY: as in `measured`.
+        // SAFETY: the values have the planned pattern and type and outlive the measurement; the stream belongs to the
+        // primary context that both sides share.
         let times = bench.measure(|| unsafe { softmax.run_raw(&raw, bench.raw()) })?;
         let (found, alone) = (out.to_dense()?, self.out[0].to_host()?);
         let bits = |values: &[T]| bytemuck::cast_slice::<T, u8>(values).to_vec();
@@ -201,12 +203,12 @@ impl<'a, T: Scalar> Case<'a, T> {
         Ok(right)
     }
 
-    /// Whether an entry is off by more than the roundoff of the output and of f32 arithmetic.
+    /// Whether the error of a value exceeds the roundoff of the output and of f32 arithmetic.
     fn wrong(&self, step: usize) -> Result<bool> {
         let found = self.out[step].to_host()?;
         let (relative, accumulator) = self.dtype.roundoff();
         let relative = 4.0 * relative + 64.0 * accumulator;
-        // Below 2^-14 f16 has steps of 2^-24.
+        // Below 2^-14, f16 has steps of 2^-24.
         let least = match self.dtype {
             Dtype::F16 => 0.5f64.powi(23),
             _ => 0.0,
@@ -230,7 +232,7 @@ impl<'a, T: Scalar> Case<'a, T> {
     }
 }
 
-/// The note of a row: the share of a copy, warm.
+/// Note of a row: the warm time as a share of a copy's.
 fn said(right: bool, share: f64) -> String {
     match right {
         true => format!("{:.0} % of a copy warm", 100.0 * share),

@@ -1,4 +1,4 @@
-//! A of single entries times a dense matrix.
+//! Unstructured sparse A times a dense matrix.
 
 pub mod decode;
 pub mod determinism;
@@ -10,7 +10,7 @@ pub mod turned;
 use crate::operations::{Entry, Own, Table};
 use crate::sweep;
 
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[
     ("spmm", Table(sweep::run)),
     ("decode", Own(decode::run)),

@@ -1,4 +1,4 @@
-//! Sparse tensors of any order, and any indirect Einsum.
+//! Sparse tensors of any order, and general indirect Einsums.
 
 pub mod einsum;
 pub mod equivariant;
@@ -9,7 +9,7 @@ pub mod tensor_product;
 
 use crate::operations::{Entry, Own};
 
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[
     ("mttkrp", Own(mttkrp::run)),
     ("ttm", Own(mttkrp::run)),

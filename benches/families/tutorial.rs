@@ -1,4 +1,4 @@
-//! The levels of docs/levels.md beside cuBLAS, on the same operands.
+//! Levels of docs/levels.md and cuBLAS, on the same operands.
 
 #[path = "../../tests/families/tutorial/levels/launch.rs"]
 mod launch;
@@ -11,16 +11,16 @@ use crate::prelude::*;
 use launch::{Level, levels};
 
 pub const OP: &str = "levels";
-/// What is measured of the family.
+/// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[(OP, Own(run))];
 /// m and n.
 const EXTENT: usize = 4096;
-/// k: the case that counts, and twice of it. The difference is what the stages take, the rest is begin and end.
+/// k of the main case, and twice as much. The difference is the time of the stages; the rest is start and end.
 const DEPTHS: [usize; 2] = [4096, 8192];
-/// Relative error against cuBLAS above which a level is wrong: twice the roundoff of f16.
+/// Max relative error of a level against cuBLAS: twice the roundoff of f16.
 const TOLERANCE: f64 = 1e-3;
 
-/// Every level and cuBLAS, in one run.
+/// Measures every level and cuBLAS, in one run.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     if !is_built("levels") {
         return Ok(());

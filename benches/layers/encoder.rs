@@ -1,6 +1,6 @@
-//! A BERT-base layer over 32 sequences of up to 128 tokens, 40 on average (PIT, arXiv 2301.10936): only the tokens that
-//! are there, beside the layer over the padded batch: cuBLASLt with bias and GELU in its epilogue, attention of all 128
-//! keys, and our normalisation. Each a captured CUDA graph.
+//! BERT-base layer over 32 sequences of up to 128 tokens, 40 on average (PIT, arXiv 2301.10936), without padding
+//! tokens. The baseline is the layer over the padded batch: cuBLASLt with bias and GELU in its epilogue, attention of
+//! all 128 keys, and einsparse's normalization. Each is a captured CUDA graph.
 //!
 //! `m` is the rows of the padded batch, `nnz` the tokens; rates count their products. Recorded as operation `encoder`.
 
@@ -20,7 +20,7 @@ const WIDTH: usize = 768;
 const HEADS: usize = 12;
 const HIDDEN: usize = 3072;
 const MEAN: usize = 40;
-/// Sequences whose output is checked.
+/// Number of checked sequences.
 const CHECKED: usize = 2;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
@@ -46,9 +46,9 @@ fn lengths() -> Vec<i32> {
     }
 }
 
-/// Weights on the GPU and on the host.
+/// Weights in host memory.
 struct Model<T> {
-    /// qkv, out, up, down; the two normalisations.
+    /// qkv, out, up, down; the two normalizations.
     pairs: Vec<[Dense<T>; 2]>,
 }
 
@@ -105,7 +105,7 @@ fn options(items: usize, expected: usize) -> EncoderOptions {
     }
 }
 
-/// Weights and an input on the GPU.
+/// Weights and an input in device memory.
 struct Case<'a, T> {
     bench: &'a Bench<'a>,
     dtype: Dtype,
@@ -162,7 +162,7 @@ impl<T: Scalar> Case<'_, T> {
             .dense()
     }
 
-    /// The layer without padding by PyTorch, and its attention alone.
+    /// Times PyTorch's layer without padding, and its attention alone.
     fn in_torch(&self, (workload, lengths): (&str, &[i32])) -> Result<()> {
         let (dim, dtype) = (WIDTH / HEADS, self.dtype);
         let asked = format!(
@@ -180,13 +180,14 @@ impl<T: Scalar> Case<'_, T> {
             add(OP, name, times)?;
         }
         match all.iter().find(|(name, _)| name == "attention") {
-            // Ours is part of a layer, and its launches overlap: no figure of its own beside this one.
+            // einsparse's attention cannot be timed separately, because the launches of its layer overlap.
             Some((_, times)) => add("packed_attention", "attention", times),
             None => Ok(()),
         }
     }
 
-    /// What each launch adds to a graph of those in front of it. The launches overlap, so none costs this by itself.
+    /// Measures the time that each launch adds to a graph of the preceding ones. Launches overlap, so this is not the
+    /// time of a single launch.
     fn kernels(&self, workload: &str, lengths: &[i32]) -> Result<()> {
         let bench = self.bench;
         let tokens = lengths.iter().sum::<i32>() as usize;
@@ -217,8 +218,8 @@ impl<T: Scalar> Case<'_, T> {
         Ok(())
     }
 
-    /// The layer over all rows. Weights are those of ours read turned over, `[outputs, inputs]`: the times are the
-    /// same.
+    /// Times the layer over all rows. The weights are einsparse's, read as `[outputs, inputs]`, which does not change
+    /// the times.
     fn padded(&self) -> Result<Times> {
         let (bench, stream, pairs) = (self.bench, &self.bench.stream, &self.pairs);
         let (mut products, mut biases) = (Vec::new(), Vec::new());
@@ -258,7 +259,7 @@ impl<T: Scalar> Case<'_, T> {
     }
 }
 
-/// Largest error of some sequences, as a share of a bound: results of seven steps are rounded, normalised elements are
+/// Max error of some sequences, relative to a bound. Results of seven steps are rounded, and normalized elements are
 /// near 1.
 fn error<T: Scalar>(
     model: &Model<T>,

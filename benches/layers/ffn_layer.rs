@@ -1,7 +1,7 @@
-//! A whole feed-forward layer with ReLU, 5120 -> 20480 -> 5120 in bf16, of whose hidden activations nine tenths are
-//! never above zero: ours, and the two products alone by cuBLAS. The first product reads all of its weights either way.
+//! Feed-forward layer with ReLU, 5120 -> 20480 -> 5120 in bf16. Nine tenths of its hidden activations are never above
+//! zero. The baseline is the two products alone by cuBLAS. In both, the first product reads all of its weights.
 //!
-//! `nnz` are the elements of the first weights; rates count both products whole.
+//! `nnz` is the elements of the first weights; rates count both whole products.
 
 use crate::prelude::*;
 use einsparse::nn::FeedForward;
@@ -12,7 +12,7 @@ const WIDTH: usize = 5120;
 const HIDDEN: usize = 20_480;
 const TOKENS: [usize; 3] = [1, 32, 512];
 
-/// Values of a pool, each time others: millions are wanted.
+/// Pool from which millions of random values are drawn.
 struct Pool {
     values: Vec<f32>,
     state: u64,
@@ -40,7 +40,7 @@ struct Layer {
 }
 
 impl Layer {
-    /// Nine tenths of the first weights' columns are below zero; inputs are not.
+    /// Nine tenths of the columns of the first weights are negative; inputs are not.
     fn new(bench: &Bench<'_>, rng: &mut StdRng) -> Result<Self> {
         let mut pool = Pool::new(rng);
         let below: Vec<bool> = (0..HIDDEN).map(|_| rng.random_range(0..10) != 0).collect();
@@ -54,7 +54,7 @@ impl Layer {
         Ok(Layer { there: [bench.upload(&u)?, bench.upload(&w)?], weights: [u, w] })
     }
 
-    /// The worst error of the first and the last token, in multiples of what rounding explains.
+    /// Max error of the first and the last token, in multiples of the error that rounding explains.
     fn error(&self, x: &Dense<bf16>, y: &Tensor<bf16>) -> Result<f64> {
         let y = y.to_dense()?;
         let tokens = x.shape()[0];
@@ -70,7 +70,7 @@ impl Layer {
             }
             let (mut wanted, mut bound) = (vec![0.0; WIDTH], vec![0.0; WIDTH]);
             for (h, Sum { value, size }) in hidden.into_iter().enumerate() {
-                // A half unit of bf16, and sums in f32.
+                // Half a unit of bf16, and sums in f32.
                 let slack = value.abs() * f64::powi(2.0, -8) + size * f64::powi(2.0, -16);
                 if value + slack <= 0.0 {
                     continue;

@@ -1,5 +1,5 @@
-//! The models of `examples/models`, each beside its dense twin, cuBLAS on the dense products of some, and PyTorch on the
-//! whole model. `prepared_bytes` is what a model holds of the device.
+//! Models of `examples/models`. Baselines are dense versions of the models, cuBLAS on the dense products of some, and
+//! PyTorch on the whole model. `prepared_bytes` is the device memory of a model.
 
 #[path = "../../examples/models/all.rs"]
 pub mod all;
@@ -15,10 +15,10 @@ use std::{env, fs, process};
 
 pub const OP: &str = "models";
 
-/// Models that PyTorch has nothing for: sparse convolutions, products of equivariant features.
+/// Models without a PyTorch baseline: sparse convolutions, products of equivariant features.
 const OURS_ALONE: [&str; 2] = ["force_field", "point_cloud"];
 
-/// What PyTorch is asked for: a case, its type, and files of the case's lists.
+/// Request to PyTorch: a case, its type, and files of the case's lists.
 type Asked = (String, &'static str, Vec<PathBuf>);
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
@@ -52,7 +52,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     done
 }
 
-/// The cases, and their lists in files of 32-bit numbers: those of a name that a case begins with.
+/// Cases with their lists, written to files of 32-bit numbers. A list belongs to the cases whose name begins with its
+/// name.
 fn in_files(rows: Vec<Measured>, lists: Vec<Lists>) -> Result<Vec<Asked>> {
     let mut named = Vec::new();
     for (case, lists) in lists {
@@ -76,14 +77,15 @@ fn in_files(rows: Vec<Measured>, lists: Vec<Lists>) -> Result<Vec<Asked>> {
     Ok(rows.into_iter().map(of).collect())
 }
 
-/// Of each case PyTorch's fastest. All in one process: most of its time goes to its compiler, which it starts once.
+/// Measures PyTorch's fastest variant of each case. All cases run in one process, because the start of PyTorch's
+/// compiler takes most of the time.
 fn in_torch(bench: &Bench<'_>, asked: &[Asked]) -> Result<()> {
     if asked.is_empty() {
         return Ok(());
     }
     let cases = asked.iter().map(|case| {
         let (case, dtype, files) = case;
-        // The peer asks for TF32 in f32.
+        // The baseline requests TF32 in f32.
         let dtype = dtype.trim_start_matches('t');
         format!("[{case:?}, {dtype:?}, {files:?}]")
     });
@@ -104,7 +106,7 @@ fn in_torch(bench: &Bench<'_>, asked: &[Asked]) -> Result<()> {
     Ok(())
 }
 
-/// The dense products of a case by cuBLAS, each with weights of its own, and nothing between them.
+/// Times the dense products of a case by cuBLAS, each with separate weights, without other operations.
 fn cublas(bench: &Bench<'_>, (case, name, products): &Products) -> Result<()> {
     let dtype = match *name {
         "bf16" => Dtype::Bf16,
@@ -115,7 +117,7 @@ fn cublas(bench: &Bench<'_>, (case, name, products): &Products) -> Result<()> {
         return Ok(());
     };
     let most = |of: fn(&[usize; 3]) -> usize| products.iter().map(of).max().unwrap_or(0);
-    // Standard normal where it is read: zeros would save power.
+    // Operands are standard normal values, because products of zeros use less power.
     let longest = most(|[rows, inputs, outputs]| inputs * rows.max(outputs));
     let values: Vec<u16> = match dtype {
         Dtype::F16 => {

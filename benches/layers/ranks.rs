@@ -1,11 +1,11 @@
-//! `ranks`: rows over the GPUs of this machine, 1 and 2 and so on. A product of R-MAT 22, as it is generated and with
-//! its nodes in random order, with B on every rank, and with B dealt to ranks, sent ahead of products and under them; a
-//! layer of a graph network with its gradients; gated experts; a force field whose atoms grow with the ranks; and what
-//! the links give alone.
+//! `ranks`: rows over the GPUs of this machine, for 1, 2 and more ranks. Measures a product of R-MAT 22, as generated
+//! and with its nodes in random order. B is stored on every rank, or distributed over the ranks and sent before the
+//! products or overlapped with them. Also measures a layer of a graph network with its gradients, gated experts, a
+//! force field whose atoms grow with the ranks, and the links alone.
 //!
-//! All ranks start together and wait for their GPU at the end, so the clock is the host's, that of the slowest rank.
-//! Each operand is many times L2: there is no warm run. `limit_fraction` is the share of what so many GPUs would give
-//! at best: of the force field, whose work grows with them, the time of one.
+//! All ranks start together and wait for their GPU at the end. Times are measured on the host and are those of the
+//! slowest rank. Each operand is many times larger than L2, so there are no warm times. `limit_fraction` is the share
+//! of ideal scaling. For the force field, whose work grows with the ranks, it is relative to the time of one rank.
 
 use super::models::all::{atoms::Atoms, domains::Neighbours, force_field::ForceField};
 use crate::prelude::*;
@@ -24,15 +24,16 @@ use std::time::Instant;
 pub const OP: &str = "ranks";
 
 const COLUMNS: usize = 128;
-/// Runs behind each other, and how often.
+/// Number of consecutive runs, and of repetitions.
 const TOGETHER: usize = 4;
 const TIMES: usize = 5;
-/// What the dense products of a layer cost for a row, in entries of both sparse ones: measured on one GPU.
+/// Cost of a layer's dense products per row, in nonzeros of both sparse products, measured on one GPU.
 const ROW_ENTRIES: u64 = 50;
-/// Megabytes that a rank sends to each other one.
+/// Megabytes that a rank sends to each other rank.
 const SENT: [usize; 3] = [1, 16, 256];
 const LIQUID: &str = "liquid";
-/// Of a force field: a rank's box of 3,000 atoms, boxes of ranks one behind the other; how far atoms see; channels.
+/// Force field: grid of a rank's 3,000 atoms (the boxes of the ranks are adjacent along the first axis), max distance
+/// of edges, cutoff, channels.
 const GRID: [usize; 3] = [20, 15, 10];
 const RADIUS: f64 = 5.03;
 const CUTOFF: f64 = 4.83;
@@ -53,7 +54,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Products and layers over graphs, experts, and the links.
+/// Measures products and layers over graphs, experts, and the links.
 fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize]) -> Result<()> {
     let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
     let (m, k, nnz) = problem.extents();
@@ -123,8 +124,8 @@ fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize])
     Ok(())
 }
 
-/// Energy and forces of as many atoms for each rank: positions, features between both layers, gradients of both and
-/// sums of energies are sent.
+/// Measures energy and forces, with an equal number of atoms per rank. Ranks send positions, features between both
+/// layers, gradients of both, and sums of energies.
 fn atoms(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()> {
     let [along, across, up] = GRID;
     let mut alone = 0.0;
@@ -154,7 +155,7 @@ fn atoms(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()
     Ok(())
 }
 
-/// The graph with its nodes in random order: as generated, those of many edges come first.
+/// The graph with its nodes in random order. As generated, nodes with many edges come first.
 fn shuffled(a: &Csr<f32>) -> Result<Csr<f32>> {
     let mut order: Vec<u32> = (0..a.shape()[0] as u32).collect();
     order.shuffle(&mut StdRng::seed_from_u64(SEED));
@@ -162,12 +163,12 @@ fn shuffled(a: &Csr<f32>) -> Result<Csr<f32>> {
     Ok(order.columns(&order.rows(a)?)?)
 }
 
-/// What is measured once, by the host's clock.
+/// Time measured once, on the host.
 fn once(ms: f64) -> Times {
     Times { cold: ms, warm: ms, host_inside: true }
 }
 
-/// Small random values, which come again.
+/// Small random values, which repeat.
 fn some<T: Scalar>(shape: &[usize]) -> einsparse::Result<Dense<T>> {
     let values = generate::random_values::<f32>(1 << 20, SEED);
     let values: Vec<T> =
@@ -176,14 +177,14 @@ fn some<T: Scalar>(shape: &[usize]) -> einsparse::Result<Dense<T>> {
     Ok(Dense::new(shape, all.take(shape.iter().product()).collect())?)
 }
 
-/// The same in the rows of this rank.
+/// Writes small random values to the rows of this rank.
 fn write(rows: &mut Sharded<Tensor<f32>>) -> einsparse::Result<()> {
     let mut own = rows.local_mut()?;
     let shape = own.shape().to_vec();
     own.write(&some(&shape)?)
 }
 
-/// A layer of experts, and tokens of all ranks.
+/// A layer of experts. `tokens`, the number over all ranks, is set by each case.
 const QWEN: MoeOptions = MoeOptions {
     tokens: 0,
     experts: 128,
@@ -204,10 +205,10 @@ struct Case<'a> {
     a: &'a Csr<f32>,
 }
 
-/// What a rank runs, and what is said of it.
+/// Closure that a rank runs, and its note.
 type Step = (Box<dyn FnMut(&Stream) -> einsparse::Result<()>>, String);
 
-/// Milliseconds of a step of all ranks together, and what rank 0 says of it.
+/// Milliseconds of a step of all ranks together, and the note of rank 0.
 fn clocked(
     bench: &Bench<'_>,
     contexts: &[Context],
@@ -217,7 +218,8 @@ fn clocked(
     Ok((ways[0], note))
 }
 
-/// The same, and if wanted milliseconds of a step that each rank has captured in a CUDA graph: without the host's time.
+/// Milliseconds of a step. With `captured`, also those of a step that each rank has captured in a CUDA graph, without
+/// the host's time.
 fn both_ways(
     bench: &Bench<'_>,
     contexts: &[Context],
@@ -245,7 +247,7 @@ fn both_ways(
         let mut ways = vec![clock(&mut || step(&stream))?];
         if captured {
             let mut graph = Graph::capture(stream.raw(), |_| step(&stream))?;
-            // SAFETY: what the step names is alive, and no other run of it is under way.
+            // SAFETY: the operands of the step are alive, and no other run of it is in flight.
             ways.push(clock(&mut || unsafe { graph.launch(stream.raw()) })?);
         }
         Ok((ways, note))
@@ -265,7 +267,7 @@ fn both_ways(
             let ranks = all.iter().map(|(ways, _)| ways[way][time]);
             ranks.fold(0.0, f64::max)
         };
-        // The first is for what is done once.
+        // The first run includes one-time initialization.
         let mut times: Vec<f64> = (1..=TIMES).map(slowest).collect();
         median(&mut times)
     };
@@ -279,7 +281,7 @@ impl Case<'_> {
         let rows = megabytes * 1024;
         let deal = Partition::even(ranks * rows, ranks);
         let (both, _) = both_ways(self.bench, contexts, true, |group| {
-            // Each row of the others.
+            // A pattern of one row that refers to all rows, so each rank receives every row of the others.
             let columns = (0..(ranks * rows) as u32).collect();
             let offsets = vec![0, (ranks * rows) as u32];
             let pattern = einsparse::formats::CsrPattern::new(1, ranks * rows, offsets, columns)?;
@@ -321,7 +323,7 @@ impl Case<'_> {
         })
     }
 
-    /// `Y = A (X W)`, and from the gradient of Y those of X and W.
+    /// Measures `Y = A (X W)`, and the gradients of X and W from that of Y.
     fn layer(&self, contexts: &[Context], n: usize, overlap: bool) -> Result<(f64, String)> {
         let options = ShardedOptions { overlap, ..ShardedOptions::default() };
         let counts = self.a.pattern().offsets().windows(2).map(|w| w[1] - w[0]);
@@ -358,7 +360,7 @@ impl Case<'_> {
                 backward.run(&mut dy, &mut dz, stream)?;
                 let local = dz.local()?;
                 weights.backward_weight((&x, &local), &mut dw, None, stream)?;
-                // With the transposed weights, which are as many.
+                // Multiplies by the transposed weights, which have the same size.
                 let back = [("A", (&*local).into()), ("B", (&w).into())];
                 along.run(&back, &mut dx, stream)?;
                 drop(local);
@@ -368,7 +370,7 @@ impl Case<'_> {
         })
     }
 
-    /// Experts that are chosen evenly; tokens are dealt evenly.
+    /// Measures experts that are chosen uniformly, with evenly distributed tokens.
     fn experts(&self, contexts: &[Context], tokens: usize) -> Result<(Vec<f64>, String)> {
         let options = MoeOptions { tokens, ..QWEN };
         let deal = Partition::even(tokens, contexts.len());

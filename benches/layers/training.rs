@@ -1,10 +1,10 @@
-//! A step of training with block masks that are other ones at each step: `Y = W X` of 4096 each way, half, nine tenths
-//! or 95 % of W's blocks of 64 x 64 masked, and the gradients of X and of W, of the latter where W has blocks; beside
-//! cuBLAS on the whole of all three. Each a captured CUDA graph. W is the left operand: its columns of 64 rows are
-//! found and packed for Y, its pieces of 64 elements of a row for both gradients, at each step anew. With `-masking`
-//! the mask is also laid over the weights inside the time, as a product of elements.
+//! Training step with block masks that change at each step: `Y = W X`, each extent 4096, and the gradients of X and of
+//! W. Half, nine tenths or 95 % of W's blocks of 64 x 64 are masked. The gradient of W is computed only where W has
+//! blocks. The baseline is cuBLAS on all three whole products. Each is a captured CUDA graph. W is the left operand. At
+//! each step, its columns of 64 rows are detected and packed for Y, and its pieces of 64 elements of a row for both
+//! gradients. With `-masking`, the time also includes the elementwise product of mask and weights.
 //!
-//! `nnz` are the elements of blocks that are not masked; rates count three products of these.
+//! `nnz` is the elements of unmasked blocks; rates count three products of these.
 
 use crate::families::gather_gemm::micro::{EXTENT, checked, row, share, worst_error};
 use crate::prelude::*;
@@ -15,16 +15,16 @@ use einsparse::{Determinism, Plan};
 use rayon::prelude::*;
 
 pub const OP: &str = "training";
-/// Shares of blocks that are masked, in percent.
+/// Shares of masked blocks, in percent.
 const EMPTY: [u32; 3] = [50, 90, 95];
 /// Rows and columns of a block.
 const BLOCK: usize = 64;
-/// Blocks of a row.
+/// Blocks in a row.
 const ACROSS: usize = EXTENT / BLOCK;
-/// So many rows of each output are checked.
+/// Number of checked rows of each output.
 const CHECKED: usize = 4;
 
-/// Every share, f16 and bf16.
+/// Measures every share in f16 and bf16.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     of_type::<f16>(&bench.anew()?, Dtype::F16)?;
     of_type::<bf16>(&bench.anew()?, Dtype::Bf16)
@@ -56,7 +56,7 @@ struct Case<'a, T: Scalar> {
     /// Weights, X and the gradient of Y.
     dense: [&'a Dense<T>; 3],
     there: &'a [Tensor<T>; 3],
-    /// Which blocks of W are not masked.
+    /// Whether each block of W is unmasked.
     blocks: Vec<bool>,
     empty: u32,
 }
@@ -65,7 +65,7 @@ fn kept(blocks: &[bool], row: usize, column: usize) -> bool {
     blocks[row / BLOCK * ACROSS + column / BLOCK]
 }
 
-/// What a step runs, and what it leaves.
+/// Operators and outputs of a step.
 struct Step<T: Scalar> {
     masking: Plan<T>,
     forward: DynamicMatmul<T>,
@@ -155,7 +155,7 @@ impl<T: Scalar> Case<'_, T> {
             step.forward(self)?;
             step.backward(self)
         })?;
-        // On the W that is left.
+        // Without masking, on the W that the last run masked.
         let without = bench.in_a_graph(|| {
             step.forward(self)?;
             step.backward(self)
@@ -178,7 +178,7 @@ impl<T: Scalar> Case<'_, T> {
         Ok(())
     }
 
-    /// The worst error of some rows of all outputs, in multiples of its bound.
+    /// Max error of some rows of all outputs, in multiples of its bound.
     fn error(&self, step: &Step<T>) -> Result<f64> {
         let rows = || checked(CHECKED);
         let [_, x, dy] = self.dense;
@@ -187,7 +187,7 @@ impl<T: Scalar> Case<'_, T> {
         Ok(of_y.max(of_x).max(self.weight_error(&step.dw)?))
     }
 
-    /// The same of the gradient of W, which is zero where W is masked.
+    /// Max error of the gradient of W, which is zero where W is masked.
     fn weight_error(&self, dw: &Tensor<T>) -> Result<f64> {
         let dw = dw.to_dense()?;
         let ([_, x, dy], blocks) = (self.dense, &self.blocks);
@@ -213,7 +213,7 @@ impl<T: Scalar> Case<'_, T> {
         Ok(worst.fold(0.0, f64::max))
     }
 
-    /// All three products by cuBLAS.
+    /// Times all three products by cuBLAS.
     fn cublas(&self, dtype: Dtype) -> Result<()> {
         let Ok(cublas) = CuBlas::open(self.bench.gpu, false) else {
             return Ok(());

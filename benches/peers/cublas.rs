@@ -1,4 +1,5 @@
-//! cuBLAS: the dense product on the densified A, with f32 accumulation (f64 for f64), TF32 only where named.
+//! cuBLAS: the dense product of the densified A, with f32 accumulation (f64 for f64). TF32 is used only in the engine
+//! that names it.
 
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Gpu, Result};
@@ -6,25 +7,25 @@ use crate::problems::Dtype;
 use cudarc::cublas::sys;
 use std::ffi::c_void;
 
-/// A dense A above this is not built: graphs.
+/// Max bytes of a dense A. It excludes graphs.
 const DENSE_LIMIT: usize = 2 << 30;
-/// Workspace given to the library, so that it allocates nothing while timed.
+/// Bytes of workspace that the library gets, so that it allocates nothing in timed runs.
 const WORKSPACE: usize = 64 << 20;
 
-/// The dense peer.
+/// Dense baseline.
 pub struct CuBlas {
     handle: sys::cublasHandle_t,
     tf32: bool,
     _workspace: Buffer,
 }
 
-/// A list of addresses on the device.
+/// List of device addresses, in device memory.
 pub struct Addresses {
     list: Buffer,
 }
 
 impl Addresses {
-    /// Those of a list.
+    /// Uploads a list of addresses.
     pub fn new(all: impl Iterator<Item = u64>) -> Result<Self> {
         let list = Buffer::from_slice(&all.collect::<Vec<u64>>())?;
         Ok(Self { list })
@@ -39,7 +40,7 @@ fn check(status: sys::cublasStatus_t, call: &str) -> Result<()> {
 }
 
 impl CuBlas {
-    /// Opens the library on the GPU's stream; `tf32` lets f32 products round their inputs to TF32.
+    /// Opens the library on the GPU's stream. `tf32` lets f32 products round their inputs to TF32.
     pub fn open(gpu: &Gpu, tf32: bool) -> Result<Self> {
         // SAFETY: only tries to open the library.
         if !unsafe { sys::is_culib_present() } {
@@ -65,12 +66,12 @@ impl CuBlas {
         version
     }
 
-    /// C = A B, all row-major: as column-major that is C^T = B^T A^T, so the operands change places.
+    /// C = A B, all row-major. In column-major order this is C^T = B^T A^T, so the operands are swapped.
     pub fn gemm(&self, dtype: Dtype, extents: [usize; 3], pointers: [u64; 3]) -> Result<()> {
         self.product(dtype, extents, pointers, [false; 2])
     }
 
-    /// C = A B^T, all row-major: both factors by rows.
+    /// C = A B^T, all row-major: both operands are contiguous along k.
     pub fn gemm_by_rows(
         &self,
         dtype: Dtype,
@@ -85,7 +86,7 @@ impl CuBlas {
         self.product(dtype, extents, pointers, [true, false])
     }
 
-    /// C = A B for each of `[batch, m, k, n]`, all row-major and one behind the other.
+    /// C = A B for each item of `[batch, m, k, n]`, all row-major and contiguous.
     pub fn gemm_batched(
         &self,
         dtype: Dtype,
@@ -133,7 +134,7 @@ impl CuBlas {
         check(status, "cublasGemmStridedBatchedEx")
     }
 
-    /// C = A B for each of as many row-major products of `[m, k, n]` as there are extents, with addresses of each: one
+    /// C = A B for several row-major products, one for each `[m, k, n]` in `extents`, with addresses of each, in one
     /// call.
     pub fn gemm_grouped(
         &self,
@@ -150,8 +151,8 @@ impl CuBlas {
         let of = |axis: usize| -> Vec<i32> { extents.iter().map(|e| e[axis] as i32).collect() };
         let (m, k, n) = (of(0), of(1), of(2));
         let (ones, zeros, each) = (vec![1f32; groups], vec![0f32; groups], vec![1i32; groups]);
-        // SAFETY: the lists hold one device address of m*k, k*n, m*n elements for each group; what is on the host is
-        // read before the call returns.
+        // SAFETY: the lists hold one device address of m*k, k*n, m*n elements for each group; host arrays are read
+        // before the call returns.
         let status = unsafe {
             sys::cublasGemmGroupedBatchedEx(
                 self.handle,
@@ -241,7 +242,7 @@ impl CuBlas {
         }
     }
 
-    /// The element types this instance speaks for: `cublas-tf32` for f32 storage, `cublas` for everything strict.
+    /// Element types of this engine: `cublas-tf32` for f32 storage, `cublas` for everything strict.
     pub fn covers(&self, dtype: Dtype) -> bool {
         match dtype {
             Dtype::F32 => true,
@@ -282,7 +283,8 @@ impl Engine for CuBlas {
         let (extents, b, c) = ([m, k, case.n], operands.b.ptr, operands.c.ptr);
         let prepared_bytes = dense.bytes;
         let run = Box::new(move || {
-            // Named whole: a closure that names a field alone takes only the address along.
+            // Borrows the whole struct: a closure that uses only a field would capture a copy of the address and drop
+            // the buffer.
             let dense = &dense;
             self.gemm(dtype, extents, [dense.ptr, b, c])
         });

@@ -1,5 +1,5 @@
-//! cuBLASLt: dense products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`; fp8 into f16, int8 into int32. Also what all
-//! its products share.
+//! cuBLASLt: dense products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`; fp8 into f16, int8 into int32. Also the
+//! shared code of all its products.
 
 use crate::device::{Buffer, Gpu, Result};
 use cudarc::cublas::sys::cublasOperation_t;
@@ -12,11 +12,11 @@ use sys::cudaDataType as T;
 
 const WORKSPACE: usize = 64 << 20;
 
-/// A product in the library's order, column-major: C[m,n] of the turned first operand, [k,m], and the second, [k,n].
+/// Product in the library's column-major order: C[m,n] of the transposed first operand, [k,m], and the second, [k,n].
 pub struct Planned {
     handle: sys::cublasLtHandle_t,
     description: sys::cublasLtMatmulDesc_t,
-    /// Of both operands and C.
+    /// Layouts of both operands and C.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
     stream: sys::cudaStream_t,
@@ -24,10 +24,10 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Opens the library and asks it for its algorithm. Attributes are given by address and size.
+    /// Opens the library and queries its algorithm. Attributes are passed by address and size.
     ///
     /// # Safety
-    /// Each attribute's value is alive and of the size that the attribute wants.
+    /// Each attribute's value is alive and has the size that the attribute requires.
     pub unsafe fn new(
         gpu: &Gpu,
         [m, k, n]: [usize; 3],
@@ -45,7 +45,7 @@ impl Planned {
         let turned = (&raw const turned).cast();
         let of_order = (Attribute::CUBLASLT_MATMUL_DESC_TRANSA, turned, 4);
         for &(attribute, at, bytes) in [of_order].iter().chain(attributes) {
-            // SAFETY: the description is new; of the values the caller says so.
+            // SAFETY: the description is new; the caller guarantees the values.
             unsafe { result::set_matmul_desc_attribute(description, attribute, at, bytes) }
                 .map_err(text)?;
         }
@@ -64,7 +64,7 @@ impl Planned {
         })
     }
 
-    /// Queues the product of both operands into C, by one and zero in the type of the scale.
+    /// Queues the product of both operands into C, with scalars one and zero in the type of the scale.
     pub fn run(&self, [one, zero]: [*const c_void; 2], [first, second, c]: [u64; 3]) -> Result<()> {
         // SAFETY: device buffers of the planned extents and types; the scalars are read before the call returns.
         unsafe {
@@ -94,7 +94,7 @@ impl Planned {
 
 impl Drop for Planned {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once, before the workspace.
+        // SAFETY: created in `new`, destroyed once, before the workspace.
         unsafe {
             for layout in self.layouts {
                 let _ = result::destroy_matrix_layout(layout);
@@ -105,7 +105,7 @@ impl Drop for Planned {
     }
 }
 
-/// The library's first choice.
+/// Returns the first algorithm of the library's heuristic.
 fn algorithm(
     handle: sys::cublasLtHandle_t,
     description: sys::cublasLtMatmulDesc_t,
@@ -114,7 +114,7 @@ fn algorithm(
     let preference = result::create_matmul_pref()?;
     let limit = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
     let bytes = WORKSPACE as u64;
-    // SAFETY: all of these were made by the library and are alive; the attribute is a u64.
+    // SAFETY: all handles were created by the library and are alive; the attribute is a u64.
     unsafe {
         result::set_matmul_pref_attribute(preference, limit, (&raw const bytes).cast(), 8)?;
         let found = result::get_matmul_algo_heuristic(handle, description, b, a, c, c, preference);
@@ -127,12 +127,12 @@ fn text(error: CublasError) -> String {
     format!("cublasLt: {error}")
 }
 
-/// What is multiplied.
+/// Type of the operands and sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// e4m3, sums promoted to f32.
+    /// e4m3, with sums promoted to f32.
     Fp8,
-    /// e4m3, sums left in the Tensor Core's accumulator.
+    /// e4m3, with sums in the Tensor Core's accumulator.
     Fp8Fast,
     /// Signed 8-bit integers.
     Int8,
@@ -148,10 +148,10 @@ impl Dense {
         let fast = i8::from(kind == Kind::Fp8Fast);
         let at = (&raw const fast).cast();
         let accumulation = (Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, at, 1);
-        // All row-major: as column-major C^T = B A^T, B turned.
+        // All row-major. In column-major order this is C^T = B A^T, with B transposed.
         let extents = [n, k, m];
         let whole = kind == Kind::Int8;
-        // SAFETY: a byte, alive.
+        // SAFETY: the attribute is one byte, which is alive.
         let planned = unsafe {
             if whole {
                 let scale = (Compute::CUBLAS_COMPUTE_32I, T::CUDA_R_32I);

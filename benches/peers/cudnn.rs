@@ -1,6 +1,6 @@
-//! cuDNN: the dense convolution in two dimensions, channels last, f16 with f32 accumulation, by the algorithm that the
-//! library itself finds fastest (by the interface of descriptors that version 7 has; engines of the graph interface may
-//! be faster).
+//! cuDNN: the dense convolution in two dimensions, channels last, f16 with f32 accumulation. The algorithm is the
+//! fastest one that the library's search finds. It uses the descriptor interface of version 7; engines of the graph
+//! interface may be faster.
 
 use crate::device::{Buffer, Gpu, Result};
 use cudarc::cudnn::sys;
@@ -25,7 +25,7 @@ fn check(status: sys::cudnnStatus_t, call: &str) -> Result<()> {
 }
 
 impl CuDnn {
-    /// Images `[n, h, w, m]`, weights `[f, i, j, m]` with this padding, every position.
+    /// Opens a convolution of images `[n, h, w, m]` with weights `[f, i, j, m]` and this padding, at every position.
     pub fn open(
         gpu: &Gpu,
         images: [usize; 4],
@@ -72,7 +72,7 @@ impl CuDnn {
         let (nhwc, half) =
             (sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC, sys::cudnnDataType_t::CUDNN_DATA_HALF);
         let (x, y) = (h + 2 * px - i + 1, w + 2 * py - j + 1);
-        // SAFETY: descriptors of this struct; null ones are refused.
+        // SAFETY: descriptors of this struct; the library rejects null ones.
         unsafe {
             let set = sys::cudnnSetTensor4dDescriptor(self.input, nhwc, half, n, m, h, w);
             check(set, "cudnnSetTensor4dDescriptor")?;
@@ -98,12 +98,13 @@ impl CuDnn {
         }
     }
 
-    /// Times all algorithms, as the library does it, and takes the fastest.
+    /// Times all algorithms by the library's search and selects the fastest.
     fn find(&mut self) -> Result<()> {
         const MOST: usize = 10;
         let mut found = [const { std::mem::MaybeUninit::uninit() }; MOST];
         let mut count = 0;
-        // SAFETY: descriptors set above; room for as many results as are asked for, of which `count` are written.
+        // SAFETY: descriptors set above; the array has capacity for the requested results, of which `count` are
+        // written.
         let best: sys::cudnnConvolutionFwdAlgoPerf_t = unsafe {
             let status = sys::cudnnFindConvolutionForwardAlgorithm(
                 self.handle,
@@ -122,7 +123,7 @@ impl CuDnn {
             found[0].assume_init()
         };
         check(best.status, "the fastest algorithm")?;
-        // SAFETY: a descriptor of this struct. What was timed is what runs.
+        // SAFETY: a descriptor of this struct. The math type is that of the timed algorithm.
         let set = unsafe { sys::cudnnSetConvolutionMathType(self.geometry, best.mathType) };
         check(set, "cudnnSetConvolutionMathType")?;
         self.algorithm = best.algo;
@@ -130,7 +131,7 @@ impl CuDnn {
         Ok(())
     }
 
-    /// What it takes, in the library's words.
+    /// Name of the selected algorithm, as in the library.
     pub fn algorithm(&self) -> String {
         format!("{:?}", self.algorithm).replace("CUDNN_CONVOLUTION_FWD_ALGO_", "").to_lowercase()
     }
@@ -167,7 +168,7 @@ impl CuDnn {
 
 impl Drop for CuDnn {
     fn drop(&mut self) {
-        // SAFETY: made by this struct, or null, which the library refuses.
+        // SAFETY: created by this struct, or null, which the library rejects.
         unsafe {
             sys::cudnnDestroyConvolutionDescriptor(self.geometry);
             sys::cudnnDestroyFilterDescriptor(self.weights);

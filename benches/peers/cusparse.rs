@@ -1,5 +1,5 @@
-//! cuSPARSE SpMM: row-major B and C, every algorithm that takes them, preprocessed outside the time. Matrices of blocks
-//! as BSR and as Blocked-ELL, the others as CSR and COO.
+//! cuSPARSE SpMM: row-major B and C, every algorithm that supports them. Times exclude the preprocessing. Matrices of
+//! blocks are stored as BSR and as Blocked-ELL, others as CSR and COO.
 
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Gpu, Result};
@@ -19,7 +19,7 @@ const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("CSR_ALG3", Algorithm::CUSPARSE_SPMM_CSR_ALG3),
     ("COO_ALG4", Algorithm::CUSPARSE_SPMM_COO_ALG4),
 ];
-/// For matrices of blocks.
+/// Algorithms for matrices of blocks.
 const BLOCKS: [(&str, Algorithm); 2] = [
     ("BSR_ALG1", Algorithm::CUSPARSE_SPMM_BSR_ALG1),
     ("BLOCKED_ELL_ALG1", Algorithm::CUSPARSE_SPMM_BLOCKED_ELL_ALG1),
@@ -28,7 +28,7 @@ const DEFAULT: (&str, Algorithm) = ("ALG_DEFAULT", Algorithm::CUSPARSE_SPMM_ALG_
 const NO_TRANSPOSE: sys::cusparseOperation_t =
     sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
-/// A failed call in words.
+/// Converts a status to a result. The error names the call.
 pub fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
     match status {
         sys::cusparseStatus_t::CUSPARSE_STATUS_SUCCESS => Ok(()),
@@ -36,7 +36,7 @@ pub fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
     }
 }
 
-/// The library on the GPU's stream.
+/// Library handle on the GPU's stream.
 pub struct Handle(pub sys::cusparseHandle_t);
 
 impl Handle {
@@ -67,11 +67,11 @@ impl Drop for Handle {
     }
 }
 
-/// A row-major matrix on the device.
+/// Row-major matrix in device memory.
 pub struct Full(pub sys::cusparseDnMatDescr_t);
 
 impl Full {
-    /// Of these extents; the buffer outlives the descriptor.
+    /// Creates a matrix of these extents. The buffer must outlive the descriptor.
     pub fn new(
         rows: usize,
         columns: usize,
@@ -101,11 +101,11 @@ impl Drop for Full {
     }
 }
 
-/// A sparse matrix on the device, of arrays that outlive the descriptor.
+/// Sparse matrix in device memory. Its arrays must outlive the descriptor.
 pub struct Sparse(pub sys::cusparseSpMatDescr_t);
 
 impl Sparse {
-    /// Offsets, columns and values of `nnz` entries.
+    /// CSR of row offsets, columns and values of `nnz` nonzeros.
     pub fn csr(
         [m, k]: [usize; 2],
         nnz: usize,
@@ -123,7 +123,7 @@ impl Sparse {
         Ok(own)
     }
 
-    /// A of a case: COO for the algorithm that takes it, else CSR; the same arrays.
+    /// A of a case, in COO for the algorithm that requires it, else in CSR. Both use the arrays of the case.
     fn entries(case: &Case<'_>, algorithm: Algorithm) -> Result<Self> {
         let ((m, k, nnz), from) = (case.problem.extents(), case.operands);
         let value = types(case.dtype()).0;
@@ -142,7 +142,7 @@ impl Sparse {
         Ok(own)
     }
 
-    /// BSR or Blocked-ELL, made of the case's entries, with the arrays.
+    /// BSR or Blocked-ELL of the case's nonzeros, with its arrays.
     fn blocks(case: &Case<'_>, edge: usize, algorithm: Algorithm) -> Result<(Self, Vec<Buffer>)> {
         let (m, k, nnz) = case.problem.extents();
         let value = types(case.dtype()).0;
@@ -164,7 +164,7 @@ impl Sparse {
             [columns, values] => {
                 let (m, k, width) = (m as i64, k as i64, (widest * edge) as i64);
                 let (columns, values) = (at(columns), at(values));
-                // SAFETY: the arrays are returned with the descriptor, and were made with these extents.
+                // SAFETY: the arrays are returned with the descriptor, and were created with these extents.
                 let status = unsafe {
                     sys::cusparseCreateBlockedEll(
                         a, m, k, block, width, columns, values, INDEX, ZERO, value,
@@ -175,7 +175,7 @@ impl Sparse {
             [offsets, columns, values] => {
                 let (rows, cols, count) = ((m / edge) as i64, (k / edge) as i64, count as i64);
                 let [offsets, columns, values] = [offsets, columns, values].map(at);
-                // SAFETY: as above.
+                // SAFETY: the arrays are returned with the descriptor, and were created with these extents.
                 let status = unsafe {
                     sys::cusparseCreateBsr(
                         a, rows, cols, count, block, block, offsets, columns, values, INDEX, INDEX,
@@ -201,7 +201,7 @@ impl Drop for Sparse {
     }
 }
 
-/// One SpMM: descriptors, scalars and the buffer, kept as long as it is run.
+/// One SpMM: descriptors, scalars and the buffer. All must live while it runs.
 pub struct Spmm {
     pub handle: sys::cusparseHandle_t,
     pub algorithm: Algorithm,
@@ -209,13 +209,13 @@ pub struct Spmm {
     pub a: Sparse,
     pub b: Full,
     pub c: Full,
-    /// alpha = 1 and beta = 0 in the compute type, which takes at most eight bytes.
+    /// alpha = 1 and beta = 0 in the compute type, of at most eight bytes.
     pub scalars: [[u8; 8]; 2],
     pub buffer: Option<Buffer>,
 }
 
 impl Spmm {
-    /// Allocates the buffer and preprocesses; true where the algorithm takes a preprocess.
+    /// Allocates the buffer and preprocesses. Returns whether the algorithm supports preprocessing.
     pub fn preprocess(&mut self) -> Result<bool> {
         let [alpha, beta] = addresses(&self.scalars);
         let (h, t, alg, none) = (self.handle, self.compute, self.algorithm, NO_TRANSPOSE);
@@ -229,7 +229,8 @@ impl Spmm {
         let buffer = Buffer::new(bytes)?;
         let work = at(&buffer);
         self.buffer = Some(buffer);
-        // SAFETY: as above; the buffer has the size asked for and lives as long as the descriptors.
+        // SAFETY: descriptors are complete, scalars are host memory in the compute type; the buffer has the requested
+        // size and lives as long as the descriptors.
         let status = unsafe {
             sys::cusparseSpMM_preprocess(h, none, none, alpha, a, b, beta, c, t, alg, work)
         };
@@ -248,7 +249,7 @@ impl Spmm {
     }
 }
 
-/// Where both scalars lie.
+/// Addresses of both scalars.
 pub fn addresses(scalars: &[[u8; 8]; 2]) -> [*const c_void; 2] {
     scalars.each_ref().map(|scalar| scalar.as_ptr().cast())
 }
@@ -257,14 +258,14 @@ pub fn at(buffer: &Buffer) -> *mut c_void {
     buffer.ptr as *mut c_void
 }
 
-/// The best of the algorithms for entries or for blocks, or the default one.
+/// Engine of the fastest algorithm for nonzeros or for blocks, or of the default algorithm.
 pub struct CuSparse {
     handle: Handle,
     default: bool,
 }
 
 impl CuSparse {
-    /// Opens the library; `default` = what a caller gets who chooses nothing.
+    /// Opens the library. `default` selects the algorithm that the library uses by default.
     pub fn open(gpu: &Gpu, default: bool) -> Result<Self> {
         let handle = Handle::open(gpu)?;
         Ok(Self { handle, default })
@@ -278,7 +279,7 @@ impl CuSparse {
         version
     }
 
-    /// The product of a case, and of blocks the arrays of A, which the case holds entry by entry.
+    /// Returns the product of a case, and the arrays of A for blocks, because the case stores only single nonzeros.
     fn product(&self, case: &Case<'_>, algorithm: Algorithm) -> Result<(Spmm, Vec<Buffer>)> {
         let ((m, k, _), (value, compute)) = (case.problem.extents(), types(case.dtype()));
         let (a, blocks) = match case.problem.block {
@@ -299,13 +300,13 @@ impl CuSparse {
     }
 }
 
-/// Most blocks in a row.
+/// Max number of blocks in a row.
 fn widest(offsets: &[u32]) -> usize {
     let rows = offsets.windows(2).map(|ends| ends[1] - ends[0]);
     rows.max().unwrap_or(0) as usize
 }
 
-/// Offsets, columns, values, each block by rows.
+/// Row offsets, columns and values. Each block is row-major.
 fn bsr_arrays<T: Element>(blocks: &Bsr<T>) -> Result<Vec<Buffer>> {
     let pattern = blocks.pattern();
     Ok(vec![
@@ -315,7 +316,7 @@ fn bsr_arrays<T: Element>(blocks: &Bsr<T>) -> Result<Vec<Buffer>> {
     ])
 }
 
-/// Columns, of which -1 are padding, and values as a row-major matrix of all rows and `widest` blocks.
+/// Columns, where -1 is padding, and values as a row-major matrix of all rows and `widest` blocks.
 fn ell_arrays<T: Element>(blocks: &Bsr<T>, widest: usize) -> Result<Vec<Buffer>> {
     let pattern = blocks.pattern();
     let (edge, offsets) = (pattern.block().0, pattern.offsets());
@@ -396,7 +397,7 @@ impl Engine for CuSparse {
     }
 }
 
-/// Type of the values and of the arithmetic.
+/// Types of the values and of the arithmetic.
 pub fn types(dtype: Dtype) -> (sys::cudaDataType, sys::cudaDataType) {
     use sys::cudaDataType_t as T;
     match dtype {

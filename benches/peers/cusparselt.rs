@@ -1,5 +1,5 @@
-//! cuSPARSELt: 2:4 matrices on sparse Tensor Cores, row-major B and C, by the algorithm that its own search finds
-//! fastest. Compressed and searched outside the time.
+//! cuSPARSELt: 2:4 matrices on sparse Tensor Cores, row-major B and C, by the algorithm that its search finds fastest.
+//! Times exclude compression and search.
 
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Result};
@@ -8,21 +8,21 @@ use libloading::os::unix::Library;
 use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
-/// Names of the library, the newest first.
+/// File names of the library, the newest first.
 const NAMES: [&str; 2] = ["libcusparseLt.so.0", "libcusparseLt.so"];
-/// Of the library's headers.
+/// Constants of the library's headers.
 const ORDER_ROW: c_int = 2;
 const NO_TRANSPOSE: c_int = 0;
 const HALF_OF_FOUR: c_int = 0;
 const COMPUTE_F32: c_int = 2;
 const DEFAULT_ALGORITHM: c_int = 0;
 const SEARCH_ITERATIONS: c_int = 2;
-/// Runs of each algorithm in a search; five are the library's own choice, and noise.
+/// Runs of each algorithm in a search. The library's default is five, which is too noisy.
 const ITERATIONS: c_int = 40;
 /// Bytes to which rows of the operands are aligned.
 const ALIGNMENT: u32 = 16;
 
-/// Room for one of the library's opaque structures, the largest of any version.
+/// Memory for one of the library's opaque structures, the largest of any version.
 #[repr(C, align(64))]
 struct Opaque([u8; 16384]);
 
@@ -34,7 +34,7 @@ impl Opaque {
 
 type At = *mut c_void;
 
-/// The open library.
+/// The opened library.
 pub struct CuSparseLt {
     loaded: Library,
     handle: Box<Opaque>,
@@ -42,14 +42,14 @@ pub struct CuSparseLt {
 
 impl CuSparseLt {
     pub fn open() -> Result<Self> {
-        // SAFETY: NVIDIA's library, whose initialisers do nothing but initialise it.
+        // SAFETY: NVIDIA's library, whose initialisers only initialise it.
         let opened = NAMES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
         let library = opened.ok_or_else(|| {
             format!("{} does not load (LD_LIBRARY_PATH must name its folder)", NAMES[0])
         })?;
         let mut own = Self { loaded: library, handle: Opaque::new() };
         let handle: At = (&raw mut *own.handle).cast();
-        // SAFETY: the signature is that of the library's header; the handle has room.
+        // SAFETY: the signature is that of the library's header; the handle is large enough.
         unsafe { own.call::<unsafe extern "C" fn(At) -> c_int>("cusparseLtInit", |f| f(handle)) }?;
         Ok(own)
     }
@@ -57,9 +57,9 @@ impl CuSparseLt {
     /// Calls the function of this name.
     ///
     /// # Safety
-    /// `F` is its signature, and `call` keeps to what its documentation wants.
+    /// `F` is its signature, and `call` satisfies the requirements in its documentation.
     unsafe fn call<F: Copy>(&self, name: &str, call: impl FnOnce(F) -> c_int) -> Result<()> {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees the signature.
         let function = unsafe { self.loaded.get::<F>(name.as_bytes()) };
         let function = *function.map_err(|e| format!("{name}: {e}"))?;
         match call(function) {
@@ -76,7 +76,7 @@ impl CuSparseLt {
 impl Drop for CuSparseLt {
     fn drop(&mut self) {
         let handle: At = (&raw mut *self.handle).cast();
-        // SAFETY: made in `open`, destroyed once, behind every product.
+        // SAFETY: created in `open`, destroyed once, after every product.
         let _ = unsafe {
             type Destroy = unsafe extern "C" fn(At) -> c_int;
             self.call::<Destroy>("cusparseLtDestroy", |f| f(handle))
@@ -84,11 +84,11 @@ impl Drop for CuSparseLt {
     }
 }
 
-/// One product, compressed and searched.
+/// One product, after compression and search.
 struct Product<'a> {
     lt: &'a CuSparseLt,
     plan: Box<Opaque>,
-    /// What the plan points at.
+    /// Descriptors that the plan references.
     _descriptions: [Box<Opaque>; 5],
     compressed: Buffer,
     workspace: Buffer,
@@ -127,8 +127,8 @@ impl<'a> Product<'a> {
             std::array::from_fn(|i| -> At { (&raw mut *all[i]).cast() });
         let lib = library.at();
         let (mut workspace, mut bytes, mut scratch) = (0usize, 0usize, 0usize);
-        // SAFETY: signatures of the library's header; every structure has room and is made before it is named, and the
-        // sizes are out-pointers.
+        // SAFETY: signatures of the library's header; every structure is large enough and is initialized before its
+        // use, and the sizes are out-pointers.
         unsafe {
             library.call::<Structured>("cusparseLtStructuredDescriptorInit", |f| {
                 f(lib, a, m, k, k, ALIGNMENT, kind, ORDER_ROW, HALF_OF_FOUR)
@@ -169,7 +169,7 @@ impl<'a> Product<'a> {
             stream,
         };
         let at = own.at();
-        // SAFETY: as above; device buffers of the described extents, one stream.
+        // SAFETY: signatures of the library's header; device buffers of the described extents, one stream.
         unsafe {
             library.call::<Compress>("cusparseLtSpMMACompress", |f| {
                 let to = own.compressed.ptr as At;
@@ -177,7 +177,7 @@ impl<'a> Product<'a> {
             })?;
         }
         own.multiply("cusparseLtMatmulSearch", std::ptr::null_mut())?;
-        // SAFETY: as above. What the algorithm found wants.
+        // SAFETY: signature of the library's header. The size is that of the selected algorithm.
         unsafe {
             library.call::<Size>("cusparseLtMatmulGetWorkspace", |f| f(lib, at, &mut workspace))?;
         }
@@ -189,7 +189,7 @@ impl<'a> Product<'a> {
         (&raw const *self.plan).cast_mut().cast()
     }
 
-    /// Calls the product, or the search for its algorithm, which takes the same.
+    /// Calls the product, or the search for its algorithm, which has the same signature.
     fn multiply(&self, name: &str, workspace: At) -> Result<()> {
         let (one, zero) = (1f32, 0f32);
         let scalar = |x: &f32| -> At { (&raw const *x).cast_mut().cast() };
@@ -214,7 +214,7 @@ impl<'a> Product<'a> {
 impl Drop for Product<'_> {
     fn drop(&mut self) {
         let plan = self.at();
-        // SAFETY: made in `new`, destroyed once.
+        // SAFETY: created in `new`, destroyed once.
         let _ = unsafe {
             type Destroy = unsafe extern "C" fn(At) -> c_int;
             self.lt.call::<Destroy>("cusparseLtMatmulPlanDestroy", |f| f(plan))

@@ -1,5 +1,6 @@
-//! cuBLASLt: a dense product with bias and ReLU in its own epilogue, `C[n,m] = relu(B[n,k] * A[m,k] + bias[m])`. The
-//! library adds a bias along the contiguous axis of C only, so B and C have their rows by places here: its best order.
+//! cuBLASLt: a dense product with bias and ReLU in its epilogue, `C[n,m] = relu(B[n,k] * A[m,k] + bias[m])`. The
+//! library adds a bias only along the contiguous axis of C, so rows of B and C are positions. This is its fastest
+//! order.
 
 use super::cublaslt::Planned;
 use crate::device::{Buffer, Gpu, Result};
@@ -9,17 +10,17 @@ use cudarc::cublaslt::sys::cublasLtEpilogue_t as Epilogue;
 use cudarc::cublaslt::sys::cublasLtMatmulDescAttributes_t as Attribute;
 use cudarc::cublaslt::sys::cudaDataType as T;
 
-/// One product, planned; the bias is part of the plan.
+/// One planned product. The bias is part of the plan.
 pub struct FusedDense(Planned);
 
 impl FusedDense {
-    /// With bias and ReLU.
+    /// Plans a product with bias and ReLU.
     pub fn new(gpu: &Gpu, dtype: Dtype, extents: [usize; 3], bias: &Buffer) -> Result<Self> {
         let relu = Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS;
         Self::with_epilogue(gpu, dtype, extents, bias, relu)
     }
 
-    /// The same with a bias and, if wanted, a GELU (its tanh form).
+    /// Plans a product with bias and optionally GELU (its tanh form).
     pub fn linear(
         gpu: &Gpu,
         dtype: Dtype,
@@ -54,7 +55,7 @@ impl FusedDense {
             (Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, address, 8),
         ];
         let scale = (CUBLAS_COMPUTE_32F, T::CUDA_R_32F);
-        // SAFETY: an i32 and an address, both alive.
+        // SAFETY: the attributes are an i32 and an address, both alive.
         let planned = unsafe { Planned::new(gpu, extents, scale, [kind; 2], &attributes) };
         Ok(Self(planned?))
     }

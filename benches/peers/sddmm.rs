@@ -1,4 +1,4 @@
-//! cuSPARSE SDDMM: row-major X and Y, the one algorithm there is, preprocessed outside the time.
+//! cuSPARSE SDDMM: row-major X and Y, the library's only algorithm. Times exclude the preprocessing.
 
 use super::cusparse::{Full, Handle, Sparse, addresses, at, check, scalars, types};
 use crate::device::{Buffer, Gpu, Result};
@@ -9,7 +9,7 @@ const ALGORITHM: sys::cusparseSDDMMAlg_t = sys::cusparseSDDMMAlg_t::CUSPARSE_SDD
 const AS_IS: sys::cusparseOperation_t = sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 const TRANSPOSED: sys::cusparseOperation_t = sys::cusparseOperation_t::CUSPARSE_OPERATION_TRANSPOSE;
 
-/// The library on the GPU's stream.
+/// Library handle on the GPU's stream.
 pub struct CuSparseSddmm(Handle);
 
 impl CuSparseSddmm {
@@ -17,7 +17,7 @@ impl CuSparseSddmm {
         Ok(Self(Handle::open(gpu)?))
     }
 
-    /// Descriptors, buffer and preprocessing of a case.
+    /// Creates descriptors and buffer of a case, and preprocesses it.
     pub fn prepare(&self, case: &Case<'_>) -> Result<Product> {
         let ((m, n, nnz), (value, compute)) = (case.problem.extents(), types(case.dtype));
         let arrays = [&case.offsets, &case.columns, &case.out];
@@ -36,7 +36,7 @@ impl CuSparseSddmm {
     }
 }
 
-/// One product, kept as long as it is run.
+/// One product. Its descriptors and buffer must live while it runs.
 pub struct Product {
     handle: sys::cusparseHandle_t,
     compute: sys::cudaDataType,
@@ -61,7 +61,8 @@ impl Product {
         };
         check(status, "cusparseSDDMM_bufferSize")?;
         let buffer = Buffer::new(bytes)?;
-        // SAFETY: as above; the buffer has the size asked for and lives as long as the descriptors.
+        // SAFETY: descriptors are complete, scalars are host memory in the compute type; the buffer has the requested
+        // size and lives as long as the descriptors.
         let status = unsafe {
             let work = at(&buffer);
             sys::cusparseSDDMM_preprocess(

@@ -1,6 +1,6 @@
-//! Peers that PyTorch has and no C interface: products of experts in groups (`grouped_mm`), attention over packed
-//! sequences and an encoder layer of it, attention over a cache; and whole models. Another process on the same GPU, while
-//! this one waits; the method is that of `timing`.
+//! Baselines of PyTorch that have no C interface: grouped products of experts (`grouped_mm`), attention over packed
+//! sequences and an encoder layer with it, attention over a cache, and whole models. They run in another process on the
+//! same GPU while this one waits. The method is that of `timing`.
 
 use crate::device::Result;
 use crate::timing::Times;
@@ -10,12 +10,12 @@ const LAYERS: &str = concat!(include_str!("common.py"), include_str!("torch.py")
 
 const MODELS: &str = concat!(include_str!("common.py"), include_str!("models.py"));
 
-/// What the script of layers measures, by name. Nothing without Python or PyTorch, with a line that says so.
+/// Times of the script of layers, by name. Empty without Python or PyTorch; a line then states this.
 pub fn measure(what: &str, arguments: &str) -> Vec<(String, Times)> {
     said(LAYERS, &[what, arguments])
 }
 
-/// What the script of models measures of these cases: their numbers with commas, a colon and the variant.
+/// Times of the script of models, by the comma-separated numbers of the cases, a colon and the variant.
 pub fn models(cases: &str) -> Vec<(String, Times)> {
     said(MODELS, &[cases])
 }

@@ -1,25 +1,27 @@
-//! cuSPARSE SpMM of 8-bit integers into int32: CSR, row-major B and C, the algorithms that take them, preprocessed.
+//! cuSPARSE SpMM of 8-bit integers into int32: CSR, row-major B and C, the algorithms that support them, with
+//! preprocessing.
 
 use super::cusparse::{Full, Handle, Sparse, Spmm};
 use crate::device::{Buffer, Gpu, Result};
 use cudarc::cusparse::sys::cudaDataType_t::{CUDA_R_8I, CUDA_R_32I};
 use cudarc::cusparse::sys::cusparseSpMMAlg_t as Algorithm;
 
-/// Those to try.
+/// Algorithms to try.
 pub const ALGORITHMS: [(&str, Algorithm); 3] = [
     ("CSR_ALG1", Algorithm::CUSPARSE_SPMM_CSR_ALG1),
     ("CSR_ALG2", Algorithm::CUSPARSE_SPMM_CSR_ALG2),
     ("CSR_ALG3", Algorithm::CUSPARSE_SPMM_CSR_ALG3),
 ];
 
-/// One product, planned. The device arrays are the caller's and outlive it.
+/// One planned product. The device arrays belong to the caller and must outlive it.
 pub struct WholeSpmm {
     product: Spmm,
     _handle: Handle,
 }
 
 impl WholeSpmm {
-    /// Describes, asks for a buffer and preprocesses. `sparse`: offsets, columns, values; `dense`: B, C.
+    /// Creates descriptors, allocates the buffer and preprocesses. `sparse`: row offsets, columns, values; `dense`: B,
+    /// C.
     pub fn new(
         gpu: &Gpu,
         algorithm: Algorithm,
@@ -40,7 +42,7 @@ impl WholeSpmm {
             scalars: [one, [0; 8]],
             buffer: None,
         };
-        // Not every algorithm takes it.
+        // Some algorithms do not support preprocessing, so its result is ignored.
         product.preprocess()?;
         Ok(Self { product, _handle: handle })
     }

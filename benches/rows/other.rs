@@ -1,4 +1,4 @@
-//! Rows gathered for tensors, the general family, convolutions, sparsity found while running, experts.
+//! Rows of tensors, of the general family, of convolutions, of dynamic sparsity and of experts.
 
 use super::{Made, Rows, names, values};
 use crate::families::gather_gemm::conv::voxels;
@@ -45,7 +45,7 @@ pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Rows of the general family with so many factors.
+/// Rows of the general family with this number of factors.
 fn general(dtype: registry::Dtype, factors: usize) -> Vec<&'static str> {
     let own = kernels().iter().filter(|row| {
         row.module == "einsum" && row.dtype == dtype && row.items as usize == factors
@@ -53,7 +53,7 @@ fn general(dtype: registry::Dtype, factors: usize) -> Vec<&'static str> {
     own.map(|row| row.name).collect()
 }
 
-/// Entries at random places, each once, in lexicographic order.
+/// Random distinct nonzeros, in lexicographic order.
 fn places(shape: &[usize], entries: usize) -> Result<CooPattern> {
     let mut rng = StdRng::seed_from_u64(SEED);
     let mut place = || {
@@ -68,7 +68,7 @@ fn places(shape: &[usize], entries: usize) -> Result<CooPattern> {
     Ok(CooPattern::new(shape.to_vec(), coords)?)
 }
 
-/// MTTKRP of every mode, TTM, products at the entries.
+/// Measures MTTKRP of every mode, TTM, and products at the nonzeros.
 fn tensors<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     let cases: [(&str, &[usize], usize); 4] = [
         ("tensor-1k-1M", &[1000, 1000, 1000], 1_000_000),
@@ -119,7 +119,7 @@ fn mttkrp<T: Scalar>(
         let label = ["mttkrp", case.as_str()];
         rows.plan::<T, T>(label, &expression, &operands, &Options::default(), &general)?;
     }
-    // One factor: rows of the output for pairs of axes.
+    // One factor: pairs of axes index the rows of the output.
     if order == 3 && tensor.shape().iter().all(|&extent| extent <= 1000) {
         let operands = [("T", tensor.into()), ("F", (&factors[2]).into())];
         let general = general(T::DTYPE, 2);
@@ -179,7 +179,7 @@ fn at_entries<T: Scalar>(
     rows.case(["sampled_tensor", case], &output, &[], &make)
 }
 
-/// Expressions that no other family has a kernel for, and their numbers of factors.
+/// Expressions that only the general family supports, and their numbers of factors.
 const CONTRACTIONS: [(usize, &str); 21] = [
     (1, "O[i,r] = D[i,j,r]"),
     (1, "O[j,i,r] = D[i,j,r]"),
@@ -256,7 +256,7 @@ fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-/// The largest of the messages of a graph.
+/// Measures the max over the messages of a graph.
 fn messages<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     let name = &format!("rmat14 {dtype}");
     rows.group("message", name, |rows| {
@@ -282,7 +282,7 @@ fn messages<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     })
 }
 
-/// Sparse convolutions of a point cloud, forward.
+/// Measures forward sparse convolutions of a point cloud.
 fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     let name = &format!("cloud {dtype}");
     rows.group("conv", name, |rows| {
@@ -332,7 +332,7 @@ fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     })
 }
 
-/// Products with an operand whose empty micro-tiles are found while running.
+/// Measures products with dynamic detection of empty micro-tiles.
 fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     for (height, width) in [(128, 1), (64, 1), (32, 1), (1, 64)] {
         for empty in [98, 90, 70, 50] {
@@ -369,7 +369,7 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-/// The same of few rows, whose columns are empty.
+/// Measures products of few rows with empty columns.
 fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     for m in [1, 8, 16, 24, 32, 64] {
         for empty in [98, 90, 70] {
@@ -410,7 +410,7 @@ fn few<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-/// Rows times the matrices of their experts.
+/// Measures rows times the matrices of their experts.
 fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     let own = names("grouped", T::DTYPE);
     for (tokens, top, count, k, n) in [
@@ -496,7 +496,7 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-/// Operations that take kernels by a rule, which no name overrides: which ones they take.
+/// Records the kernels of operations that select kernels by a rule, which no name overrides.
 fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     if rows.gpu.is_none() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Products of one sparse or dense matrix with dense ones: the tables' workloads, and widths, orders and formats beside
-//! them.
+//! Products of one sparse or dense matrix with dense ones: the workloads of the tables, and further widths, storage
+//! orders and formats.
 
 use super::{Rows, values};
 use crate::families::gemm::dense::SHAPES;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const GROUPS: Format = Format::GroupCoo { axis: 0, group: None };
 const TURNED: &str = "C[m,n] = A[k,m] * B[k,n]";
 const BY_COLUMNS: &str = "C[m,n] = A[m,k] * B[n,k]";
-/// Of the dense operand, vectors of every size, tiles and their edges.
+/// Widths of the dense operand: vectors of every size, tiles and their edges.
 const WIDTHS: &[usize] =
     &[1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 100, 128, 130, 192, 256, 320, 512, 768, 1023];
 const ALL: [Dtype; 5] = Dtype::ALL;
@@ -45,7 +45,7 @@ pub fn run(rows: &mut Rows<'_>) -> Result<()> {
     integers(rows)
 }
 
-/// Those of every width.
+/// Patterns that are measured with every width.
 fn patterns() -> Vec<(&'static str, Source)> {
     vec![
         ("uniform-8192x2048-d0.05", Source::Uniform(8192, 2048, 0.05)),
@@ -62,7 +62,7 @@ pub fn entries_of<T: Scalar>(pattern: &Arc<CsrPattern>) -> Result<AnySparse<T>> 
     Ok(Csr::new(Arc::clone(pattern), values)?.into())
 }
 
-/// The matrix of a source in CSR, on the GPU.
+/// Matrix of a source in CSR, on the GPU.
 fn uploaded<T: Scalar>(
     rows: &Rows<'_>,
     op: &'static str,
@@ -73,7 +73,7 @@ fn uploaded<T: Scalar>(
     Ok(rows.context.upload(entries_of::<T>(&problem.pattern)?)?)
 }
 
-/// A times matrices of several widths, which lie by rows, or by columns where the expression says so.
+/// Measures A times matrices of several widths, stored by rows, or by columns for expressions that require it.
 fn times<T: Scalar, Out: Scalar>(
     rows: &mut Rows<'_>,
     (op, name): (&str, &str),
@@ -93,7 +93,7 @@ fn times<T: Scalar, Out: Scalar>(
     Ok(())
 }
 
-/// The formats of single entries that kernels read.
+/// Formats of unstructured matrices that kernels read.
 fn formats(dtype: Dtype) -> Vec<Format> {
     let mut formats = vec![Format::Csr, GROUPS];
     if dtype == Dtype::F32 {
@@ -109,7 +109,7 @@ pub fn full<T: Scalar>(pattern: BsrPattern) -> Result<Bsr<T>> {
     Ok(Bsr::new(pattern, values::<T>(slots, 0))?)
 }
 
-/// The tables of `spmm` as the sweep has them, but for the largest graph.
+/// Measures the tables of `spmm` as in the sweep, without the largest graph.
 fn tables(rows: &mut Rows<'_>) -> Result<()> {
     let all = problems::workloads(problems::data().as_deref());
     for workload in all.iter().filter(|w| w.op == "spmm" && w.name != "rmat20") {
@@ -130,7 +130,7 @@ fn tables(rows: &mut Rows<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A matrix of single entries in several formats, times matrices of several widths.
+/// Measures an unstructured matrix in several formats, times matrices of several widths.
 fn entries<T: Scalar>(
     rows: &mut Rows<'_>,
     name: &str,
@@ -173,7 +173,7 @@ fn widths<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dt
     })
 }
 
-/// Rows of B and C at odd distances, and at those of half a vector.
+/// Measures rows of B and C with odd row strides, and with those of half a vector.
 fn unaligned<T: Scalar>(
     rows: &mut Rows<'_>,
     name: &str,
@@ -193,7 +193,7 @@ fn unaligned<T: Scalar>(
     Ok(())
 }
 
-/// One matrix for all of a batch, its transpose, and one for each.
+/// Measures one matrix for all items of a batch, its transpose, and one matrix for each item.
 fn batches(rows: &mut Rows<'_>) -> Result<()> {
     for dtype in [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16] {
         by_dtype!(dtype, T => batched::<T>(rows, dtype))?;
@@ -228,7 +228,7 @@ fn batched<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-/// The same matrix so many times, as a tensor.
+/// A tensor that contains one matrix `items` times.
 fn stacked<T: Scalar>(pattern: &CsrPattern, items: usize) -> Result<Coo<T>> {
     let mut coords = vec![Vec::new(); 3];
     for item in 0..items as u32 {
@@ -247,7 +247,7 @@ fn stacked<T: Scalar>(pattern: &CsrPattern, items: usize) -> Result<Coo<T>> {
     Ok(Coo::new(pattern, values(count, 0))?)
 }
 
-/// Blocks of every size that kernels have or cut, in every order of axes.
+/// Measures blocks of every size that kernels support directly or after splitting, in every storage order.
 fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     const NS: [usize; 8] = [16, 64, 100, 128, 256, 512, 1024, 4096];
     let squares = [16, 32, 64, 128].map(|edge| (edge, edge));
@@ -283,7 +283,7 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-/// The extents of layers, in every order of axes.
+/// Measures the extents of layers, in every storage order.
 fn dense<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     const NS: [usize; 7] = [8, 16, 64, 200, 256, 1024, 4096];
     for &(m, k) in SHAPES {
@@ -310,12 +310,12 @@ fn dense<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-/// Bits and bytes, of the extents of `decode` and of a small one.
+/// Measures bitmaps and byte positions, with the extents of `decode` and small ones.
 fn bitmaps<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     const NS: &[usize] = &[1, 3, 8, 16, 24, 32, 48, 64, 100];
     let small = [[512, 512], [1024, 4096]];
     for [m, k] in decode::EXTENTS.into_iter().chain(small) {
-        // Larger ones take their time on the host.
+        // Larger matrices take too long on the host.
         if m * k >= 50_000_000 {
             continue;
         }
@@ -334,7 +334,7 @@ fn bitmaps<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     Ok(())
 }
 
-/// Two of every four columns, with B by rows or, of 8 bits, by columns.
+/// Measures 2:4 matrices, with B by rows, or by columns for 8 bits.
 fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) -> Result<()> {
     for extent in [512, 1024, 4096, 8192] {
         let name = &format!("nm2:4-{extent} {} into {}", T::DTYPE.name(), Out::DTYPE.name());
@@ -350,7 +350,7 @@ fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) ->
     Ok(())
 }
 
-/// Blocks of 8 bits.
+/// Measures blocks of 8-bit types.
 fn narrow<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>) -> Result<()> {
     for (edge, extent, density) in [
         (128, 4096, 1.0),
@@ -375,7 +375,7 @@ fn narrow<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Single entries of 8-bit integers.
+/// Measures unstructured 8-bit integers.
 fn integers(rows: &mut Rows<'_>) -> Result<()> {
     let uniform = |m, k, density| Source::Uniform(m, k, density);
     for (name, source) in [

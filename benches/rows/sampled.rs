@@ -1,4 +1,4 @@
-//! Products at the places of a sparse output: the table of `sddmm`, numbers of terms beside it, blocks, 8 bits.
+//! Products at the nonzeros of a sparse output: the table of `sddmm`, further numbers of terms, blocks, 8 bits.
 
 use super::products::{entries_of, full};
 use super::{Made, Rows};
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 
 const BY_ROWS: &str = "S[m,n] = X[m,k] * Y[n,k]";
 const BY_COLUMNS: &str = "S[m,n] = X[k,m] * Y[k,n]";
-/// Terms, vectors of every size and their edges.
+/// Numbers of terms: vectors of every size and their edges.
 const TERMS: [usize; 14] = [1, 8, 16, 32, 33, 48, 64, 96, 128, 192, 256, 384, 512, 1000];
 
 pub fn run(rows: &mut Rows<'_>) -> Result<()> {
@@ -98,7 +98,7 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
 }
 
 impl Rows<'_> {
-    /// A pattern with several numbers of terms.
+    /// Measures a pattern with several numbers of terms.
     fn places<T: Scalar, Out: Scalar>(
         &mut self,
         name: &str,

@@ -1,5 +1,5 @@
-//! What plans choose by prediction alone, over a grid of products: on an H200, and on a machine like an A100, without
-//! wgmma. A line for each row and machine, its first problem.
+//! Choices of plans by prediction alone, over a grid of products, on an H200 and on a machine like an A100, without
+//! wgmma. The record has one line per row and machine, with the first problem that selects the row.
 
 use super::{Line, Rows};
 use crate::device::Result;
@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 const EXTENTS: [usize; 5] = [64, 512, 2048, 8192, 131_072];
 const COLUMNS: [usize; 13] = [1, 2, 8, 16, 32, 48, 64, 100, 128, 256, 512, 1024, 8192];
 const DENSITIES: [f64; 6] = [1.0, 0.5, 0.2, 0.05, 0.01, 5e-4];
-/// Longest row over the mean one.
+/// Ratio of the longest row to the mean row.
 const SKEWS: [f64; 2] = [1.0, 50.0];
-/// Alignment of rows, and products of a batch.
+/// Alignment of rows, and items of a batch.
 const OTHERS: [(usize, usize); 4] = [(1, 1), (2, 1), (4, 1), (16, 8)];
 
-/// Rows that are chosen somewhere, and where first.
+/// Selected rows: count, and prediction and name of the first problem.
 type Chosen = BTreeMap<&'static str, (usize, f64, String)>;
 
 pub fn run(rows: &mut Rows<'_>) -> Result<()> {
@@ -51,7 +51,7 @@ fn note(chosen: &mut Chosen, row: &'static str, us: f64, case: impl FnOnce() -> 
     chosen.entry(row).or_insert_with(|| (0, us, case())).0 += 1;
 }
 
-/// Formats with the blocks that kernels have.
+/// Formats, with the block sizes that kernels support.
 fn formats() -> Vec<(Option<Format>, (usize, usize))> {
     let single = [
         Format::Csr,
@@ -139,7 +139,7 @@ fn product(
             index_slots: slots,
             longest: in_row.ceil() as u64,
             fullest: 0,
-            // Columns of eight rows: as if entries lay by themselves.
+            // Assumes one nonzero per column of eight rows.
             steps: (slots.div_ceil(8).max(1), slots),
             block,
             items: 1,
@@ -181,7 +181,7 @@ fn product(
     }
 }
 
-/// SDDMM over single entries.
+/// Predicts SDDMM over unstructured patterns.
 fn samples(machine: &Machine, chosen: &mut Chosen) {
     for dtype in [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16, Dtype::Int8] {
         for m in EXTENTS {

@@ -1,4 +1,4 @@
-//! A mixture of experts.
+//! Mixture of experts.
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, WithDType};
@@ -9,26 +9,26 @@ use einsparse::{Context, Scalar};
 
 use crate::{elements, for_dtype, wrapped};
 
-/// A mixture of experts: `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`. No token is
-/// dropped. With gradients of tokens, weights and both stacks of matrices. The other extents follow from the operands.
+/// Mixture of experts: `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`. No token is
+/// dropped. It has gradients of tokens, weights and both stacks of matrices. Other extents are those of the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
-    /// Columns between an expert's two products.
+    /// Columns between the two products of an expert.
     pub hidden: usize,
-    /// Whether a ReLU stands between them.
+    /// Whether a ReLU is applied between the two products.
     pub relu: bool,
 }
 
 impl Experts {
-    /// Tokens `x` `[tokens, model]`; `choices` (u32) and `weights` (f32) `[tokens, top_k]`; `up`
-    /// `[experts, model, hidden]`, `down` `[experts, hidden, model]`. x, up and down are of one type: f32, f64, f16 or
-    /// bf16.
+    /// Runs the layer on tokens `x` `[tokens, model]`, `choices` (u32) and `weights` (f32) `[tokens, top_k]`, `up`
+    /// `[experts, model, hidden]` and `down` `[experts, hidden, model]`. x, up and down have the same type: f32, f64,
+    /// f16 or bf16.
     ///
-    /// An operation of candle has three operands at the most: `up` and `down` are copied into one tensor for it. The
-    /// gradient runs the layer again, as hidden rows are not kept. That of the ReLU is 0 at 0.
+    /// Operations of candle have at most three operands, so `up` and `down` are copied into one tensor. Hidden rows are
+    /// not stored: the gradient runs the layer again. The gradient of the ReLU at 0 is 0.
     ///
     /// # Errors
-    /// Operands of other shapes or types, or not on the CPU; a choice past the last expert.
+    /// If shapes or types do not match, if operands are not on the CPU, or if a choice is not an expert.
     pub fn forward(
         &self,
         x: &Tensor,
@@ -74,15 +74,15 @@ impl Experts {
     }
 }
 
-/// The layer as an operation over tokens, weights and all matrices.
+/// The layer as an operation on tokens, weights and all matrices.
 #[derive(Clone, Debug)]
 struct Mixture {
     options: MoeOptions,
-    /// `[tokens, top_k]`; below the number of experts, which fits i32 where matrices fit memory.
+    /// `[tokens, top_k]`, below the number of experts. That number fits i32 because the matrices fit in memory.
     choices: Vec<i32>,
 }
 
-/// Operands in a context, and the layer.
+/// The layer, and its operands in a context.
 struct Bound<T> {
     layer: Moe<T>,
     x: einsparse::Tensor<T>,
@@ -135,7 +135,7 @@ impl Mixture {
         Ok(out.to_dense()?.into_values())
     }
 
-    /// Gradients of tokens, weights and matrices.
+    /// Returns the gradients of tokens, weights and matrices.
     fn gradients<T: Scalar>(
         &self,
         x: &[T],

@@ -1,4 +1,4 @@
-//! The products on a GPU, in candle's memory and on its stream.
+//! Products on a GPU, in candle's memory and on candle's stream.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -16,11 +16,10 @@ use einsparse::{Context, Operand, Plan, Scalar, SparseTensor, Stream, Tensor};
 
 use crate::wrapped;
 
-/// What a plan is for: the expression, the columns of its dense operands, and to how many zero bits two addresses are
-/// aligned.
+/// Key of a plan: the expression, the columns of its dense operands, and the alignment of two addresses in zero bits.
 type Planned = (&'static str, usize, [u32; 2]);
 
-/// A matrix and its plans, for one stream and one type of elements.
+/// A matrix and its plans, for one stream and one element type.
 struct Kept<T: Scalar> {
     context: Context,
     matrix: SparseTensor<T>,
@@ -38,14 +37,14 @@ impl<T: Scalar> Kept<T> {
         })
     }
 
-    /// Where the values of the matrix lie.
+    /// Returns the address of the matrix's values.
     fn values(&self) -> Result<u64> {
         let address = self.matrix.values_address();
         address.ok_or_else(|| wrapped("the matrix is not on a GPU"))
     }
 }
 
-/// What was made so far, by GPU, stream and type. Work on one stream is in order, so that runs may share a matrix.
+/// Matrices and plans by GPU, stream and type. Work on one stream is ordered, so runs may share a matrix.
 #[derive(Default)]
 pub(crate) struct Gpu(Mutex<HashMap<(usize, usize, TypeId), Box<dyn Any + Send>>>);
 
@@ -55,10 +54,10 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
-/// An operand: what it lies in, and how.
+/// An operand: its storage and its layout.
 type Given<'a> = (&'a CudaStorage, &'a Layout);
 
-/// The elements of an operand, without gaps.
+/// Returns the elements of a contiguous operand.
 fn view<'s, T: CudaDType + DeviceRepr>((storage, layout): Given<'s>) -> Result<CudaView<'s, T>> {
     let Some((start, end)) = layout.contiguous_offsets() else {
         let shape = layout.dims();
@@ -67,12 +66,12 @@ fn view<'s, T: CudaDType + DeviceRepr>((storage, layout): Given<'s>) -> Result<C
     Ok(storage.as_cuda_slice::<T>()?.slice(start..end))
 }
 
-/// Copies elements between two addresses, in the order of the stream.
+/// Copies `len` elements between two addresses, in stream order.
 ///
 /// # Safety
-/// Both hold so many elements in the stream's context.
+/// Both addresses must point to `len` elements in the stream's context.
 unsafe fn copy<T>(to: u64, from: u64, len: usize, stream: &CudaStream) -> Result<()> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let queued =
         unsafe { result::memcpy_dtod_async(to, from, len * size_of::<T>(), stream.cu_stream()) };
     queued.map_err(wrapped)
@@ -105,7 +104,7 @@ impl Gpu {
         }
     }
 
-    /// A product of the matrix with these values, `A`, and `B`, into a matrix of these extents.
+    /// Multiplies the matrix `A` with these values by `B`. `shape` is that of the product.
     pub(crate) fn spmm<T: Scalar + CudaDType + DeviceRepr>(
         &self,
         pattern: &Arc<CsrPattern>,
@@ -120,14 +119,14 @@ impl Gpu {
         self.with(pattern, &stream, |kept: &mut Kept<T>| {
             let entries = pattern.columns().len();
             let (from, read) = values.device_ptr(&stream);
-            // SAFETY: there is a value for each entry (`cuda_fwd`); earlier runs are ahead on the stream.
+            // SAFETY: `cuda_fwd` checked that there is one value per nonzero; earlier runs precede on the stream.
             unsafe { copy::<T>(kept.values()?, from, entries, &stream)? };
             drop(read);
             let at = aligned([b.device_ptr(&stream).0, out.device_ptr_mut(&stream).0]);
-            // SAFETY: used on this stream alone, and dropped below.
+            // SAFETY: it is used only on this stream, and dropped below.
             let b = unsafe { Tensor::borrow_cudarc(&kept.context, &b, extents, &stream) };
             let b = b.map_err(wrapped)?;
-            // SAFETY: as above.
+            // SAFETY: it is used only on this stream, and dropped below.
             let c = unsafe { Tensor::borrow_cudarc_mut(&kept.context, &mut out, &shape, &stream) };
             let mut c = c.map_err(wrapped)?;
             let operands: [(&str, Operand<'_, T>); 2] =
@@ -144,7 +143,7 @@ impl Gpu {
         Ok(CudaStorage::wrap_cuda_slice(out, device.clone()))
     }
 
-    /// `X` times the transpose of `Y` at the entries: their values.
+    /// Returns the values of `X` times the transpose of `Y` at the nonzeros of the pattern.
     pub(crate) fn sddmm<T: Scalar + CudaDType + DeviceRepr>(
         &self,
         pattern: &Arc<CsrPattern>,
@@ -156,13 +155,13 @@ impl Gpu {
         let (of_x, of_y) = (x.1.dims(), y.1.dims());
         let (x, y) = (view::<T>(x)?, view::<T>(y)?);
         let entries = pattern.columns().len();
-        // SAFETY: all of it is copied over.
+        // SAFETY: the copy below writes every element.
         let mut out = unsafe { device.alloc::<T>(entries)? };
         self.with(pattern, &stream, |kept: &mut Kept<T>| {
             let at = aligned([x.device_ptr(&stream).0, y.device_ptr(&stream).0]);
-            // SAFETY: used on this stream alone, and dropped below.
+            // SAFETY: it is used only on this stream, and dropped below.
             let x = unsafe { Tensor::borrow_cudarc(&kept.context, &x, of_x, &stream) };
-            // SAFETY: as above.
+            // SAFETY: it is used only on this stream, and dropped below.
             let y = unsafe { Tensor::borrow_cudarc(&kept.context, &y, of_y, &stream) };
             let (x, y) = (x.map_err(wrapped)?, y.map_err(wrapped)?);
             let operands: [(&str, Operand<'_, T>); 2] = [("X", (&*x).into()), ("Y", (&*y).into())];
@@ -177,7 +176,7 @@ impl Gpu {
             let run = |plan: &Plan<T>| plan.run(&operands, matrix, &queue);
             plans.get(&key).map_or(Ok(()), run).map_err(wrapped)?;
             let (to, written) = out.device_ptr_mut(&stream);
-            // SAFETY: both hold a value for each entry.
+            // SAFETY: both contain one value per nonzero.
             unsafe { copy::<T>(to, kept.values()?, entries, &stream)? };
             drop(written);
             Ok(())

@@ -1,4 +1,4 @@
-//! Sparse products and mixtures of experts of einsparse as operations of candle, with their gradients.
+//! Sparse products and mixtures of experts of einsparse as candle operations, with gradients.
 //!
 //! ```
 //! use candle_core::{Device, Result, Tensor, Var};
@@ -21,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! Tensors lie on the CPU, and with the feature `cuda` those of products may lie on a GPU. Elsewhere an operation is
-//! candle's error that there is no implementation for it.
+//! Tensors are stored on the CPU. With the feature `cuda`, tensors of products may also be stored on a GPU. On other
+//! devices, operations return candle's error for a missing implementation.
 
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
@@ -36,12 +36,12 @@ use candle_core::{CpuStorage, Layout, Result, WithDType};
 pub use experts::Experts;
 pub use products::SparseProduct;
 
-/// An error of einsparse as one of candle.
+/// Converts an error of einsparse to an error of candle.
 fn wrapped(error: impl std::fmt::Display) -> candle_core::Error {
     candle_core::Error::msg(format!("einsparse: {error}"))
 }
 
-/// The elements of an operand, without gaps.
+/// Returns the elements of a contiguous operand.
 fn elements<'s, T: WithDType>(
     name: &str,
     storage: &'s CpuStorage,
@@ -54,7 +54,7 @@ fn elements<'s, T: WithDType>(
     Ok(&storage.as_slice::<T>()?[start..end])
 }
 
-/// `$body` with `$t` the Rust type of the elements of a storage: f32, f64, f16 or bf16.
+/// Evaluates `$body` with `$t` as the Rust type of the elements of a storage: f32, f64, f16 or bf16.
 macro_rules! for_dtype {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $dtype {

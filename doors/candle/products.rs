@@ -1,4 +1,4 @@
-//! Products with a sparse matrix: SpMM and SDDMM, each in the other's gradient.
+//! Products with a sparse matrix: SpMM and SDDMM. The gradient of each uses the other.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 const SPMM_TRANSPOSED: &str = "C[k,n] = A[m,k] * B[m,n]";
 const SDDMM: &str = "S[m,k] = X[m,n] * Y[k,n]";
 
-/// Products with a sparse matrix A `[m,k]` of a fixed pattern. Its values are a tensor `[entries]`, in the order of the
-/// pattern's columns, and may be trained. Cheap to clone.
+/// Products with a sparse matrix A `[m,k]` of a fixed pattern. The values are a tensor `[entries]`, in the order of the
+/// pattern's columns, and may be trained. Cloning is cheap.
 ///
-/// Elements are f32, f64, f16 and bf16, of all operands alike; sums are as einsparse makes them. Gradients are
-/// operations as well, so that there are gradients of gradients.
+/// All operands have the same element type: f32, f64, f16 or bf16. Sums are those of einsparse. Gradients are
+/// operations as well, so gradients of gradients exist.
 #[derive(Clone, Debug)]
 pub struct SparseProduct {
     pattern: Arc<CsrPattern>,
@@ -26,7 +26,7 @@ pub struct SparseProduct {
 }
 
 impl SparseProduct {
-    /// Products with a matrix of this pattern.
+    /// Creates the products with a matrix of this pattern.
     pub fn new(pattern: impl Into<Arc<CsrPattern>>) -> Self {
         SparseProduct {
             pattern: pattern.into(),
@@ -35,31 +35,32 @@ impl SparseProduct {
         }
     }
 
-    /// The pattern.
+    /// Pattern of A.
     pub fn pattern(&self) -> &CsrPattern {
         &self.pattern
     }
 
-    /// `C[m,n] = A[m,k] * B[k,n]` (SpMM) for A's `values` and `b` `[k,n]`.
+    /// Computes `C[m,n] = A[m,k] * B[k,n]` (SpMM), given A's `values` and `b` `[k,n]`.
     ///
     /// # Errors
-    /// Operands of other shapes or of two element types, or not on the CPU.
+    /// If shapes do not match, if element types differ, or if the device is not supported.
     pub fn spmm(&self, values: &Tensor, b: &Tensor) -> Result<Tensor> {
         self.product(values, b, false)
     }
 
-    /// `C[k,n] = A[m,k] * B[m,n]`: the product with A's transpose, for `b` `[m,n]`. Nothing is transposed.
+    /// Computes `C[k,n] = A[m,k] * B[m,n]`, the product with A's transpose, given `b` `[m,n]`. No transpose is stored.
     ///
     /// # Errors
-    /// As [`spmm`](Self::spmm).
+    /// See [`spmm`](Self::spmm).
     pub fn spmm_transposed(&self, values: &Tensor, b: &Tensor) -> Result<Tensor> {
         self.product(values, b, true)
     }
 
-    /// `S[m,k] = X[m,n] * Y[k,n]` where A has entries (SDDMM): values `[entries]`, for `x` `[m,n]` and `y` `[k,n]`.
+    /// Computes `S[m,k] = X[m,n] * Y[k,n]` at the nonzeros of A (SDDMM), given `x` `[m,n]` and `y` `[k,n]`. Returns the
+    /// values `[entries]`.
     ///
     /// # Errors
-    /// As [`spmm`](Self::spmm).
+    /// See [`spmm`](Self::spmm).
     pub fn sddmm(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
         let of = self.clone();
         x.contiguous()?.apply_op2(&y.contiguous()?, Sddmm { of })
@@ -71,7 +72,7 @@ impl SparseProduct {
         values.contiguous()?.apply_op2(&b.contiguous()?, op)
     }
 
-    /// Extents of a dense operand that is to have so many rows.
+    /// Validates that a dense operand has `rows` rows, and returns the number of its columns.
     fn columns(&self, name: &str, layout: &Layout, rows: usize) -> Result<usize> {
         match *layout.dims() {
             [found, n] if found == rows => Ok(n),
@@ -83,7 +84,7 @@ impl SparseProduct {
     }
 }
 
-/// A dense operand of einsparse.
+/// Copies a dense operand to einsparse.
 fn dense<T: Scalar + WithDType>(
     name: &str,
     storage: &CpuStorage,
@@ -93,7 +94,7 @@ fn dense<T: Scalar + WithDType>(
     Dense::new(layout.dims().to_vec(), elements.to_vec()).map_err(wrapped)
 }
 
-/// The product of values and a dense matrix.
+/// Product of A, given its values, and a dense matrix.
 #[derive(Debug)]
 struct Spmm {
     of: SparseProduct,
@@ -108,7 +109,7 @@ impl Spmm {
         }
     }
 
-    /// Extents of the product, for operands that fit.
+    /// Validates the operands, and returns the extents of the product.
     fn extents(&self, of_values: &Layout, of_b: &Layout) -> Result<[usize; 2]> {
         let pattern = &self.of.pattern;
         let entries = pattern.columns().len();
@@ -183,14 +184,14 @@ impl CustomOp2 for Spmm {
     }
 }
 
-/// Dot products of rows, where the pattern has entries.
+/// Dot products of rows at the nonzeros of the pattern.
 #[derive(Debug)]
 struct Sddmm {
     of: SparseProduct,
 }
 
 impl Sddmm {
-    /// Entries, for operands that fit.
+    /// Validates the operands, and returns the number of nonzeros.
     fn entries(&self, of_x: &Layout, of_y: &Layout) -> Result<usize> {
         let pattern = &self.of.pattern;
         let in_x = self.of.columns("x", of_x, pattern.rows())?;

@@ -1,9 +1,9 @@
-//! What ranks multiply and send, counted in the pattern.
+//! Rows that ranks multiply and send, counted in the pattern.
 
 use einsparse::formats::{CsrPattern, FormatError, Permutation, generate};
 use einsparse::group::Partition;
 
-/// Rows of B from and to ranks of the same host, and over the network.
+/// Rows of B exchanged with ranks of the same host, and over the network.
 pub type Rows = [f64; 2];
 
 #[derive(Clone, Default)]
@@ -11,13 +11,13 @@ pub struct Load {
     /// Rows of B and C that the product reads and writes, and those of C alone.
     pub product: f64,
     pub c: f64,
-    /// Taken: all of B, those that columns name. Sent: those that others' columns name.
+    /// Received: all of B, or the rows that columns name. Sent: the rows that columns of other ranks name.
     pub all: Rows,
     pub named: Rows,
     pub sent: Rows,
 }
 
-/// The loads of all ranks, where `c` of them share rows of A, B and C.
+/// Returns the loads of all ranks if `c` ranks share rows of A, B and C.
 pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec<Load> {
     let blocks = Partition::balanced(a, n as usize, ranks / c);
     let mut owner = vec![0_u32; a.rows()];
@@ -25,7 +25,7 @@ pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec
     let mut loads = vec![Load::default(); ranks];
     let mut seen = vec![u32::MAX; a.rows()];
     for block in 0..ranks / c {
-        // Replica b mod c multiplies with block b of B, which it gets from that replica of b.
+        // Replica b mod c multiplies by block b of B, which it receives from replica b mod c of block b.
         let way = |b: usize| {
             let (to, from) = (block * c + b % c, b * c + b % c);
             (to, from, usize::from(to / host != from / host))
@@ -40,7 +40,7 @@ pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec
         for &column in blocks.range(block).flat_map(|row| &a.columns()[a.row(row)]) {
             let other = owner[column as usize] as usize;
             let (to, from, far) = way(other);
-            // An entry is its value and its column.
+            // A nonzero counts as its value and its column.
             loads[to].product += 1.0 + 2.0 / n;
             if other != block && seen[column as usize] != block as u32 {
                 seen[column as usize] = block as u32;

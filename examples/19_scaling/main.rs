@@ -1,14 +1,14 @@
-//! What a product would take on 1 to 1,024 GPUs: no GPU is used. Rows of an R-MAT graph A, of B and of C are dealt to
-//! ranks. The rows of B that each is sent are counted in the pattern, times follow from bandwidths.
+//! Predicts the time of a product on 1 to 1,024 GPUs, without a GPU. Rows of an R-MAT graph A, of B and of C are
+//! distributed to ranks. The rows of B that each receives are counted in the pattern; times follow from bandwidths.
 //!
 //! `cargo run --release --example 19_scaling -- scale=22 network=90` prints a line for each number of ranks:
 //!
-//! - `gather`: 1-D, all of B is sent to every rank;
-//! - `halo`: 1-D, every rank is sent the rows of B that its columns name, as `ShardedSpmm` does;
-//! - `c`: 1.5-D, as `halo`, but c ranks have the same rows of A, B and C. Each multiplies a share of the columns, then
-//!   they add up (CAGNET, arXiv 2005.03300). The fastest c is shown.
+//! - `gather`: 1-D, every rank receives all of B;
+//! - `halo`: 1-D, every rank receives the rows of B that its columns name, as in `ShardedSpmm`;
+//! - `c`: 1.5-D, as `halo`, but c ranks store the same rows of A, B and C. Each multiplies a share of the columns, then
+//!   they sum their results (CAGNET, arXiv 2005.03300). The fastest c is shown.
 //!
-//! `record=FILE` puts measured times beside them, of `cargo bench --bench gpu -- --op ranks`.
+//! `record=FILE` also prints measured times of `cargo bench --bench gpu -- --op ranks`.
 
 mod loads;
 mod record;
@@ -17,18 +17,18 @@ use einsparse::formats::generate;
 
 use loads::{Load, Rows};
 
-/// What may be given, and what it is otherwise. Rates are gigabytes a second of one GPU: `exchange` and `product` within
-/// half a percent of benches/record/h100/ranks.csv, the other two of two H200 of one host under NCCL 2.28 at 256 MB.
+/// Options and their defaults. Rates are GB/s of one GPU. `exchange` and `product` are within 0.5 % of
+/// benches/record/h100/ranks.csv; `gather` and `reduce` are of two H200 of one host under NCCL 2.28 at 256 MB.
 const GIVEN: [(&str, f64); 10] = [
     ("scale", 14.0),     // 2^scale nodes, 16 edges drawn for each
-    ("shuffle", 0.0),    // 1: nodes in random order, else those of many edges first
+    ("shuffle", 0.0),    // 1: nodes in random order; 0: nodes with many edges first
     ("n", 128.0),        // columns of B, in f32
     ("host", 8.0),       // GPUs of a host
     ("exchange", 246.0), // rows between GPUs of a host
     ("gather", 237.0),   // all-gather within a host
     ("reduce", 278.0),   // all-reduce within a host, bytes of the buffer
-    ("network", 40.0),   // between hosts: not measured, 400 Gb/s less a fifth
-    ("latency", 24.0),   // microseconds of any of these
+    ("network", 40.0),   // between hosts: not measured, 400 Gb/s minus one fifth
+    ("latency", 24.0),   // microseconds of each transfer
     ("product", 4720.0), // rows that a product reads and writes: 7.64 ms for R-MAT 22
 ];
 
@@ -42,12 +42,12 @@ fn given(name: &str) -> f64 {
     text(name).map_or(other, |value| value.parse().expect("a number"))
 }
 
-/// Milliseconds for so many rows at a rate.
+/// Milliseconds for `rows` rows at a rate.
 fn ms(rows: f64, rate: &str) -> f64 {
     rows * given("n") * 4.0 / given(rate) / 1e6
 }
 
-/// Both ways at the same time.
+/// Time of transfers within the host and across hosts, which overlap.
 fn sending(rows: Rows, within: f64, across: f64) -> f64 {
     match rows {
         [0.0, 0.0] => 0.0,
@@ -55,18 +55,18 @@ fn sending(rows: Rows, within: f64, across: f64) -> f64 {
     }
 }
 
-/// Each rank has its own way into the network.
+/// Exchange of rows. Each rank has its own network link.
 fn exchange(rows: Rows) -> f64 {
     sending(rows, ms(rows[0], "exchange"), ms(rows[1], "network"))
 }
 
-/// The GPUs of a host bring in a share each, and pass it on.
+/// All-gather. The GPUs of a host receive one share each from the network and pass it on within the host.
 fn gather(rows: Rows) -> f64 {
     let share = rows[1] / given("host");
     sending(rows, ms(rows[0] + rows[1], "gather"), ms(share, "network"))
 }
 
-/// The product waits for the rows of others, as it does without an overlap.
+/// Time of a product after its transfer, without overlap.
 fn behind(load: &Load, sending: f64) -> f64 {
     ms(load.product, "product") + sending
 }
@@ -75,7 +75,7 @@ fn halo(load: &Load) -> f64 {
     behind(load, exchange(load.named).max(exchange(load.sent)))
 }
 
-/// Of the rank that has most.
+/// Maximum over ranks.
 fn most(loads: &[Load], of: impl Fn(&Load) -> f64) -> f64 {
     loads.iter().map(of).fold(0.0, f64::max)
 }

@@ -1,4 +1,4 @@
-//! Times of a record, as `cargo bench --bench gpu -- --op ranks` writes it.
+//! Reader of the times that `cargo bench --bench gpu -- --op ranks` records.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ struct Row {
     ms: f64,
 }
 
-/// Variants with their milliseconds for a graph and columns of B.
+/// Returns the variants and their milliseconds for a graph and `n` columns of B.
 pub fn read(path: impl AsRef<Path>, graph: &str, n: f64) -> Result<Vec<(String, f64)>, csv::Error> {
     let rows = csv::Reader::from_path(path)?.into_deserialize();
     let mut rows = rows.collect::<Result<Vec<Row>, _>>()?;

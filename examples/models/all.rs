@@ -1,4 +1,4 @@
-//! The models by their names.
+//! All models by name.
 
 #[path = "atoms.rs"]
 pub mod atoms;

@@ -1,4 +1,4 @@
-//! Atoms like those of a liquid, in a box that repeats, and the edges between those that are near each other.
+//! Atoms similar to those of a liquid, in a periodic box, and edges between atoms that are close to each other.
 
 use std::ops::Range;
 
@@ -13,23 +13,23 @@ pub struct Atoms {
     pub positions: Vec<[f64; 3]>,
     pub species: Vec<usize>,
     pub cell: [[f64; 3]; 3],
-    /// Those that receive; the others belong to other ranks.
+    /// Atoms that receive; the others belong to other ranks.
     pub own: Range<usize>,
-    /// Counted from the first own one.
+    /// Receivers, counted from the first own atom.
     pub receivers: Vec<u32>,
     pub senders: Vec<u32>,
     pub shifts: Vec<[i32; 3]>,
-    /// Edges of an atom at the start, the mean: what sums over them are divided by, however many there are later.
+    /// Mean number of edges of an atom at the start. Sums over edges are divided by it, even if it changes later.
     pub neighbours: f64,
 }
 
-/// Kinds of atoms.
+/// Number of species.
 pub const SPECIES: usize = 4;
-/// Atoms in a cubic Angstrom: water has as many.
+/// Atoms per cubic Angstrom, as in water.
 const DENSITY: f64 = 0.1;
 
 impl Atoms {
-    /// A grid of so many atoms each way, each moved a little, with edges between all closer than `radius`.
+    /// Creates a grid of atoms, each slightly displaced, with edges between all atoms closer than `radius`.
     pub fn liquid(grid: [usize; 3], radius: f64) -> Result<Atoms> {
         let count = grid.iter().product();
         let spacing = (1.0 / DENSITY).cbrt();
@@ -59,13 +59,13 @@ impl Atoms {
         self.positions.len()
     }
 
-    /// Positions, `[atoms, 3]`.
+    /// Uploads the positions, `[atoms, 3]`.
     pub fn upload(&self, ctx: &Context) -> Result<Tensor<f64>> {
         let values = self.positions.as_flattened().to_vec();
         ctx.upload_dense(&Dense::new([self.count(), 3], values)?)
     }
 
-    /// Lists the edges between atoms closer than `radius`, their images among them. The cell is rectangular.
+    /// Lists the edges between atoms closer than `radius`, including periodic images. The cell is rectangular.
     pub fn connect(&mut self, radius: f64) {
         let side = [0, 1, 2].map(|d| self.cell[d][d]);
         let images = side.map(|side| (radius / side).ceil() as i32);
@@ -74,7 +74,7 @@ impl Atoms {
         for (to, a) in self.positions.iter().enumerate() {
             for (from, b) in self.positions.iter().enumerate() {
                 let apart = [0, 1, 2].map(|d| a[d] - b[d]);
-                // Of large boxes the nearest image alone can be near.
+                // In large boxes only the nearest image can be close.
                 let nearest = [0, 1, 2].map(|d| -(apart[d] / side[d]).round() as i32);
                 let reach =
                     [0, 1, 2].map(|d| if side[d] > 2.0 * radius { 0 } else { images[d] + 1 });
@@ -106,7 +106,7 @@ impl Atoms {
         PeriodicCell { vectors: self.cell, shifts: &self.shifts }
     }
 
-    /// The same atoms seen from elsewhere: turned by a matrix, then moved.
+    /// Returns the atoms rotated by a matrix, then translated.
     pub fn seen(&self, turn: [[f64; 3]; 3], by: [f64; 3]) -> Atoms {
         let turned = |v: &[f64; 3]| turned(turn, *v);
         let moved = |v: &[f64; 3]| {
@@ -120,7 +120,7 @@ impl Atoms {
         }
     }
 
-    /// The same atoms in another order: `order[atom]` is the new number of an atom.
+    /// Returns the atoms in another order: `order[atom]` is the new index of an atom.
     pub fn renumbered(&self, order: &[usize]) -> Atoms {
         let mut other = self.clone();
         for (atom, &to) in order.iter().enumerate() {
@@ -138,12 +138,12 @@ impl Atoms {
     }
 }
 
-/// A vector turned by a matrix.
+/// Rotates a vector by a matrix.
 pub fn turned(turn: [[f64; 3]; 3], v: [f64; 3]) -> [f64; 3] {
     turn.map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum())
 }
 
-/// A rotation by angles around z, y and z again.
+/// Rotation by angles about z, y and z again.
 pub fn rotation([a, b, c]: [f64; 3]) -> [[f64; 3]; 3] {
     let about_z = |t: f64| [[t.cos(), -t.sin(), 0.0], [t.sin(), t.cos(), 0.0], [0.0, 0.0, 1.0]];
     let about_y = [[b.cos(), 0.0, b.sin()], [0.0, 1.0, 0.0], [-b.sin(), 0.0, b.cos()]];

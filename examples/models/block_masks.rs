@@ -1,5 +1,5 @@
-//! Which blocks of 64 x 64 of dense weights a step uses: those with the greatest norms of each row of blocks, found anew
-//! each time, on the device.
+//! Masks of dense weights: a step uses the 64 x 64 blocks with the largest norms of each row of blocks. They are
+//! selected at each step, on the device.
 
 use einsparse::formats::Dense;
 use einsparse::nn::{Router, RouterOptions};
@@ -10,15 +10,15 @@ use super::common::wide;
 /// Rows and columns of a block.
 pub const BLOCK: usize = 64;
 
-/// One block in so many is kept.
+/// One in `EVERY` blocks is kept.
 const EVERY: usize = 10;
 
-/// Blocks that a row of blocks keeps: at least one, and not all.
+/// Number of blocks that a row of blocks keeps: at least one, and not all.
 pub fn kept(width: usize) -> usize {
     (width / BLOCK / EVERY).max(1)
 }
 
-/// A plan for tensors of these shapes.
+/// Creates a plan for tensors of these shapes.
 pub fn plan<T: Scalar>(ctx: &Context, text: &str, of: &[(&str, &[usize])]) -> Result<Plan<T>> {
     let tensors = of.iter().map(|(_, shape)| ctx.zeros::<T>(shape)).collect::<Result<Vec<_>>>()?;
     let operands: Vec<(&str, Operand<'_, T>)> =
@@ -26,7 +26,7 @@ pub fn plan<T: Scalar>(ctx: &Context, text: &str, of: &[(&str, &[usize])]) -> Re
     ctx.plan(text).operands(&operands).build()
 }
 
-/// The masks of all layers at once, whose weights lie one below the other.
+/// Masks of all layers, whose weights are concatenated along rows.
 pub struct Masks<T: Scalar> {
     norms: Plan<T>,
     select: Plan<T>,
@@ -36,13 +36,13 @@ pub struct Masks<T: Scalar> {
     mean: Tensor<T>,
     choices: Tensor<i32>,
     weights: Tensor<f32>,
-    /// What the choices are told apart by: 1 for those that are kept, 0 for the first that is not.
+    /// Marks of the choices: 1 for kept blocks, 0 for the first block that is not kept.
     votes: Tensor<f32>,
     chosen: Tensor<T>,
     ones: Tensor<T>,
-    /// 1 for each block that is kept, else 0.
+    /// 1 for each kept block, otherwise 0.
     pub mask: Tensor<T>,
-    /// The weights of these blocks, zeros elsewhere.
+    /// Weights of the kept blocks, zeros elsewhere.
     pub masked: Tensor<T>,
 }
 
@@ -73,7 +73,7 @@ impl<T: Scalar> Masks<T> {
         })
     }
 
-    /// Finds the blocks, and leaves the weights with the others masked.
+    /// Selects the blocks, and writes the weights with the other blocks masked.
     pub fn run(&mut self, weights: &Tensor<T>, stream: &Stream) -> Result<()> {
         let grid = self.mean.shape();
         let blocks = [grid[0], BLOCK, grid[1], BLOCK];
@@ -82,8 +82,8 @@ impl<T: Scalar> Masks<T> {
         self.norms.run(&[v()], &mut self.mean, stream)?;
         let found = (&mut self.choices, &mut self.weights);
         self.router.forward(&self.mean, found, stream)?;
-        // The router's gradient puts what votes say to its choices, zeros elsewhere: of a kept block the product of its
-        // weight and of that of the first that is not kept, of this something below zero.
+        // The router's gradient of the votes is zero except at the choices. A kept block gets a positive value: its
+        // weight times that of the first block that is not kept. The latter block gets a negative value.
         let found = (&self.choices, &self.weights);
         let to = &mut self.chosen;
         (self.router).backward(&self.mean, found, &self.votes, to, stream)?;
@@ -94,8 +94,8 @@ impl<T: Scalar> Masks<T> {
         self.apply.run(&operands, &mut *to, stream)
     }
 
-    /// Whether each row of blocks keeps as many as it shall, and none whose norm is below that of one that it does not,
-    /// but for the rounding of T.
+    /// Whether each row of blocks keeps the required number, and no kept block has a smaller norm than one that is not
+    /// kept, up to rounding of T.
     pub fn keep_the_greatest(&self, weights: &Tensor<T>) -> Result<bool> {
         let mask = wide(&self.mask)?;
         let (width, across) = (weights.shape()[1], self.mask.shape()[1]);

@@ -1,5 +1,5 @@
-//! Weights of `.safetensors` files, by the names that the field gives them: Llama's and BERT's as Hugging Face writes
-//! them, MobileNetV1's as torchvision names such networks. What a model prunes it prunes here, by magnitude.
+//! Weights of `.safetensors` files, by their usual names: Llama's and BERT's as written by Hugging Face, MobileNetV1's
+//! as torchvision names such networks. Models are pruned here, by magnitude.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use einsparse::{Error, Result, Scalar};
 use super::mobilenet_weights::{DENSITY, Layer};
 use super::pruned::{HostLayer, HostWeights, Shape};
 
-/// The files of a model: most have one, large ones several.
+/// Files of a model: usually one, several for large models.
 pub struct Checkpoint(Vec<(Safetensors, String)>);
 
 impl Checkpoint {
@@ -21,7 +21,7 @@ impl Checkpoint {
         Ok(Checkpoint(files?))
     }
 
-    /// Which file has a tensor of this name, and its shape.
+    /// Returns the file that has a tensor of this name, and the tensor's shape.
     fn find(&self, name: &str) -> Option<(usize, &[usize])> {
         self.0.iter().enumerate().find_map(|(at, (file, _))| {
             let own = file.tensors().iter().find(|own| own.name == name)?;
@@ -29,7 +29,7 @@ impl Checkpoint {
         })
     }
 
-    /// A tensor, if its shape is the one that the model wants.
+    /// Reads a tensor, which must have the shape that the model requires.
     fn tensor<T: Scalar>(&mut self, name: &str, wanted: &[usize]) -> Result<Dense<T>> {
         let refused =
             |path: &str, reason: String| Error::Io { path: path.into(), line: None, reason };
@@ -45,7 +45,7 @@ impl Checkpoint {
         Ok(self.0[at].0.read(name)?)
     }
 
-    /// Matrices of as many columns, one below the other.
+    /// Reads matrices with the same number of columns, and concatenates their rows.
     fn below(&mut self, parts: &[(String, usize)], columns: usize) -> Result<Dense<bf16>> {
         let mut all = Vec::new();
         for (name, rows) in parts {
@@ -54,18 +54,18 @@ impl Checkpoint {
         Ok(Dense::new([all.len() / columns, columns], all)?)
     }
 
-    /// Layers there are of which the first tensor is named so.
+    /// Number of layers, counted by the name of each layer's first tensor.
     fn count(&self, name: impl Fn(usize) -> String) -> usize {
-        // Without any the first is missed by its name.
+        // Without layers the result is 1, so that the error names the missing tensor.
         (0..).take_while(|&at| self.find(&name(at)).is_some()).count().max(1)
     }
 
-    /// Layers of a Llama model.
+    /// Number of layers of a Llama model.
     pub fn llama_layers(&self) -> usize {
         self.count(|at| format!("model.layers.{at}.input_layernorm.weight"))
     }
 
-    /// A Llama model, linear layers pruned to this density.
+    /// Reads a Llama model, and prunes its linear layers to this density.
     pub fn llama(&mut self, shape: &Shape, density: f64) -> Result<HostWeights> {
         let (width, hidden, dim) = (shape.width, shape.hidden, shape.dim());
         let [heads, key_heads] = shape.heads.map(|heads| heads * dim);
@@ -94,7 +94,7 @@ impl Checkpoint {
             });
         }
         let table = [shape.vocabulary, width];
-        // Models that read and write by one table leave it out.
+        // Models that use one table for input and output omit it.
         let head = match self.find("lm_head.weight") {
             Some(_) => Some(self.tensor("lm_head.weight", &table)?),
             None => None,
@@ -107,13 +107,13 @@ impl Checkpoint {
         })
     }
 
-    /// The layers of a BERT model: matrices `[inputs, outputs]` and biases, then factors and summands of norms.
+    /// Reads the layers of a BERT model: matrices `[inputs, outputs]` and biases, then factors and summands of norms.
     pub fn bert<T: Scalar>(
         &mut self,
         [width, hidden]: [usize; 2],
     ) -> Result<Vec<[[Dense<T>; 2]; 6]>> {
         let first = "encoder.layer.0.attention.self.query.weight";
-        // The bare model has no prefix.
+        // Names of the bare model start without a prefix.
         let prefix = if self.find(first).is_some() { "" } else { "bert." };
         let of = |at: usize, name: &str| format!("{prefix}encoder.layer.{at}.{name}");
         let layers = self.count(|at| of(at, "attention.self.query.weight"));
@@ -152,7 +152,7 @@ impl Checkpoint {
         Ok(all)
     }
 
-    /// Instead of the seeded weights of these layers; batch norms are folded into them, 1x1 weights pruned.
+    /// Replaces the seeded weights of these layers. Batch norms are folded into them, 1x1 weights are pruned.
     pub fn mobilenet<T: Scalar>(&mut self, layers: &mut [Layer<T>]) -> Result<()> {
         for (at, layer) in layers.iter_mut().enumerate() {
             let of = |part: usize| format!("features.{at}.{part}");
@@ -180,7 +180,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// The weights of a convolution, `[outputs, ..]`, with the batch norm behind it, and the bias that it leaves.
+    /// Folds the batch norm after a convolution into its weights, `[outputs, ..]`. Returns them and the resulting bias.
     fn folded<T: Scalar>(
         &mut self,
         mut weights: Dense<f64>,
@@ -209,7 +209,7 @@ impl Checkpoint {
     }
 }
 
-/// The weights of each row that are largest in magnitude, so many that this is their share.
+/// Keeps the share `density` of each row's weights, those of largest magnitude.
 fn pruned<T: Scalar>(dense: &Dense<T>, density: f64) -> Result<Csr<T>> {
     let [rows, columns] = [dense.shape()[0], dense.shape()[1]];
     let kept = ((columns as f64 * density).round() as usize).clamp(1, columns);

@@ -1,4 +1,4 @@
-//! What the models share: arguments, times, memory, errors.
+//! Shared by the models: arguments, times, memory, errors.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -6,68 +6,68 @@ use std::time::Instant;
 
 use einsparse::{Context, Graph, Result, Scalar, Stream, Tensor};
 
-/// What a user asks for.
+/// Command-line arguments.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
     pub batch: Option<Vec<usize>>,
     pub scale: Option<u32>,
     pub steps: Option<usize>,
-    /// Weights instead of seeded ones: one file, or the parts of a model.
+    /// Weight files to use instead of seeded weights: one file, or the parts of a model.
     pub file: Option<Vec<PathBuf>>,
 }
 
-/// Milliseconds of a run: one behind the other, and with empty caches where somebody measures that.
+/// Milliseconds of a run: warm (runs back to back), and cold (with empty caches) if measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub warm: f64,
     pub cold: Option<f64>,
 }
 
-/// Times what it is given, which queues the same on every call.
+/// Measures a closure, which queues the same work on every call.
 pub type Timer<'a> = &'a dyn Fn(&mut dyn FnMut(&Stream) -> Result<()>) -> Result<Times>;
 
-/// What was measured: a case of a model, beside its dense twin.
+/// Result of a measurement: a case of a model, and its dense baseline.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The model and its sizes.
     pub case: String,
     pub dtype: &'static str,
     pub times: Times,
-    /// What a run works off, and in what it is counted.
+    /// Work of a run, and its unit.
     pub work: (f64, &'static str),
-    /// The twin, and what it is.
+    /// Name and times of the baseline.
     pub twin: Option<(String, Times)>,
-    /// Bytes of the device, without the twin's.
+    /// Bytes of device memory, without the baseline's.
     pub held: Option<u64>,
-    /// The largest, relative to the largest value.
+    /// Largest error, relative to the largest value.
     pub error: Option<f64>,
-    /// Kernels, or what there is to say.
+    /// Kernels, or other remarks.
     pub note: String,
 }
 
-/// A case, its type, and its dense products, one behind the other: rows, inputs and outputs of each.
+/// A case, its element type, and its dense products in order: rows, inputs and outputs of each.
 pub type Products = (String, &'static str, Vec<[usize; 3]>);
 
-/// A case, and lists of numbers by which others do the same: lengths of sequences, or offsets and columns of a graph.
+/// A case, and the lists that reproduce it: lengths of sequences, or offsets and columns of a graph.
 pub type Lists = (String, Vec<Vec<u32>>);
 
-/// Where a model runs, how large, and what came of it.
+/// Context, sizes and results of a run.
 #[derive(Default)]
 pub struct Run<'a> {
     pub context: Context,
     pub toy: bool,
     pub arguments: Arguments,
-    /// Instead of the clock of the host.
+    /// Timer that replaces the host clock.
     pub timer: Option<Timer<'a>>,
     pub rows: RefCell<Vec<Measured>>,
-    /// For a peer that multiplies and does nothing else.
+    /// Inputs of baselines that only multiply.
     pub products: RefCell<Vec<Products>>,
-    /// For a peer in another process.
+    /// Inputs of baselines in another process.
     pub lists: RefCell<Vec<Lists>>,
 }
 
 impl Run<'_> {
-    /// Times `work`: on a GPU as one CUDA graph, after a run that makes plans.
+    /// Measures `work`: on a GPU as one CUDA graph, after a run that creates plans.
     pub fn time(&self, mut work: impl FnMut(&Stream) -> Result<()>) -> Result<Times> {
         if let Some(timer) = &self.timer {
             return timer(&mut work);
@@ -78,7 +78,7 @@ impl Run<'_> {
         stream.synchronize()?;
         let warm = if self.context.is_cuda() {
             let mut graph = Graph::capture(stream.raw(), |_| work(&stream))?;
-            // SAFETY: what `work` names outlives this function, and only this stream uses it.
+            // SAFETY: the operands of `work` outlive this function, and only this stream uses them.
             let mut replay = || unsafe { graph.launch(stream.raw()) };
             (0..3).try_for_each(|_| replay())?;
             stream.synchronize()?;
@@ -95,7 +95,7 @@ impl Run<'_> {
         Ok(Times { warm, cold: None })
     }
 
-    /// Prints a row, and keeps it.
+    /// Prints a row and stores it.
     pub fn report(&self, row: Measured) {
         let ms = row.times.cold.unwrap_or(row.times.warm);
         let (work, unit) = row.work;
@@ -117,7 +117,7 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// [`report`](Run::report), with the products of so many layers.
+    /// [`report`](Run::report), which also stores the products of `layers` layers.
     pub fn report_with(&self, row: Measured, layers: usize, products: &[[usize; 3]]) {
         let (case, dtype) = (row.case.clone(), row.dtype);
         let products = products.repeat(layers);
@@ -126,7 +126,7 @@ impl Run<'_> {
     }
 }
 
-/// Memory of the device since it was looked at first: what a model holds, since runs allocate nothing.
+/// Device memory allocated since `before`: the memory of a model, because runs allocate nothing.
 #[derive(Debug)]
 pub struct Memory(Option<u64>);
 
@@ -135,23 +135,23 @@ impl Memory {
         Memory(context.free_memory().ok())
     }
 
-    /// Bytes; of the CPU nothing is known.
+    /// Returns the bytes, or `None` on the CPU.
     pub fn since(&self, context: &Context) -> Option<u64> {
         let now = context.free_memory().ok()?;
         Some(self.0?.saturating_sub(now))
     }
 }
 
-/// What a tensor holds, row by row.
+/// Returns the values of a tensor in row-major order.
 pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
     Ok(tensor.to_dense()?.map(T::to_f64).into_values())
 }
 
-/// The largest difference, relative to the largest value.
+/// Returns the largest difference, relative to the largest value.
 pub fn largest_error(found: &[f64], wanted: &[f64]) -> f64 {
     let size = wanted.iter().fold(0.0f64, |size, x| size.max(x.abs()));
     let errors = found.iter().zip(wanted).map(|(a, b)| (a - b).abs());
-    // NaN is an error as well.
+    // NaN counts as an error.
     let largest = errors.fold(0.0f64, |all, e| if e > all || e.is_nan() { e } else { all });
     largest / size.max(f64::MIN_POSITIVE)
 }

@@ -1,5 +1,5 @@
-//! Generation by a decoder whose linear layers are pruned. Weights are kept as bitmaps, the twin keeps them dense. Features
-//! of tokens are columns where weights are sparse, rows where they are dense.
+//! Generation by a decoder with pruned linear layers. Weights are stored as bitmaps; the baseline stores them dense.
+//! Features of tokens are columns if weights are sparse, and rows if they are dense.
 
 use einsparse::formats::{Dense, bf16};
 use einsparse::{Context, Result, Scalar};
@@ -9,14 +9,14 @@ use super::common::{Measured, Memory, Run, largest_error};
 use super::decoder::Decoder;
 use super::pruned::{HostWeights, Shape};
 
-/// The error of the logits behind so many steps against the dense model in f64; also that two runs give the same bits.
+/// Error of the logits after `steps` steps against the dense model in f64. Asserts that two runs give the same bits.
 pub fn checked(ctx: &Context, batch: usize, steps: usize) -> Result<f64> {
     let shape =
         Shape { layers: 2, width: 256, hidden: 384, heads: [4, 2], vocabulary: 96, capacity: 16 };
     error(ctx, shape, &HostWeights::new(&shape, 0.5)?, batch, steps)
 }
 
-/// The same of these weights.
+/// Error as in [`checked`], for these weights.
 pub fn error(
     ctx: &Context,
     shape: Shape,
@@ -35,12 +35,12 @@ pub fn error(
     Ok(largest_error(&found, &logits(&mut dense, &cpu, steps)?))
 }
 
-/// Logits behind some steps, each sequence beginning with a token of its own and going on with the next number.
+/// Logits after `steps` steps. Each sequence begins with a different token, and continues with the next number.
 fn logits<T: Scalar>(model: &mut Decoder<T>, ctx: &Context, steps: usize) -> Result<Vec<f64>> {
     let (stream, batch) = (ctx.stream()?, model.tokens.shape()[0]);
     let vocabulary = (model.logits().shape().iter().product::<usize>() / batch) as i32;
     for step in 0..steps {
-        // Not the model's own tokens: where two logits are near each other, rounding decides.
+        // These are not the model's own tokens: rounding decides between logits that are close.
         let tokens = (0..batch).map(|t| (7 * t + step) as i32 % vocabulary).collect();
         model.tokens.write(&Dense::new([batch], tokens)?)?;
         model.step(&stream)?;
@@ -49,7 +49,7 @@ fn logits<T: Scalar>(model: &mut Decoder<T>, ctx: &Context, steps: usize) -> Res
     let logits = model.logits().to_dense()?;
     let [first, second] = [logits.shape()[0], logits.shape()[1]];
     let values: Vec<f64> = logits.values().iter().map(|x| x.to_f64()).collect();
-    // By sequences.
+    // Ordered by sequence.
     Ok(match first == batch {
         true => values,
         false => (0..second)

@@ -1,5 +1,5 @@
-//! A decoder of Llama's shape (arXiv 2302.13971): RMSNorm, rotary positions, grouped heads over a cache, SwiGLU. What a
-//! step finds out stays on the device: it asks the host nothing, and is one CUDA graph.
+//! Decoder of Llama's shape (arXiv 2302.13971): RMSNorm, rotary positions, grouped heads over a cache, SwiGLU. Results
+//! of a step stay in device memory: a step does not synchronize with the host, and is one CUDA graph.
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, bf16};
@@ -15,15 +15,15 @@ struct Layer<T: Scalar> {
     cache: [Tensor<T>; 2],
 }
 
-/// What runs between products, and the rows it writes.
+/// Operations between products, and the rows they write.
 struct Between<T: Scalar> {
     norm: RmsNorm<T>,
     rotary: Rotary<T>,
     attention: CachedAttention<T>,
     glu: Glu<T>,
-    /// Tokens in rows to tokens in columns.
+    /// Transposes tokens in rows to tokens in columns.
     transpose: Option<Plan<T>>,
-    /// The residual stream, and normalised.
+    /// Residual stream, and the normalized residual stream.
     x: Tensor<T>,
     normed: Tensor<T>,
     qkv: Tensor<T>,
@@ -42,14 +42,14 @@ pub struct Decoder<T: Scalar> {
     own: Between<T>,
     last_norm: Tensor<T>,
     table: Tensor<T>,
-    /// What the last product reads, if it is not the table.
+    /// Weights of the last product, unless it uses the table.
     last: Option<Tensor<T>>,
     embedding: Embedding<T>,
     head: Plan<T>,
     logits: Tensor<T>,
     greedy: Greedy<T>,
     pub tokens: Tensor<i32>,
-    /// Tokens of each sequence, this one with them.
+    /// Tokens of each sequence, including the current one.
     pub lengths: Tensor<i32>,
 }
 
@@ -72,7 +72,7 @@ impl<T: Scalar> Decoder<T> {
         };
         let mut layers = Vec::new();
         for own in weights.layers.iter().cycle().take(shape.layers) {
-            // Outputs and those of the feed-forward network are added to the residual stream.
+            // Outputs of attention and of the feed-forward network are added to the residual stream.
             let products = own.products.iter().zip([false, true, false, true]);
             let products = products.map(|(csr, add)| Product::new(ctx, csr, (batch, add), dense));
             let cache = || ctx.zeros(&[batch, key_heads, shape.capacity, shape.dim()]);
@@ -152,12 +152,12 @@ impl<T: Scalar> Decoder<T> {
         })
     }
 
-    /// Kernels of a layer's products.
+    /// Returns the kernels of a layer's products.
     pub fn variants(&self) -> Vec<&'static str> {
         self.layers[0].products.iter().map(Product::variant).collect()
     }
 
-    /// Bytes of the weights of all linear layers.
+    /// Returns the bytes of the weights of all linear layers.
     pub fn bytes(&self) -> usize {
         let products = self.layers.iter().flat_map(|layer| &layer.products);
         products.map(|product| product.bytes).sum()
@@ -167,7 +167,7 @@ impl<T: Scalar> Decoder<T> {
         &self.logits
     }
 
-    /// All layers, from the residual stream to the normalised one.
+    /// Runs all layers, from the residual stream to the normalized one.
     pub fn layers(&mut self, stream: &Stream) -> Result<()> {
         let (rows, own) = ([self.batch, self.shape.width], &mut self.own);
         let parts = [self.batch, self.shape.heads[0], self.shape.dim()];
@@ -197,14 +197,14 @@ impl<T: Scalar> Decoder<T> {
         own.norm.forward(&own.x, &self.last_norm, &mut own.normed, stream)
     }
 
-    /// A token more of each sequence: what was the next token is looked up, and the one behind it found.
+    /// Generates a token for each sequence: looks up the current token, and finds the next one.
     pub fn step(&mut self, stream: &Stream) -> Result<()> {
         self.embedding.forward(&self.table, &self.tokens, &mut self.own.x, stream)?;
         self.layers(stream)?;
         let own = &mut self.own;
         let shape = own.normed.shape().to_vec();
         if self.batch == 1 {
-            // One column is one row.
+            // One column has the layout of one row.
             own.normed.reshape(&[1, self.shape.width])?;
         }
         let table = self.last.as_ref().unwrap_or(&self.table);

@@ -1,5 +1,5 @@
-//! The force field over ranks, by domains: each has the atoms of a part of space and the edges to them, and rows of
-//! other ranks' atoms are sent. Edges stay as they are: an atom never changes its rank.
+//! The force field over ranks, by domains. Each rank has the atoms of a part of space and the edges to them, and
+//! receives rows of other ranks' atoms. Edges do not change: an atom never changes its rank.
 
 use std::mem;
 use std::ops::Range;
@@ -16,27 +16,27 @@ use super::dynamics;
 use super::force_field::ForceField;
 use super::interaction::ROWS;
 
-/// Atoms of other ranks that edges of this one come from.
+/// Atoms of other ranks where edges of this rank start.
 pub struct Neighbours<T: Scalar> {
     group: Group,
     pub positions: Sent<f64>,
-    /// Between both layers: those of the first are of species alone.
+    /// Features between both layers. Those of the first layer depend only on species.
     pub features: Sent<T>,
     own_sum: BiasGradient<T, T>,
     sum: GroupSum<T>,
-    /// `[1]`: of all atoms of all ranks, eV.
+    /// `[1]`: energy of all atoms of all ranks, eV.
     pub energy: Tensor<T>,
 }
 
-/// Rows of a tensor `[atoms, ...]` on their way between ranks.
+/// Exchange of rows of a tensor `[atoms, ...]` between ranks.
 pub struct Sent<T: Scalar> {
     halo: Halo<T>,
-    /// The tensor's place while its rows are sent.
+    /// Stores the tensor while its rows are sent.
     sharded: Sharded<Tensor<T>>,
 }
 
 impl<T: Scalar> Neighbours<T> {
-    /// Deals atoms, whose order is along an axis of space: those of this rank with their neighbours, and what is sent.
+    /// Distributes atoms, ordered along an axis of space. Returns own atoms with their neighbours, and the exchange.
     pub fn new(group: &Group, all: &Atoms, channels: usize) -> Result<(Atoms, Self)> {
         let deal = Partition::even(all.count(), group.size());
         let own = deal.range(group.rank());
@@ -53,7 +53,7 @@ impl<T: Scalar> Neighbours<T> {
         Ok((atoms, neighbours))
     }
 
-    /// Gives them to a field. It runs once alone, which makes its plans: no rank takes memory while another one sends.
+    /// Adds the exchange to a field. A first run without it makes the plans: no rank may allocate while another sends.
     pub fn join(
         self,
         field: &mut ForceField<T>,
@@ -81,12 +81,12 @@ impl<T: Scalar> Sent<T> {
         Ok(Sent { halo, sharded })
     }
 
-    /// Queues the bringing of other ranks' rows.
+    /// Queues the transfer of other ranks' rows to this rank.
     pub fn bring(&mut self, rows: &mut Tensor<T>, s: &Stream) -> Result<()> {
         self.with(rows, |halo, rows| halo.exchange(rows, s))
     }
 
-    /// Queues the way back of gradients, which are added to those of own rows.
+    /// Queues the transfer of gradients to the owners of their rows, which add them.
     pub fn take_back(&mut self, rows: &mut Tensor<T>, s: &Stream) -> Result<()> {
         self.with(rows, |halo, rows| halo.add(rows, s))
     }
@@ -106,7 +106,7 @@ impl<T: Scalar> Sent<T> {
     }
 }
 
-/// Some atoms with the edges to them, and all that these come from, in the order of the whole; and which these are.
+/// Returns some atoms with the edges to them and the atoms where these start, in global order, and their indices.
 fn domain(all: &Atoms, own: Range<usize>) -> (Atoms, Vec<u32>) {
     let before = |end: usize| all.receivers.partition_point(|&to| (to as usize) < end);
     let edges = before(own.start)..before(own.end);
@@ -131,7 +131,7 @@ fn domain(all: &Atoms, own: Range<usize>) -> (Atoms, Vec<u32>) {
     (atoms, held)
 }
 
-/// The energy of all atoms, and the gradient by the positions of own ones.
+/// Returns the energy of all atoms, and the gradient by the positions of own atoms.
 fn evaluate<T: Scalar>(
     group: &Group,
     all: &Atoms,
@@ -141,7 +141,7 @@ fn evaluate<T: Scalar>(
     let (ctx, stream) = (group.context(), group.context().stream()?);
     let (mut atoms, others) = Neighbours::<T>::new(group, all, channels)?;
     let mut field = ForceField::new(ctx, &atoms, channels, cutoff, Precision::Full)?;
-    // Those of others come from them alone.
+    // Positions of other ranks' atoms must be received; NaN detects rows that are not.
     let own = atoms.own.clone();
     let unknown = (0..atoms.count()).filter(|at| !own.contains(at));
     unknown.for_each(|at| atoms.positions[at] = [f64::NAN; 3]);
@@ -157,7 +157,7 @@ fn evaluate<T: Scalar>(
     Ok((energy, gradient))
 }
 
-/// The largest error of energy and forces over ranks, a thread each, against one rank.
+/// Largest error of energy and forces over ranks, one thread each, against one rank.
 pub fn error<T: Scalar>(
     contexts: &[Context],
     atoms: &Atoms,

@@ -1,4 +1,4 @@
-//! Molecular dynamics with [`ForceField`]: steps of velocity Verlet, and what has to stay the same.
+//! Molecular dynamics with [`ForceField`]: steps of velocity Verlet, and checks of conserved quantities.
 
 use std::time::Instant;
 
@@ -17,27 +17,27 @@ use super::mixing::Plans;
 const HEAT: f64 = 0.02585;
 /// Mass of an atom, unified atomic mass units.
 const MASS: f64 = 16.0;
-/// Of a step, in femtoseconds.
+/// Time step in femtoseconds.
 const STEP: f64 = 0.25;
-/// Times that energies are looked at in a run: in between atoms go less far than a list's radius exceeds the cutoff.
+/// Energy checks per run. Between them atoms move less than the difference of the list's radius and the cutoff.
 const LOOKS: usize = 20;
 /// A femtosecond in units of Angstrom, eV and atomic mass.
 const FEMTOSECOND: f64 = 1.0 / 10.1805;
 
-/// Positions and velocities, f64: an f32 would lose what a step adds to it.
+/// Positions and velocities in f64: f32 would lose the changes of a step.
 pub struct Dynamics<T: Scalar> {
     field: ForceField<T>,
     plans: Plans<f64>,
     pub positions: Tensor<f64>,
     velocities: Tensor<f64>,
-    /// For each atom the step, and minus half of it over the mass.
+    /// For each atom the time step, and minus half of it over the mass.
     times: [Tensor<f64>; 2],
 }
 
 const ALONG: &str = "Out[n,d] += S[n] * V[n,d]";
 
 impl<T: Scalar> Dynamics<T> {
-    /// Atoms at 300 K; a step in femtoseconds.
+    /// Creates atoms at 300 K; `step` is in femtoseconds.
     pub fn new(ctx: &Context, atoms: &Atoms, field: ForceField<T>, step: f64) -> Result<Self> {
         let count = atoms.count();
         let drawn = random_values::<f64>(3 * count, 17);
@@ -59,7 +59,7 @@ impl<T: Scalar> Dynamics<T> {
         Ok(own)
     }
 
-    /// Half a step of the velocities, one of the positions, new forces, the other half.
+    /// Runs half a step of the velocities, one of the positions, new forces, and the other half.
     pub fn step(&mut self, s: &Stream) -> Result<()> {
         self.kick(s)?;
         let factors = [("S", (&self.times[0]).into()), ("V", (&self.velocities).into())];
@@ -73,7 +73,7 @@ impl<T: Scalar> Dynamics<T> {
         self.plans.run(ALONG, &factors, &mut self.velocities, s)
     }
 
-    /// Lists edges anew where atoms are now, on the host. A step captured before is no longer one.
+    /// Lists edges for the current positions, on the host. A step captured before is no longer valid.
     pub fn relist(
         &mut self,
         ctx: &Context,
@@ -89,7 +89,7 @@ impl<T: Scalar> Dynamics<T> {
         stream.synchronize()
     }
 
-    /// Potential and kinetic energy, eV, after all work.
+    /// Returns potential and kinetic energy, eV, after all work.
     pub fn energies(&self) -> Result<[f64; 2]> {
         let potential = self.field.energy.to_dense()?;
         let velocities = self.velocities.to_dense()?;
@@ -99,7 +99,7 @@ impl<T: Scalar> Dynamics<T> {
     }
 }
 
-/// Energy of each atom, and the gradient by the positions.
+/// Returns the energy of each atom, and the gradient by the positions.
 pub fn evaluate<T: Scalar>(
     ctx: &Context,
     atoms: &Atoms,
@@ -115,7 +115,7 @@ pub fn evaluate<T: Scalar>(
     Ok((energy, field.gradient.to_dense()?.into_values()))
 }
 
-/// The largest difference of energies and of forces between these atoms, and the same turned, moved and in another
+/// Largest difference of energies and forces between these atoms and the atoms rotated, translated and in another
 /// order.
 pub fn equivariance<T: Scalar>(
     ctx: &Context,
@@ -135,7 +135,7 @@ pub fn equivariance<T: Scalar>(
     Ok(forces.max(largest_error(&energy_there, &energies)))
 }
 
-/// The largest error of energies and forces against f64 on the CPU.
+/// Largest error of energies and forces against f64 on the CPU.
 pub fn error(ctx: &Context, atoms: &Atoms, channels: usize, cutoff: f64) -> Result<f64> {
     let found = evaluate::<f32>(ctx, atoms, channels, cutoff)?;
     let wanted = evaluate::<f64>(&Context::unchecked_cpu(), atoms, channels, cutoff)?;
@@ -143,8 +143,8 @@ pub fn error(ctx: &Context, atoms: &Atoms, channels: usize, cutoff: f64) -> Resu
     Ok(energies.max(largest_error(&found.1, &wanted.1)))
 }
 
-/// How far the sum of both energies goes away from its start, looked at now and then in so many steps: over that sum, and
-/// over the kinetic energy at the start. `between` is called in between.
+/// Largest change of the total energy from its start, checked `LOOKS` times: relative to that energy, and to the
+/// kinetic energy at the start. `between` is called after each check.
 pub fn drift<T: Scalar>(
     ctx: &Context,
     dynamics: &mut Dynamics<T>,
@@ -165,7 +165,7 @@ pub fn drift<T: Scalar>(
     Ok([worst / start.abs(), worst / kinetic])
 }
 
-/// The drift of so many steps of a model with these channels and cutoff, and the positions at the end.
+/// Returns the drift of `steps` steps of a model with these channels and cutoff, and the final positions.
 pub fn trajectory<T: Scalar>(
     ctx: &Context,
     atoms: &Atoms,

@@ -1,5 +1,5 @@
-//! BERT-base (arXiv 1810.04805) over a batch whose sequences have lengths of their own: twelve layers on the tokens
-//! that are there, beside the same layers over the batch filled up to its longest sequence.
+//! BERT-base (arXiv 1810.04805) over a batch of sequences of different lengths: twelve layers on the tokens only,
+//! compared with the layers over the batch padded to its longest sequence.
 
 use einsparse::formats::{Dense, f16, generate};
 use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights};
@@ -13,7 +13,7 @@ use super::padded::{Batch, Padded, lengths, taken, wide};
 pub struct Layer<T>([[Tensor<T>; 2]; 6]);
 
 impl<T: Scalar> Layer<T> {
-    /// Seeded, and rounded to f16 whatever the type.
+    /// Creates seeded weights, rounded to f16 for every type.
     fn new(ctx: &Context, o: &EncoderOptions, seed: u64) -> Result<Self> {
         let (width, hidden) = (o.width, o.hidden);
         let mut seeds = 100 * seed..;
@@ -36,7 +36,7 @@ impl<T: Scalar> Layer<T> {
         Ok(Layer([qkv, out, up, down, norm()?, norm()?]))
     }
 
-    /// Those of a file.
+    /// Reads the layers of a file.
     fn of_file(ctx: &Context, file: &mut Checkpoint, extents: [usize; 2]) -> Result<Vec<Self>> {
         let all = file.bert::<T>(extents)?.into_iter();
         let there = |own: [Dense<T>; 2]| -> Result<[Tensor<T>; 2]> {
@@ -49,7 +49,7 @@ impl<T: Scalar> Layer<T> {
         all.map(layer).collect()
     }
 
-    /// So many layers, each of its own weights.
+    /// Creates `depth` layers with different weights.
     pub fn stack(ctx: &Context, o: &EncoderOptions, depth: usize) -> Result<Vec<Self>> {
         (0..depth as u64).map(|seed| Self::new(ctx, o, seed)).collect()
     }
@@ -60,8 +60,8 @@ impl<T: Scalar> Layer<T> {
     }
 }
 
-/// The f16 layers against those in f64 on the CPU: the largest error. Two runs give the same bits, as do the padded
-/// batch and layers run one by one.
+/// Largest error of the f16 layers against f64 on the CPU. Also asserts that two runs, the padded batch, and layers run
+/// one by one give the same bits.
 pub fn checked(ctx: &Context, depth: usize, o: &EncoderOptions, tokens: usize) -> Result<f64> {
     let batch = Batch::new(o, lengths(o.items, tokens, o.distance))?;
     let layers = Layer::<f16>::stack(ctx, o, depth)?;
@@ -178,7 +178,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
                 error: Some(error),
                 note: encoder.variants().join(" "),
             };
-            // Of the tokens that there are.
+            // Products of tokens, without padding.
             let (w, h) = (o.width, o.hidden);
             let products = [[w, 3 * w], [w, w], [w, h], [h, w]].map(|[i, o]| [tokens, i, o]);
             run.report_with(row, depth, &products);

@@ -1,6 +1,6 @@
-//! A force field like MACE (Batatia et al., arXiv 2206.07697): two layers of messages over the edges between atoms,
-//! features of degrees up to 2, products of an atom's features with themselves, an energy for each atom; forces by a
-//! chain of gradients, written out. Weights are drawn, not trained; a repulsion of pairs keeps atoms apart.
+//! Force field like MACE (Batatia et al., arXiv 2206.07697): two layers of messages along the edges between atoms,
+//! features of degrees up to 2, products of an atom's features with themselves, and an energy for each atom. Forces are
+//! a hand-written chain of gradients. Weights are random, not trained; a repulsion of pairs keeps atoms apart.
 
 use std::ops::Range;
 
@@ -16,17 +16,17 @@ use super::domains::Neighbours;
 use super::interaction::{Layer, RADIAL, ROWS, of_degrees};
 use super::mixing::{Mix, Plans};
 
-/// What is read out of the second layer for each atom.
+/// Values read out of the second layer for each atom.
 const READ: usize = 16;
-/// Of pairs, eV.
+/// Repulsion of pairs, eV.
 const REPULSION: f64 = 1.0;
 
-/// The model for atoms whose edges stay as they are; positions are f64. Over ranks each has those of a domain, and
-/// rows of its [`Neighbours`] are sent.
+/// The model for atoms whose edges do not change; positions are f64. Over ranks, each rank has the atoms of a domain,
+/// and receives rows of its [`Neighbours`].
 pub struct ForceField<T: Scalar> {
     plans: Plans<T>,
     geometry: EdgeGeometry<T>,
-    /// Harmonics and radial functions, and their gradients.
+    /// Harmonics and radial functions, with their gradients.
     y: [Tensor<T>; 2],
     basis: [Tensor<T>; 2],
     layers: [Layer<T>; 2],
@@ -34,9 +34,9 @@ pub struct ForceField<T: Scalar> {
     skip: Mix<T>,
     read: Mix<T>,
     silu: Activation<T>,
-    /// `[atoms, 16]`: read out of the second layer, activated, and gradients of both.
+    /// `[atoms, 16]`: values read out of the second layer, activated values, and gradients of both.
     readout: [Tensor<T>; 4],
-    /// Of the first layer, `[9, channels]` of which only degree 0 is not zero; of the second; of pairs.
+    /// Readout rows: of the first layer, `[9, channels]`, only degree 0 nonzero; of the second layer; of pairs.
     rows: [Tensor<T>; 3],
     /// Ones, for atoms and for edges.
     ones: [Tensor<T>; 2],
@@ -45,7 +45,7 @@ pub struct ForceField<T: Scalar> {
     pub neighbours: Option<Neighbours<T>>,
     /// Energy of each own atom, eV.
     pub energy: Tensor<T>,
-    /// The gradient by the positions, minus the forces, eV / Angstrom; over ranks the rows of own atoms are whole.
+    /// Gradient by the positions, minus the forces, eV / Angstrom. Over ranks only the rows of own atoms are complete.
     pub gradient: Tensor<f64>,
 }
 
@@ -66,7 +66,7 @@ impl<T: Scalar> ForceField<T> {
             Layer::new(&plans, ctx, atoms, c, [&scalar, &all], 100)?,
             Layer::new(&plans, ctx, atoms, c, [&all, &last], 200)?,
         ];
-        // Features of a species do not depend on positions: they are mixed here.
+        // Features of a species do not depend on positions, so they are computed here.
         let of_species = random_values::<f64>(SPECIES * c, 300);
         let embedded = |at: &[usize]| T::from_f64(of_species[atoms.species[at[0]] * c + at[2]]);
         layers[0].x[0].write(&Dense::from_fn([atoms.count(), 1, c], embedded)?)?;
@@ -81,7 +81,7 @@ impl<T: Scalar> ForceField<T> {
             let drawn = &drawn;
             move |at: usize| if at < n { size * drawn[at] } else { 0.0 }
         };
-        // Lower frequencies more than higher: a repulsion that falls without ripples.
+        // Lower frequencies have larger weights, so the repulsion falls without ripples.
         let pairs = |n: usize| REPULSION * (1.0 - (n + 1) as f64 / (RADIAL + 1) as f64);
         let options = GeometryOptions { cutoff, functions: RADIAL, ..Default::default() };
         let first = atoms.own.start as u32;
@@ -111,7 +111,7 @@ impl<T: Scalar> ForceField<T> {
             gradient: ctx.zeros(&[atoms.count(), 3])?,
             plans,
         };
-        // The gradient of what is read out is the same whatever the positions.
+        // The gradient of the readout does not depend on the positions.
         let stream = ctx.stream()?;
         let (ones, rows) = (&field.ones[0], &field.rows[1]);
         field.plans.add_rows(ones, rows, &mut field.readout[2], &stream)?;
@@ -119,7 +119,7 @@ impl<T: Scalar> ForceField<T> {
         Ok(field)
     }
 
-    /// Queues energies and their gradient. Positions are those of own atoms; where others are held these are written.
+    /// Queues energies and their gradient. `positions` has those of own atoms; those of other ranks' atoms are written.
     pub fn run(&mut self, positions: &mut Tensor<f64>, s: &Stream) -> Result<()> {
         let [y, dy] = &mut self.y;
         let [basis, dbasis] = &mut self.basis;
@@ -171,7 +171,7 @@ impl<T: Scalar> ForceField<T> {
         plans.add_rows(&self.ones[0], of_first, &mut first.h[1], s)?;
         first.h[1].reshape(&shape)?;
         first.backward(plans, [&mut *y, &mut *dbasis], false, s)?;
-        // The gradient of Y is the sum of both layers'.
+        // The gradient of Y is the sum over both layers.
         plans.run("Out[e,j] = A[e,j]", &[("A", (&first.of_y).into())], dy, s)?;
         plans.run("Out[e,j] += A[e,j]", &[("A", (&second.of_y).into())], dy, s)?;
         self.geometry.backward(positions, [dy, dbasis], &mut self.gradient, s)?;
@@ -183,7 +183,7 @@ impl<T: Scalar> ForceField<T> {
     }
 }
 
-/// Of `[atoms, rows, channels]` those of some atoms.
+/// Returns the rows of some atoms of a tensor `[atoms, rows, channels]`.
 fn rows_of<'a, T: Scalar>(
     all: &'a mut Tensor<T>,
     atoms: &Range<usize>,

@@ -1,6 +1,6 @@
 //! GCN (Kipf and Welling, arXiv 1609.02907) and GraphSAGE with means (Hamilton et al., arXiv 1706.02216): three layers,
-//! trained on a whole graph. A step is a chain of products whose gradients are written out; it allocates nothing, asks
-//! the host nothing, and is one CUDA graph.
+//! trained on a whole graph. A step is a chain of products with hand-written gradients. It allocates nothing, does not
+//! synchronize with the host, and is one CUDA graph.
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Csr, Dense};
@@ -16,18 +16,18 @@ pub struct Parameter<T: Scalar> {
     pub gradient: Tensor<T>,
 }
 
-/// One layer. With as many outputs as inputs or more `relu((A H) W + b)`, else `relu(A (H W) + b)`: the narrower features
-/// travel along the edges. GraphSAGE takes means, and adds `H S`.
+/// One layer: `relu((A H) W + b)` if it has at least as many outputs as inputs, otherwise `relu(A (H W) + b)`. The
+/// narrower features travel along the edges. GraphSAGE uses means, and adds `H S`.
 struct Layer<T: Scalar> {
-    /// W, b, and of GraphSAGE S.
+    /// W, b, and S of GraphSAGE.
     parameters: Vec<Parameter<T>>,
     edges_first: bool,
     /// A H, or H W.
     between: Tensor<T>,
     output: Tensor<T>,
-    /// Of the output, and then of the sums ahead of its ReLU.
+    /// Gradient of the output, then of the sums before its ReLU.
     gradient: Tensor<T>,
-    /// The gradient of A H, and transposed weights.
+    /// Gradient of A H, and transposed weights.
     scratch: Tensor<T>,
     transposed: Tensor<T>,
     of_weights: WeightGradient<T, T>,
@@ -97,14 +97,14 @@ impl<T: Scalar> Layer<T> {
         let [own] = own else { return Ok(()) };
         run.run("Z[n,o] += H[n,i] * S[i,o]", &[("H", h), ("S", &own.value)], z, s)?;
         if self.relu {
-            // The gradient's place is free until the way back.
+            // The gradient's buffer is free until the backward pass.
             self.activation.forward(z, &mut self.gradient, s)?;
             std::mem::swap(&mut self.gradient, z);
         }
         Ok(())
     }
 
-    /// Gradients of the parameters, and where there is a layer ahead that of its output, which is this layer's H.
+    /// Computes the gradients of the parameters and, with a previous layer, of that layer's output (this layer's H).
     fn backward(
         &mut self,
         run: &mut Products<T>,
@@ -124,7 +124,7 @@ impl<T: Scalar> Layer<T> {
             run.back(dz, between, s)?;
             weights.backward_weight((h, between), dw, None, s)?;
         } else if self.relu {
-            // In the same pass the gradient of the output becomes that of the sums.
+            // This pass also replaces the gradient of the output by that of the sums.
             weights.backward_weight_relu((between, &self.output), dz, dw, Some(db), s)?;
         } else {
             weights.backward_weight((between, dz), dw, Some(db), s)?;
@@ -146,7 +146,7 @@ impl<T: Scalar> Layer<T> {
     }
 }
 
-/// The model, with its task.
+/// The model with its task.
 pub struct Gcn<T: Scalar> {
     products: Products<T>,
     layers: Vec<Layer<T>>,
@@ -157,7 +157,7 @@ pub struct Gcn<T: Scalar> {
 }
 
 impl<T: Scalar> Gcn<T> {
-    /// Layers of these widths, features first and classes last; `dense` for the twin.
+    /// Creates layers of these widths, features first and classes last. `dense` selects the dense baseline.
     pub fn new(
         ctx: &Context,
         kind: Kind,
@@ -200,7 +200,7 @@ impl<T: Scalar> Gcn<T> {
         Ok(())
     }
 
-    /// Loss, and gradients of all parameters, after a forward run.
+    /// Computes the loss and the gradients of all parameters, after a forward run.
     pub fn backward(&mut self, stream: &Stream) -> Result<()> {
         let last = &mut self.layers[2];
         let of = (&last.output, &self.labels);

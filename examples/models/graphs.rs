@@ -1,27 +1,27 @@
-//! Graphs with the weights that a layer gives their edges, and what is learnt on them.
+//! Graphs with the edge weights of a layer, and learning tasks on them.
 
 use einsparse::formats::{Csr, CsrPattern, Dense, Element, generate};
 use einsparse::{Result, Scalar};
 
-/// What a vertex takes from its neighbours.
+/// Aggregation of a vertex over its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Each neighbour's features over the roots of both degrees, its own among them (arXiv 1609.02907).
+    /// Sum of the features of neighbours and of the vertex, over the roots of both degrees (arXiv 1609.02907).
     Gcn,
-    /// The mean over the neighbours (arXiv 1706.02216); what is its own has weights of its own.
+    /// Mean over the neighbours (arXiv 1706.02216). The vertex's own features have separate weights.
     Sage,
 }
 
-/// Edges both ways, and the features, classes and known labels of the vertices.
+/// Edges in both directions, and the features, classes and known labels of the vertices.
 pub struct Task<T> {
     pub edges: CsrPattern,
     pub features: Dense<T>,
     pub classes: Vec<i32>,
-    /// -1 where it is not known.
+    /// -1 if the label is unknown.
     pub labels: Vec<i32>,
 }
 
-/// Edges in both directions, none twice.
+/// Returns the edges in both directions, without duplicates.
 fn both_ways(vertices: usize, edges: impl Iterator<Item = (u32, u32)>) -> Result<CsrPattern> {
     let mut all: Vec<(u32, u32)> = edges.flat_map(|(a, b)| [(a, b), (b, a)]).collect();
     all.sort_unstable();
@@ -38,7 +38,7 @@ fn edges_of(graph: &CsrPattern) -> impl Iterator<Item = (u32, u32)> + '_ {
     (0..graph.rows()).flat_map(row).map(|(row, edge)| (row, graph.columns()[edge]))
 }
 
-/// The weights of the edges of a layer; for a GCN with an edge from each vertex to itself, and symmetric.
+/// Returns the edge weights of a layer. Those of a GCN are symmetric, and include an edge from each vertex to itself.
 pub fn weighted<T: Scalar>(graph: &CsrPattern, kind: Kind) -> Result<Csr<T>> {
     let vertices = graph.rows();
     let own = (0..vertices as u32).filter(|_| kind == Kind::Gcn).map(|v| (v, v));
@@ -52,7 +52,7 @@ pub fn weighted<T: Scalar>(graph: &CsrPattern, kind: Kind) -> Result<Csr<T>> {
     Ok(Csr::new(pattern, values)?)
 }
 
-/// R-MAT with about 15 edges each way for each vertex; classes are drawn, so that there is nothing to learn.
+/// R-MAT graph with about 15 edges in each direction per vertex. Classes are random, so nothing can be learned.
 pub fn rmat<T: Scalar>(scale: u32, features: usize, classes: usize) -> Result<Task<T>> {
     let graph = generate::rmat(scale, 16, 1)?;
     let vertices = graph.rows();
@@ -71,12 +71,12 @@ pub fn rmat<T: Scalar>(scale: u32, features: usize, classes: usize) -> Result<Ta
     })
 }
 
-/// Communities of vertices that know each other more often than others, with features that tell little; every fifth
-/// vertex has a label.
+/// Planted partition: vertices of one community are connected more often than others, and features carry little
+/// information. Every fifth vertex has a label.
 pub fn planted(vertices: usize, features: usize, classes: usize) -> Result<Task<f32>> {
     let class = |v: usize| v % classes;
     let draws = generate::random_values::<f32>(vertices * vertices, 5);
-    // Of a normal distribution 10 % are above 1.3, and 1 % above 2.3.
+    // A normal distribution has 10 % of its values above 1.3, and 1 % above 2.3.
     let meet = |a: usize, b: usize| {
         let least = if class(a) == class(b) { 1.3 } else { 2.3 };
         a < b && draws[a * vertices + b] > least
@@ -101,7 +101,7 @@ pub fn planted(vertices: usize, features: usize, classes: usize) -> Result<Task<
     })
 }
 
-/// Weights of a layer as Glorot and Bengio draw them, but normal.
+/// Weights of a layer with the variance of Glorot and Bengio, but normally distributed.
 pub fn weights<T: Scalar>([inputs, outputs]: [usize; 2], seed: u64) -> Result<Dense<T>> {
     let size = (2.0 / (inputs + outputs) as f64).sqrt();
     let values = generate::random_values::<f64>(inputs * outputs, seed);

@@ -1,5 +1,5 @@
-//! A layer of the force field: messages along the edges between atoms, the product of what arrives with itself, and all
-//! gradients.
+//! Layer of the force field: messages along the edges between atoms, the product of the summed messages with
+//! themselves, and all gradients.
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::Dense;
@@ -12,39 +12,39 @@ use super::atoms::Atoms;
 use super::common::{Run, Times, largest_error, wide};
 use super::mixing::{Mix, Plans, Wiring};
 
-/// Degrees up to 2: rows of an atom's features.
+/// Rows of an atom's features: degrees up to 2.
 pub const ROWS: usize = 9;
-/// Radial functions of an edge, and what is between these and its weights.
+/// Radial functions of an edge, and the hidden width between them and the edge's weights.
 pub const RADIAL: usize = 8;
 const HIDDEN: usize = 64;
 
-/// The degree of each row.
+/// Degree of a row.
 fn degree(row: usize) -> usize {
     row.isqrt()
 }
 
-/// Rows of paths, by path, to rows of features.
+/// Maps rows of paths to rows of features, by path.
 fn of_paths(couplings: &Couplings) -> Wiring {
     let rows = couplings.component_of_row().into_iter().zip(couplings.path_of_row());
     let rows = rows.enumerate();
     rows.map(|(k, (component, path))| [component as usize, k, path as usize]).collect()
 }
 
-/// Rows of features to themselves, by degree.
+/// Maps rows of features to themselves, by degree.
 pub fn of_degrees(rows: usize) -> Wiring {
     (0..rows).map(|row| [row, row, degree(row)]).collect()
 }
 
-/// A message along the edges, and the product of what arrives with itself. Behind each tensor stands its gradient.
+/// Messages along the edges, and the product of their sums with themselves. In each pair the second is the gradient.
 pub struct Layer<T: Scalar> {
-    /// From radial functions to weights of the edges, `[edges, paths, channels]`.
+    /// Maps radial functions to edge weights, `[edges, paths, channels]`.
     radial: [Mix<T>; 2],
     silu: Activation<T>,
     hidden: [Tensor<T>; 2],
     activated: Tensor<T>,
     weights: [Tensor<T>; 2],
     message: EquivariantMessage<T>,
-    /// Features of the senders, and sums of messages, `[atoms, rows, channels]`; the former of all atoms that are held.
+    /// Features of the senders, with atoms of other ranks, and sums of messages, `[atoms, rows, channels]`.
     pub x: [Tensor<T>; 2],
     sums: [Tensor<T>; 2],
     mix_sums: Mix<T>,
@@ -62,7 +62,7 @@ const BY_FIRST: &str = "Out[n,i,u] += CG[i,j,k] * G[n,k,u] * B[n,j,u]";
 const BY_SECOND: &str = "Out[n,j,u] += CG[i,j,k] * G[n,k,u] * A[n,i,u]";
 
 impl<T: Scalar> Layer<T> {
-    /// `messages`: paths of features and harmonics; `products`: those of features with themselves.
+    /// `messages`: paths of features and harmonics; `products`: paths of features with themselves.
     pub fn new(
         plans: &Plans<T>,
         ctx: &Context,
@@ -106,7 +106,7 @@ impl<T: Scalar> Layer<T> {
         })
     }
 
-    /// From `x` to `h`.
+    /// Computes `h` from `x`.
     pub fn forward(
         &mut self,
         plans: &mut Plans<T>,
@@ -127,8 +127,8 @@ impl<T: Scalar> Layer<T> {
         self.mix_square.forward(&mut self.square[0], &mut self.h[0], true, s)
     }
 
-    /// From the gradient of `h` to those of the harmonics, in `of_y`, of the radial functions, which is added to, and
-    /// where it is asked for of `x`.
+    /// Computes gradients from that of `h`: of the harmonics, in `of_y`; of the radial functions, which is added; and
+    /// of `x` if `of_x`.
     pub fn backward(
         &mut self,
         plans: &mut Plans<T>,
@@ -152,7 +152,7 @@ impl<T: Scalar> Layer<T> {
         let factors = Factors { x, y, w: Some(w) };
         self.message.backward(factors, &self.sums[1], gradients, s)?;
         let [first, second] = &mut self.radial;
-        // What was activated is not needed any more.
+        // The activated values are no longer needed, so the gradient overwrites them.
         second.backward(dw, &mut self.activated, false, s)?;
         let [hidden, dhidden] = &mut self.hidden;
         self.silu.backward(hidden, &self.activated, dhidden, s)?;
@@ -160,8 +160,8 @@ impl<T: Scalar> Layer<T> {
     }
 }
 
-/// Times messages of degrees up to 2 in one kernel, and as three: features gathered for the edges, their products with
-/// harmonics and weights, sums at the receivers. Their largest difference, too.
+/// Times messages of degrees up to 2 in one kernel, and in three steps: features gathered for the edges, their products
+/// with harmonics and weights, sums at the receivers. Also returns their largest difference.
 pub fn messages(run: &Run<'_>, atoms: &Atoms, channels: usize) -> Result<([Times; 2], f64)> {
     let (ctx, couplings) = (&run.context, Couplings::natural(2)?);
     let edges = atoms.receivers.len();

@@ -1,6 +1,6 @@
 //! Models end to end: `cargo run --release --example models -- NAME [--batch 1,32] [--scale 18] [--steps 20]
-//! [--file weights.safetensors]`. Without a GPU a model is a toy on the CPU; without a name all are, and are checked.
-//! `decode`, `encoder` and `mobilenet` take weights of a file, or of several with commas between them.
+//! [--file weights.safetensors]`. Without a GPU a model is small and runs on the CPU. Without a name all models run and
+//! are checked. `decode`, `encoder` and `mobilenet` accept weights of one file, or of several separated by commas.
 
 mod all;
 
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The model's name, and what is said of it.
+/// Parses the model's name and its arguments.
 fn parse(words: impl Iterator<Item = String>) -> Result<(Option<String>, Arguments), String> {
     let (mut name, mut all, mut words) = (None, Arguments::default(), words);
     while let Some(word) = words.next() {

@@ -1,4 +1,4 @@
-//! The kernel maps of a U-Net, and how they are made again for other clouds.
+//! Kernel maps of a U-Net, and their rebuilding for other clouds.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use einsparse::{Context, Result, Stream, Tensor};
 
 use super::wiring::LEVELS;
 
-/// The kernel maps: 3 x 3 x 3 at each level, 2 x 2 x 2 from one to the next, and of every voxel to itself.
+/// Kernel maps: 3 x 3 x 3 at each level, 2 x 2 x 2 from each level to the next, and from every voxel to itself.
 pub struct Maps {
     pub same: Vec<Arc<KernelMap>>,
     pub down: Vec<Arc<KernelMap>>,
@@ -31,7 +31,7 @@ impl Maps {
             same.push(Arc::new(KernelMap::new(ctx, own, &cube()?)?));
             if level + 1 < LEVELS {
                 let next = KernelMap::new(ctx, own, &halved()?)?;
-                // The way up.
+                // Builds the transposed map too, for the way up.
                 next.transposed()?;
                 down.push(Arc::new(next));
             }
@@ -41,11 +41,11 @@ impl Maps {
     }
 }
 
-/// Makes the maps of other clouds of at most as many voxels, on the GPU.
+/// Rebuilds the maps for other clouds of at most as many voxels, on the GPU.
 pub struct Rebuild {
     same: Vec<KernelMapBuilder>,
     down: Vec<KernelMapBuilder>,
-    /// Of each level; the first is the cloud.
+    /// Voxels of each level; the first level is the cloud.
     voxels: Vec<Tensor<i32>>,
 }
 

@@ -1,5 +1,5 @@
-//! Two layers `Y = W2 relu(W1 X)` with block masks that each run finds anew, and the same without masks. Tokens are
-//! columns, so that weights are left operands. Nothing waits for the host.
+//! Two layers `Y = W2 relu(W1 X)` with block masks, which each run selects, and the network without masks. Tokens are
+//! columns, so weights are left operands. Steps do not wait for the host.
 
 use einsparse::dynamic::{
     DynamicMatmul, DynamicMatmulGradient, GradientOfA, MatmulOptions, SparsityHint,
@@ -9,17 +9,17 @@ use einsparse::{Context, Determinism, Plan, Result, Scalar, Stream, Tensor, Tens
 use super::block_masks::{BLOCK, Masks, kept, plan};
 use super::common::wide;
 
-/// A layer `Y = W X` with its gradients.
+/// Layer `Y = W X` with its gradients.
 enum Layer<T: Scalar> {
     Masked(Box<Products<T>>),
-    /// The product, with the ReLU behind it; the gradients of X, with that of the ReLU ahead of it, and of W.
+    /// The product and the ReLU after it; the gradient of X and of the ReLU before it; the gradient of W.
     Dense(Box<[Plan<T>; 3]>),
 }
 
-/// What finds the micro-tiles of a masked W.
+/// Products that find the micro-tiles of a masked W.
 struct Products<T: Scalar> {
     forward: DynamicMatmul<T>,
-    /// The gradient of W where it has blocks, and that of all of W.
+    /// Gradient of the blocks of W, and gradient of all of W.
     backward: DynamicMatmulGradient<T>,
     whole: DynamicMatmulGradient<T>,
 }
@@ -67,7 +67,7 @@ impl<T: Scalar> Layer<T> {
         }
     }
 
-    /// Gradients `[dW, dX]` of `[W, X, dY]`; of all of W, or where it has blocks.
+    /// Computes gradients `[dW, dX]` from `[W, X, dY]`: of all of W if `grows`, otherwise of its blocks.
     fn backward(
         &mut self,
         [w, x, dy]: [&Tensor<T>; 3],
@@ -88,7 +88,7 @@ impl<T: Scalar> Layer<T> {
     }
 }
 
-/// A ReLU between products that have none of their own.
+/// ReLU between products that do not include it.
 struct Relu<T: Scalar> {
     forward: Plan<T>,
     backward: Plan<T>,
@@ -96,11 +96,11 @@ struct Relu<T: Scalar> {
     gradient: Tensor<T>,
 }
 
-/// The layers, and all that a step reads and writes.
+/// The layers, and all tensors that a step reads and writes.
 pub struct Net<T: Scalar> {
     /// Rows of weights, inputs and activations, and columns of weights.
     pub width: usize,
-    /// Those of both layers, one below the other, and their gradient.
+    /// Weights of both layers, one below the other, and their gradient.
     pub weights: Tensor<T>,
     pub gradient: Tensor<T>,
     /// Inputs, hidden activations, and their gradients.
@@ -109,14 +109,14 @@ pub struct Net<T: Scalar> {
     pub dx: Tensor<T>,
     d_hidden: Tensor<T>,
     pub target: Tensor<T>,
-    /// Outputs, and then these less the target: the gradient of half the squares' sum.
+    /// Outputs, then outputs minus target: the gradient of half the sum of squares.
     pub residual: Tensor<T>,
-    /// Half the square, the mean over tokens, for each output.
+    /// Half the square of each output's residual, as a mean over tokens.
     pub losses: Tensor<T>,
     pub masks: Option<Masks<T>>,
     layers: [Layer<T>; 2],
     relu: Option<Relu<T>>,
-    /// The target is taken off, and the loss.
+    /// Plans that subtract the target and compute the loss.
     ends: [Plan<T>; 2],
 }
 
@@ -158,7 +158,7 @@ impl<T: Scalar> Net<T> {
         })
     }
 
-    /// Masks, outputs, residual and losses.
+    /// Computes masks, outputs, residual and losses.
     pub fn forward(&mut self, stream: &Stream) -> Result<()> {
         if let Some(masks) = &mut self.masks {
             masks.run(&self.weights, stream)?;
@@ -179,14 +179,14 @@ impl<T: Scalar> Net<T> {
         loss.run(&[("D", (&self.residual).into())], &mut self.losses, stream)
     }
 
-    /// 1 for each block that the last forward run kept, else 0; of a network without masks nothing.
+    /// Returns 1 for each block that the last forward run kept, otherwise 0; an empty vector without masks.
     pub fn mask(&self) -> Result<Vec<f64>> {
         let masks = self.masks.as_ref();
         masks.map_or(Ok(Vec::new()), |masks| wide(&masks.mask))
     }
 
-    /// Gradients of weights and inputs; with `grows` of all weights, as if none were masked behind the forward run
-    /// (straight-through), else of those of blocks that are kept, zeros elsewhere.
+    /// Computes the gradients of weights and inputs. With `grows`, those of all weights, as if none were masked after
+    /// the forward run (straight-through). Otherwise those of kept blocks, with zeros elsewhere.
     pub fn backward(&mut self, grows: bool, stream: &Stream) -> Result<()> {
         let [one, two] = &mut self.layers;
         let [first, second] = used(&self.masks, &self.weights, self.width)?;
@@ -212,7 +212,7 @@ impl<T: Scalar> Net<T> {
     }
 }
 
-/// The weights of both layers that a step multiplies by.
+/// Returns the weights of both layers that a step multiplies by.
 fn used<'a, T: Scalar>(
     masks: &'a Option<Masks<T>>,
     weights: &'a Tensor<T>,

@@ -1,4 +1,4 @@
-//! Products of a step: planned when they run first; and rows times one of several matrices, as they are and backward.
+//! Products of a step, planned at their first run. Also rows times one of several matrices, forward and backward.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use einsparse::formats::Dense;
 use einsparse::formats::generate::random_values;
 use einsparse::{Context, Operand, Options, Plan, Precision, Result, Scalar, Stream, Tensor};
 
-/// Expressions with an output `Out`, planned when they run first.
+/// Expressions with an output `Out`, planned at their first run.
 pub struct Plans<T: Scalar> {
     context: Context,
     options: Options,
@@ -37,7 +37,7 @@ impl<T: Scalar> Plans<T> {
             let plan = self.context.plan(text).operands(&all);
             self.plans.insert(key.clone(), plan.options(&self.options).build()?);
         }
-        // Lists belong to the plan.
+        // The plan stores the index lists.
         let given: Vec<_> = factors
             .iter()
             .filter(|(_, factor)| !matches!(factor, Operand::Index(..)))
@@ -59,11 +59,11 @@ impl<T: Scalar> Plans<T> {
     }
 }
 
-/// What every row of an item is made of: `(row of the output, row of the input, matrix)`.
+/// Terms of the rows of an item: `(row of the output, row of the input, matrix)`.
 pub type Wiring = Vec<[usize; 3]>;
 
-/// `Out[Q[p],n] = In[I[p],c] * W[T[p],c,n]`: mixes the channels of rows by one of several matrices, each by its own.
-/// With the matrices transposed and the lists exchanged it is the gradient of its input.
+/// `Out[Q[p],n] = In[I[p],c] * W[T[p],c,n]`: multiplies the channels of each row by one of several matrices. With
+/// transposed matrices and exchanged lists it computes the gradient of its input.
 pub struct Mix<T: Scalar> {
     lists: [Vec<u32>; 3],
     rows: [usize; 2],
@@ -77,8 +77,8 @@ const SET: &str = "Out[Q[p],n] = In[I[p],c] * W[T[p],c,n]";
 const ADD: &str = "Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]";
 
 impl<T: Scalar> Mix<T> {
-    /// Of so many items, of `rows[0]` rows to `rows[1]`; weights are drawn so that sums are as large as what they are
-    /// made of, times `scale`.
+    /// Creates the product for `items` items, from `rows[0]` rows to `rows[1]`. Weights are random, and scaled so that
+    /// sums are as large as their terms, times `scale`.
     pub fn new(
         plans: &Plans<T>,
         items: usize,
@@ -114,7 +114,7 @@ impl<T: Scalar> Mix<T> {
         })
     }
 
-    /// Matrix 0 for every row.
+    /// Uses matrix 0 for every row.
     pub fn dense(
         plans: &Plans<T>,
         rows: usize,
@@ -124,7 +124,7 @@ impl<T: Scalar> Mix<T> {
         Mix::new(plans, rows, [1, 1], &vec![[0, 0, 0]], channels, drawn)
     }
 
-    /// Sets `out`, or adds to it.
+    /// Writes `out`, or adds to it.
     pub fn forward(
         &mut self,
         input: &mut Tensor<T>,
@@ -135,7 +135,7 @@ impl<T: Scalar> Mix<T> {
         self.run(0, input, out, add, stream)
     }
 
-    /// The gradient of the input, given that of the output.
+    /// Computes the gradient of the input from that of the output.
     pub fn backward(
         &mut self,
         dout: &mut Tensor<T>,

@@ -1,6 +1,6 @@
-//! MobileNetV1 (Howard et al., arXiv 1704.04861) with 90 % of its 1x1 weights pruned, whole, as Sputnik runs it (arXiv
-//! 2006.10901, section 7.3.2): maps are `[channels, images * places]`, a 1x1 convolution is a product with bias and
-//! ReLU, what is between works on planes. Batch norm is folded into weights and biases; ReLU stands for ReLU6.
+//! MobileNetV1 (Howard et al., arXiv 1704.04861) with 90 % of its 1x1 weights pruned, as a whole, as Sputnik runs it
+//! (arXiv 2006.10901, section 7.3.2). Maps are `[channels, images * pixels]`. A 1x1 convolution is a product with bias
+//! and ReLU; other layers process planes. Batch norm is folded into weights and biases; ReLU replaces ReLU6.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ struct Product<T: Scalar> {
 }
 
 impl<T: Scalar> Product<T> {
-    /// Of the map ahead into this one, which is kept.
+    /// Creates the product from map `input` to map `out`, which it stores.
     fn new(
         ctx: &Context,
         (weights, bias, relu): &(Csr<T>, Dense<T>, bool),
         (input, out): (&Tensor<T>, Tensor<T>),
         pruned: Option<Precision>,
     ) -> Result<Self> {
-        // In both networks the classifier, the product without a ReLU, is dense: with as few columns as there are images
-        // single entries are what is read fastest.
+        // The classifier, the product without a ReLU, is dense in both networks, and stored as CSR. With one column per
+        // image, unstructured nonzeros are read fastest.
         let weights = match pruned.is_none() && *relu {
             true => Matrix::Dense(ctx.upload_dense(&weights.to_dense()?)?),
             false => Matrix::Sparse(ctx.upload(weights)?),
@@ -60,7 +60,7 @@ struct Planned<T: Scalar> {
 }
 
 impl<T: Scalar> Planned<T> {
-    /// What the next one reads.
+    /// Map that the next layer reads.
     fn map(&self) -> &Tensor<T> {
         self.product.as_ref().map_or(&self.out, |product| &product.out)
     }
@@ -80,7 +80,7 @@ impl<T: Scalar> Planned<T> {
     }
 }
 
-/// How many images, and how pruned weights are multiplied; without that it is the twin, dense and in TF32.
+/// Number of images, and precision of pruned products. `None` selects the baseline: dense, in TF32.
 pub type Asked = (usize, Option<Precision>);
 
 /// The network.
@@ -96,7 +96,7 @@ impl<T: Scalar> MobileNet<T> {
         let map = || ctx.zeros::<T>(&[largest.unwrap_or(0)]).map(Arc::new);
         let (even, odd) = (map()?, map()?);
         let view = |map: &Arc<Tensor<T>>, shape: [usize; 2]| match map.address() {
-            // SAFETY: the map is as long, is kept, and is used in the order of one stream, a layer at a time.
+            // SAFETY: the map is long enough, stays alive, and is used in the order of one stream, one layer at a time.
             Some(at) => unsafe { Tensor::from_raw(ctx, at, (&shape, shape[1]), Arc::clone(map)) },
             None => ctx.zeros(&shape),
         };
@@ -133,13 +133,13 @@ impl<T: Scalar> MobileNet<T> {
         Ok(())
     }
 
-    /// What the classifier says, `[classes, batch]`.
+    /// Returns the logits, `[classes, batch]`.
     pub fn logits(&self) -> Result<Vec<f64>> {
         let logits = self.layers.last().map_or(&self.image, Planned::map).to_dense()?;
         Ok(logits.values().iter().map(|x| x.to_f64()).collect())
     }
 
-    /// The kernels, each once.
+    /// Returns the kernels without duplicates.
     pub fn variants(&self) -> String {
         let of = |layer: &Planned<T>| {
             let plan = layer.product.as_ref().map(|product| product.plan.variant());
@@ -150,12 +150,12 @@ impl<T: Scalar> MobileNet<T> {
     }
 }
 
-/// The largest error against the network in f64; also that two runs give the same bits.
+/// Largest error against the network in f64. Asserts that two runs give the same bits.
 pub fn checked<T: Scalar>(ctx: &Context, sizes: Sizes, asked: Asked) -> Result<f64> {
     error(ctx, &layers::<T>(sizes)?, asked)
 }
 
-/// The same of these layers.
+/// Error as in [`checked`], for these layers.
 pub fn error<T: Scalar>(ctx: &Context, layers: &[Layer<T>], asked: Asked) -> Result<f64> {
     let wanted = reference(layers, &images(layers[0].edge, asked.0)?, asked.0);
     let mut model = MobileNet::new(ctx, layers, asked)?;
@@ -203,7 +203,7 @@ fn measured<T: Scalar>(run: &Run<'_>, sizes: Sizes, asked: (usize, Precision)) -
             twin.variants()
         ),
     });
-    // The twin multiplies in TF32, and maps of 16 bits are rounded in every layer.
+    // The baseline multiplies in TF32, and 16-bit maps are rounded in every layer.
     assert!(error < 5e-2, "{error}");
     Ok(())
 }

@@ -1,10 +1,10 @@
-//! MobileNetV1's weights, seeded, and the network by plain loops in f64.
+//! Seeded weights of MobileNetV1, and the network as plain loops in f64.
 
 use einsparse::formats::{Csr, Dense, generate};
 use einsparse::ops::Conv2dOptions;
 use einsparse::{Result, Scalar};
 
-/// What is kept of 1x1 weights.
+/// Density of the 1x1 weights.
 pub const DENSITY: f64 = 0.1;
 /// Output channels and stride of the thirteen blocks.
 const BLOCKS: [(usize, usize); 13] = [
@@ -31,10 +31,10 @@ pub struct Sizes {
     pub classes: usize,
 }
 
-/// The network of the paper.
+/// Sizes of the network of the paper.
 pub const FULL: Sizes = Sizes { edge: 224, eighths: 8, classes: 1000 };
 
-/// What works on planes, and the product behind it.
+/// Operation on planes, and the product after it.
 pub struct Layer<T> {
     /// Channels, edge, and the window `[outputs, 1 or channels, rows, columns]`.
     pub channels: usize,
@@ -43,12 +43,12 @@ pub struct Layer<T> {
     pub options: Conv2dOptions,
     pub taps: Dense<T>,
     pub bias: Option<Dense<T>>,
-    /// Behind the first convolution there is none.
+    /// `None` after the first convolution.
     pub product: Option<(Csr<T>, Dense<T>, bool)>,
 }
 
 impl<T: Scalar> Layer<T> {
-    /// Columns of its maps: rows are whole vectors of 16 bytes, but few columns are best left as few as they are.
+    /// Columns of its maps. Rows are whole vectors of 16 bytes, except the short rows of the classifier.
     pub fn columns(&self, batch: usize) -> usize {
         match self.bias {
             Some(_) => (batch * self.out_edge().pow(2)).next_multiple_of(16 / size_of::<T>()),
@@ -56,7 +56,7 @@ impl<T: Scalar> Layer<T> {
         }
     }
 
-    /// Elements of the larger of its maps, and of a vector behind it.
+    /// Elements of the larger of its maps, plus a vector.
     pub fn elements(&self, batch: usize) -> usize {
         let product = self.product.as_ref();
         let rows = product.map_or(0, |(weights, ..)| weights.pattern().rows());
@@ -68,14 +68,14 @@ impl<T: Scalar> Layer<T> {
     }
 }
 
-/// Seeded; products and windows keep the variance of what comes in behind a ReLU.
+/// Seeded values. Products and windows preserve the variance of inputs after a ReLU.
 fn values<T: Scalar>(len: usize, inputs: f64, seed: usize) -> Vec<T> {
     let scale = (2.0 / inputs).sqrt();
     let values = generate::random_values::<f64>(len, seed as u64);
     values.iter().map(|x| T::from_f64(x * scale)).collect()
 }
 
-/// The first convolution, thirteen blocks, and a mean over each plane with the classifier.
+/// Returns the first convolution, thirteen blocks, and a mean over each plane with the classifier.
 pub fn layers<T: Scalar>(sizes: Sizes) -> Result<Vec<Layer<T>>> {
     let channels = |full: usize| full * sizes.eighths / 8;
     let padded = |stride: usize| Conv2dOptions { stride, padding: [1, 1], relu: true };
@@ -108,7 +108,7 @@ pub fn layers<T: Scalar>(sizes: Sizes) -> Result<Vec<Layer<T>>> {
     }
     let window = [inputs, 1, edge, edge];
     let mean = T::from_f64(1.0 / (edge * edge) as f64);
-    // The classifier is dense. With as few columns as there are images, single entries are the fastest way to read it.
+    // The classifier is dense, and stored as CSR. With one column per image, unstructured nonzeros are read fastest.
     let pattern = generate::uniform(sizes.classes, inputs, 1.0, 0)?;
     let kept = values(sizes.classes * inputs, inputs as f64, 200);
     all.push(Layer {
@@ -123,13 +123,13 @@ pub fn layers<T: Scalar>(sizes: Sizes) -> Result<Vec<Layer<T>>> {
     Ok(all)
 }
 
-/// Images, `[3, batch * edge * edge]`.
+/// Seeded images, `[3, batch * edge * edge]`.
 pub fn images<T: Scalar>(edge: usize, batch: usize) -> Result<Dense<T>> {
     let len = batch * edge * edge;
     Ok(Dense::new([3, len], values(3 * len, 2.0, 7))?)
 }
 
-/// What the classifier says, `[classes, batch]`.
+/// Computes the logits, `[classes, batch]`.
 pub fn reference<T: Scalar>(layers: &[Layer<T>], image: &Dense<T>, batch: usize) -> Vec<f64> {
     let mut map: Vec<f64> = image.values().iter().map(|x| x.to_f64()).collect();
     for layer in layers {

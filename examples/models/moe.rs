@@ -1,4 +1,4 @@
-//! A block of gated experts behind attention: what a layer of Qwen3-30B-A3B costs, at prefill and token by token.
+//! Block of gated experts after attention: the cost of a layer of Qwen3-30B-A3B, at prefill and token by token.
 
 use einsparse::formats::{Dense, bf16, generate};
 use einsparse::{Context, Result, Scalar};
@@ -12,14 +12,14 @@ use super::pruned::cast;
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub model: usize,
-    /// Of queries, and of keys.
+    /// Query heads and key heads.
     pub heads: [usize; 2],
     pub dim: usize,
     pub experts: usize,
     pub hidden: usize,
     pub top_k: usize,
-    /// Size of what is added to the residual stream: small where runs follow one another on the same one, so that all
-    /// choose alike.
+    /// Scale of the terms added to the residual stream. It is small where runs follow one another on the same residual
+    /// stream, so that all runs make the same choices.
     pub gain: f64,
 }
 
@@ -34,7 +34,7 @@ const QWEN: Shape = Shape {
 };
 
 impl Shape {
-    /// Weights of all experts, seeded, as [`Moe`](einsparse::nn::Moe) takes them transposed.
+    /// Seeded weights of all experts, as [`Moe`](einsparse::nn::Moe) requires them with `transposed`.
     pub fn experts_seeded<T: Scalar>(&self) -> Result<[Dense<T>; 2]> {
         let (experts, hidden, model) = (self.experts, self.hidden, self.model);
         let size = |inputs: usize| 1.0 / (inputs as f64).sqrt();
@@ -45,14 +45,14 @@ impl Shape {
     }
 }
 
-/// Seeded, rounded to bf16.
+/// Seeded values, rounded to bf16.
 pub fn values<T: Scalar>(shape: &[usize], size: f64, seed: u64) -> Result<Dense<T>> {
     let values = generate::random_values::<f32>(shape.iter().product(), seed);
     let values: Vec<bf16> = values.iter().map(|x| bf16::from_f32(x * size as f32)).collect();
     Ok(Dense::new(shape, cast(&values))?)
 }
 
-/// Rows whose first feature is the same everywhere.
+/// Rows with the same first feature.
 pub fn inputs<T: Scalar>(tokens: usize, model: usize) -> Result<Dense<T>> {
     let mut x = values::<T>(&[tokens, model], 1.0, 6)?;
     let first = x.values_mut().iter_mut().step_by(model.max(1));
@@ -60,7 +60,7 @@ pub fn inputs<T: Scalar>(tokens: usize, model: usize) -> Result<Dense<T>> {
     Ok(x)
 }
 
-/// The error of the residual stream behind two blocks against f64 with all the same choices; also that two runs give
+/// Error of the residual stream after a block against f64, over tokens with equal choices. Asserts that two runs give
 /// the same bits.
 pub fn checked(ctx: &Context, past: Option<usize>, tokens: usize) -> Result<f64> {
     let shape =
@@ -83,7 +83,7 @@ pub fn checked(ctx: &Context, past: Option<usize>, tokens: usize) -> Result<f64>
     let (found, choices) = stream_of::<bf16>(ctx, &shape, asked)?;
     assert_eq!(found, stream_of::<bf16>(ctx, &shape, asked)?.0, "two runs differ");
     let (wanted, exact) = stream_of::<f64>(&Context::unchecked_cpu(), &shape, asked)?;
-    // Where two logits are near each other rounding decides, and a token with other experts has another result.
+    // Rounding decides between logits that are close, and a token with other experts has another result.
     let model = shape.model;
     let same = |token: &usize| choices[token * 2..][..2] == exact[token * 2..][..2];
     let rows: Vec<usize> = (0..tokens).filter(same).collect();

@@ -1,5 +1,5 @@
-//! A block of Qwen3's shape (arXiv 2505.09388, without the norms of single heads): attention with grouped heads, then
-//! gated experts that a router chooses by Zipf's law. Prefill of a sequence, or a token each of several over their caches.
+//! Block of Qwen3's shape (arXiv 2505.09388, without the norms of single heads): attention with grouped heads, then
+//! gated experts, chosen by a router with Zipf's law. Runs prefill of a sequence, or one token of several with caches.
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::Dense;
@@ -9,9 +9,9 @@ use einsparse::{Context, Plan, Result, Scalar, Stream, Tensor};
 
 use super::moe::{Shape, inputs, values};
 
-/// What tokens attend to.
+/// Keys that tokens attend to.
 enum Attention<T: Scalar> {
-    /// Those in front of them.
+    /// Tokens before them.
     Prefill(Box<SparseAttention<T>>),
     /// Caches of keys and values.
     Decode(Box<(CachedAttention<T>, [Tensor<T>; 2])>),
@@ -29,7 +29,7 @@ pub struct Block<T: Scalar> {
     router: Router<T>,
     experts: [Tensor<T>; 2],
     pub moe: Moe<T>,
-    /// The residual stream.
+    /// Residual stream.
     pub x: Tensor<T>,
     lengths: Tensor<i32>,
     pub normed: Tensor<T>,
@@ -43,7 +43,7 @@ pub struct Block<T: Scalar> {
 }
 
 impl<T: Scalar> Block<T> {
-    /// So many tokens of one sequence, or, with so many tokens in front of each, of as many sequences.
+    /// Creates a block for `tokens` tokens of one sequence, or for as many sequences with `past` tokens before each.
     pub fn new(ctx: &Context, shape: &Shape, tokens: usize, past: Option<usize>) -> Result<Self> {
         let Shape { model, heads: [heads, key_heads], dim, experts, hidden, top_k, gain } = *shape;
         let random = |shape: &[usize], (inputs, gain): (usize, f64), seed| {
@@ -139,7 +139,7 @@ impl<T: Scalar> Block<T> {
         })
     }
 
-    /// Normalises the tokens, as the block in front would have.
+    /// Normalizes the tokens, as the previous block would.
     pub fn start(&mut self, stream: &Stream) -> Result<()> {
         self.norm.forward(&self.x, &self.factors[0], &mut self.normed, stream)
     }
@@ -148,7 +148,7 @@ impl<T: Scalar> Block<T> {
         self.around(stream, |own| own.choose(stream))
     }
 
-    /// Attention, and what gives `y` of the tokens that it leaves.
+    /// Runs attention, then `experts`, which computes `y` from the tokens after attention.
     pub fn around(
         &mut self,
         stream: &Stream,
@@ -158,12 +158,12 @@ impl<T: Scalar> Block<T> {
         let to = [&mut self.x, &mut self.normed];
         self.norm.forward_residual(to, &self.y, &self.factors[1], stream)?;
         experts(self)?;
-        // The norm of the sum is what the next block begins with.
+        // The next block begins with the norm of the sum.
         let to = [&mut self.x, &mut self.normed];
         self.norm.forward_residual(to, &self.y, &self.factors[0], stream)
     }
 
-    /// From normalised rows to what attention adds.
+    /// Computes what attention adds from normalized rows.
     pub fn attend(&mut self, stream: &Stream) -> Result<()> {
         let operands = [("X", (&self.normed).into()), ("W", (&self.weights[0]).into())];
         self.products[0].run(&operands, &mut self.qkv, stream)?;
@@ -172,7 +172,7 @@ impl<T: Scalar> Block<T> {
         let dim = self.parts[0].shape()[2];
         match &mut self.attention {
             Attention::Prefill(own) => {
-                // Heads side by side in rows.
+                // The heads of a token are adjacent in its row.
                 for part in &mut self.parts {
                     let heads = part.shape()[1];
                     part.reshape(&[self.tokens, heads * dim])?;
@@ -198,7 +198,7 @@ impl<T: Scalar> Block<T> {
         self.products[1].run(&operands, &mut self.y, stream)
     }
 
-    /// From normalised rows to what their experts add.
+    /// Computes what the chosen experts add from normalized rows.
     pub fn choose(&mut self, stream: &Stream) -> Result<()> {
         let operands = [("X", (&self.normed).into()), ("W", (&self.weights[2]).into())];
         self.products[2].run(&operands, &mut self.logits, stream)?;

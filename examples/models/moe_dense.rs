@@ -1,5 +1,5 @@
-//! The twin of [`Block`](super::moe_block::Block)'s experts: all of them for every token, as two dense products. Who goes
-//! where is a matrix of shares that the host fills in beforehand, so the twin chooses nothing.
+//! Dense baseline of the experts of [`Block`](super::moe_block::Block): all experts for every token, as two dense
+//! products. The host fills in the matrix of routing weights beforehand, so the baseline does not route.
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, bf16};
@@ -14,7 +14,7 @@ use super::moe_block::Block;
 pub fn weights(ctx: &Context, shape: &Shape) -> Result<[Tensor<bf16>; 2]> {
     let (experts, hidden, model) = (shape.experts, shape.hidden, shape.model);
     let [up, down] = shape.experts_seeded::<bf16>()?;
-    // As experts keep them, a row is a feature of the output.
+    // Experts store one row per output feature; the baseline stores one per hidden feature.
     let mut rows = vec![bf16::ZERO; experts * hidden * model];
     for (expert, own) in down.values().chunks(hidden * model).enumerate() {
         for (at, value) in own.iter().enumerate() {
@@ -39,7 +39,7 @@ pub struct DenseExperts<'a> {
 }
 
 impl<'a> DenseExperts<'a> {
-    /// For the choices of the block's last run.
+    /// Creates the baseline for the choices of the block's last run.
     pub fn new(
         ctx: &Context,
         shape: &Shape,
@@ -74,13 +74,13 @@ impl<'a> DenseExperts<'a> {
         })
     }
 
-    /// What the experts of these tokens add.
+    /// Computes what the experts add for these tokens.
     pub fn forward(&mut self, x: &Tensor<bf16>, stream: &Stream) -> Result<()> {
         let (wide, rows) = (self.up.shape().to_vec(), self.gated.shape().to_vec());
         let operands: [(&str, Operand<'_, bf16>); 2] =
             [("X", x.into()), ("W", (&self.weights[0]).into())];
         self.products[0].run(&operands, &mut self.up, stream)?;
-        // A row for each token and expert.
+        // One row per token and expert.
         self.up.reshape(&[rows[0], 2 * rows[1]])?;
         self.glu.forward(&self.up, &mut self.gated, stream)?;
         self.up.reshape(&wide)?;

@@ -1,5 +1,5 @@
-//! The feed-forward layer of OPT (arXiv 2205.01068) with ReLU: of the hidden activations few are above zero, and only
-//! the rows of the second weights that these name are read. What is above zero is found as the first product ends.
+//! Feed-forward layer of OPT (arXiv 2205.01068) with ReLU. Few hidden activations are above zero, and only their rows
+//! of the second weights are read. Activations above zero are found at the end of the first product.
 
 use einsparse::dynamic::SparsityHint;
 use einsparse::formats::{Dense, f16, generate};
@@ -11,10 +11,10 @@ use super::common::{Measured, Memory, Run, largest_error, wide};
 const UP: &str = "H[t,h] = relu(X[t,i] * U[i,h])";
 const DOWN: &str = "Y[t,o] = H[t,h] * W[h,o]";
 
-/// One hidden column in so many is above zero, for every token: 3 %.
+/// One in `EVERY` hidden columns is above zero, for every token: 3 %.
 const EVERY: usize = 32;
 
-/// Both weights, seeded: hidden columns are above zero where their first weights are positive, since inputs are.
+/// Both weights, seeded. Inputs are positive, so hidden columns are above zero where their first weights are positive.
 pub fn weights([inputs, hidden]: [usize; 2]) -> Result<[Dense<f16>; 2]> {
     let scaled = |seed: u64, scale: f32, sign: fn(usize) -> f32| {
         let mut values = generate::random_values::<f16>(inputs * hidden, seed);
@@ -27,7 +27,7 @@ pub fn weights([inputs, hidden]: [usize; 2]) -> Result<[Dense<f16>; 2]> {
         }
         values
     };
-    // Rows are a multiple of `EVERY` long.
+    // Row lengths are multiples of `EVERY`.
     let sign = |at: usize| if at.is_multiple_of(EVERY) { 1.0 } else { -1.0 };
     Ok([
         Dense::new([inputs, hidden], scaled(1, 1.0 / inputs as f32, sign))?,
@@ -41,7 +41,7 @@ pub fn inputs(tokens: usize, width: usize) -> Result<Dense<f16>> {
     Ok(values.map(|x| f16::from_f32(x.to_f32().abs())))
 }
 
-/// The layer as two dense products.
+/// Dense baseline: the layer as two dense products.
 pub struct DenseTwin {
     up: Plan<f16>,
     down: Plan<f16>,
@@ -72,7 +72,7 @@ impl DenseTwin {
     }
 }
 
-/// The layer in f64, hidden activations rounded as they are stored.
+/// The layer in f64, with hidden activations rounded as they are stored.
 pub fn reference(x: &Dense<f16>, [u, w]: [&Dense<f16>; 2]) -> Result<Vec<f64>> {
     let cpu = Context::unchecked_cpu();
     let [x, u, w] = [x, u, w].map(|d| d.map(f16::to_f64));
@@ -82,7 +82,7 @@ pub fn reference(x: &Dense<f16>, [u, w]: [&Dense<f16>; 2]) -> Result<Vec<f64>> {
     Ok(y.to_dense()?.into_values())
 }
 
-/// Error of the layer and share of hidden activations above zero; also that two runs give the same bits.
+/// Error of the layer, and share of hidden activations above zero. Asserts that two runs give the same bits.
 pub fn checked(ctx: &Context, extents: [usize; 2], tokens: usize) -> Result<(f64, f64)> {
     let ([u, w], x) = (weights(extents)?, inputs(tokens, extents[0])?);
     let wanted = reference(&x, [&u, &w])?;

@@ -1,4 +1,4 @@
-//! The batch of [`encoder`](super::encoder), and its twin: the layers over the batch filled up to its longest sequence.
+//! Batch of [`encoder`](super::encoder), and its baseline: the layers over the batch padded to its longest sequence.
 
 use einsparse::formats::{Csr, CsrPattern, Dense, f16, generate};
 use einsparse::nn::{EncoderOptions, ResidualNorm};
@@ -7,7 +7,7 @@ use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
 
 use super::encoder::Layer;
 
-/// Seeded lengths of so many sequences: the first is the longest, most are short, and they come to so many tokens.
+/// Seeded lengths of `items` sequences with `tokens` tokens in total. The first is the longest, most are short.
 pub fn lengths(items: usize, tokens: usize, longest: usize) -> Vec<i32> {
     let draws = generate::random_values::<f32>(items, 7);
     let mut lengths: Vec<usize> = draws
@@ -25,7 +25,7 @@ pub fn lengths(items: usize, tokens: usize, longest: usize) -> Vec<i32> {
     lengths.into_iter().map(|length| length as i32).collect()
 }
 
-/// Rows of the padded batch that hold tokens, in the order of the packed one.
+/// Rows of the padded batch that contain tokens, in the order of the packed batch.
 fn rows_of(o: &EncoderOptions, lengths: &[i32]) -> Vec<usize> {
     let rows = |(item, length): (usize, &i32)| {
         let first = item * o.distance;
@@ -34,7 +34,7 @@ fn rows_of(o: &EncoderOptions, lengths: &[i32]) -> Vec<usize> {
     lengths.iter().enumerate().flat_map(rows).collect()
 }
 
-/// These rows of a matrix.
+/// Returns these rows of a matrix.
 pub fn taken<T: Scalar>(matrix: &Tensor<T>, width: usize, rows: &[usize]) -> Result<Vec<T>> {
     let all = matrix.to_dense()?;
     let rows = rows.iter().flat_map(|row| &all.values()[row * width..][..width]);
@@ -45,7 +45,7 @@ pub fn wide<T: Scalar>(values: &[T]) -> Vec<f64> {
     values.iter().map(|x| x.to_f64()).collect()
 }
 
-/// A batch in f16: tokens packed, and the same filled up.
+/// A batch in f16, packed and padded.
 pub struct Batch {
     pub lengths: Vec<i32>,
     pub rows: Vec<usize>,
@@ -73,7 +73,7 @@ impl Batch {
 const PROJECTION: &str = "C[m,n] = A[m,k] * W[k,n] + b[n]";
 const UP: &str = "C[m,n] = gelu(A[m,k] * W[k,n] + b[n])";
 
-/// The layers over all rows, by dense products; attention is told which keys there are.
+/// Dense layers over all rows. Only the attention uses the lengths.
 pub struct Padded {
     plans: [Plan<f16>; 4],
     attention: SparseAttention<f16>,
@@ -106,7 +106,7 @@ impl Padded {
             plan(UP, &x, w.up)?,
             plan(PROJECTION, &hidden, w.down)?,
         ];
-        // Queries of a sequence, those behind its length too, see its keys up to its length.
+        // All queries of a sequence, including padding, attend to its keys up to its length.
         let (mut offsets, mut keys) = (vec![0], Vec::new());
         for row in 0..rows {
             let item = row / o.distance;
@@ -134,7 +134,7 @@ impl Padded {
         })
     }
 
-    /// Layers in place: `x` is the input, then the output.
+    /// Runs the layers in place: `x` is the input, then the output.
     pub fn forward(
         &mut self,
         layers: &[Layer<f16>],

@@ -12,7 +12,7 @@ use super::wiring::{LEVELS, Wiring};
 
 pub const CLASSES: usize = 16;
 
-/// A network over a scan, with the scan's features.
+/// Creates a network over a scan, with the scan's features.
 pub fn network<T: Scalar, G: Scalar>(
     ctx: &Context,
     (scan, maps): (&Scan, &Maps),
@@ -28,7 +28,7 @@ pub fn upload_labels(ctx: &Context, scan: &Scan) -> Result<Tensor<i32>> {
     ctx.upload_dense(&Dense::new([scan.labels.len()], scan.labels.clone())?)
 }
 
-/// The largest error of logits against a dense grid in f64, and that two runs give the same bits.
+/// Largest error of logits against a dense grid in f64. Asserts that two runs give the same bits.
 pub fn error<T: Scalar>(ctx: &Context, widths: [usize; LEVELS]) -> Result<f64> {
     let scan = Scan::toy(16, CLASSES);
     let maps = Maps::new(ctx, &scan.voxels)?;
@@ -45,7 +45,7 @@ pub fn error<T: Scalar>(ctx: &Context, widths: [usize; LEVELS]) -> Result<f64> {
     Ok(largest_error(&found[0], &wanted))
 }
 
-/// The error of gradients against the same network in f64, in the Euclidean norm, of the layer where it is largest.
+/// Largest error of a layer's gradients against the network in f64, in the Euclidean norm.
 pub fn gradient_error<T: Scalar>(ctx: &Context, widths: [usize; LEVELS]) -> Result<f64> {
     let scan = Scan::toy(16, CLASSES);
     let own = {
@@ -82,8 +82,8 @@ fn gradients<T: Scalar, G: Scalar>(
     wide(&net.gradients)
 }
 
-/// A network in T, its parameters in f32, and what changes them. In f16 the gradient of a mean over 100,000 voxels would
-/// be too small for the type unless the loss were scaled; bf16 has the range of f32.
+/// A network in T, its parameters in f32, and the optimizer. In f16 the gradient of a mean over 100,000 voxels would be
+/// too small for the type unless the loss were scaled; bf16 has the range of f32.
 pub struct Training<T: Scalar> {
     pub net: Unet<T>,
     labels: Tensor<i32>,
@@ -107,7 +107,7 @@ impl<T: Scalar> Training<T> {
         })
     }
 
-    /// Forward, loss, all gradients, and a step of all parameters.
+    /// Runs forward, loss, all gradients, and a step of all parameters.
     pub fn step(&mut self, stream: &Stream) -> Result<()> {
         self.net.forward(stream)?;
         self.net.backward(&self.labels, stream)?;
@@ -115,7 +115,7 @@ impl<T: Scalar> Training<T> {
         self.sgd.step_with_copy(&mut self.master, gradients, copy, stream)
     }
 
-    /// The losses of so many steps, as bits where two trainings are compared.
+    /// Runs `steps` steps and returns their losses.
     pub fn losses(&mut self, ctx: &Context, steps: usize) -> Result<Vec<f32>> {
         let stream = ctx.stream()?;
         let mut all = Vec::new();
@@ -128,7 +128,7 @@ impl<T: Scalar> Training<T> {
     }
 }
 
-/// Losses of a training on a toy, the same bits twice.
+/// Losses of a training on a toy scan. Asserts that two trainings give the same bits.
 pub fn learns<T: Scalar>(ctx: &Context, widths: [usize; LEVELS], steps: usize) -> Result<Vec<f32>> {
     let scan = Scan::toy(16, CLASSES);
     let maps = Maps::new(ctx, &scan.voxels)?;
@@ -143,7 +143,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
     let small = [16, 24, 32, 40];
     let error = error::<f16>(ctx, small)?;
-    // Rounded activations are above zero or not where exact ones are not or are.
+    // Rounding can move an activation across zero, where the gradient of the ReLU changes.
     let of_gradients = gradient_error::<f16>(ctx, small)?;
     let losses = learns::<bf16>(ctx, small, 8)?;
     let [first, last] = [losses[0], losses[7]];
@@ -209,7 +209,7 @@ fn measure(run: &Run<'_>, scan: &Scan, widths: [usize; LEVELS], error: f64) -> R
         report("forward with kernel maps", "f16", times, None, note);
     }
     drop(net);
-    // Of maps that are not made again gradients of weights know the pairs.
+    // Maps that are not rebuilt store the pairs for the gradients of weights.
     let maps = Maps::new(ctx, &scan.voxels)?;
     let mut training = Training::<bf16>::new(ctx, (scan, &maps), widths)?;
     let times = run.time(|stream| training.step(stream))?;

@@ -1,4 +1,4 @@
-//! Products of a step: planned when they run first, found again by their text and shapes.
+//! Products of a step: planned at their first run, then found by expression and shapes.
 
 use std::collections::HashMap;
 
@@ -7,20 +7,20 @@ use einsparse::{
     Weights,
 };
 
-/// The edges' weights; as a dense matrix they are the twin that small graphs are compared with.
+/// Edge weights, sparse or as a dense matrix, the baseline for small graphs.
 pub enum Edges<T: Scalar> {
     Sparse(SparseTensor<T>),
     Dense(Tensor<T>),
 }
 
-/// Features summed along the edges.
+/// Sum of features along the edges.
 pub const ALONG: &str = "P[m,f] = A[m,n] * H[n,f]";
 
-/// Products by their text and shapes, planned when they run first.
+/// Products by expression and shapes, planned at their first run.
 pub struct Products<T: Scalar> {
     context: Context,
     edges: Edges<T>,
-    /// Whether the edges' weights are the same in both directions.
+    /// Whether the edge weights are the same in both directions.
     symmetric: bool,
     plans: HashMap<(&'static str, Vec<usize>), Plan<T>>,
 }
@@ -30,7 +30,7 @@ impl<T: Scalar> Products<T> {
         Products { context: context.clone(), edges, symmetric, plans: HashMap::new() }
     }
 
-    /// What edges take back: A transposed times a gradient.
+    /// Backward pass along the edges: multiplies the transpose of A by a gradient.
     pub fn back(&mut self, g: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let text = match self.symmetric {
             true => ALONG,
@@ -39,7 +39,7 @@ impl<T: Scalar> Products<T> {
         self.run(text, &[("H", g)], out, stream)
     }
 
-    /// Runs an expression; A is the edges' weights.
+    /// Runs an expression in which A is the edge weights.
     pub fn run(
         &mut self,
         text: &'static str,
@@ -57,7 +57,7 @@ impl<T: Scalar> Products<T> {
         let shapes = operands.iter().flat_map(|(_, o)| o.shape().to_vec()).collect();
         let key = (text, shapes);
         if !self.plans.contains_key(&key) {
-            // Along edges f32 stays what it is; products of dense matrices go to the Tensor Cores.
+            // Products along edges stay in f32; dense products use the Tensor Cores.
             let sparse = operands.iter().any(|(_, o)| matches!(o, Operand::Sparse(_)));
             let precision = if sparse { Precision::Full } else { Precision::Tf32 };
             let options = Options { precision, weights: Weights::Static, ..Options::default() };

@@ -1,4 +1,4 @@
-//! The linear layers of a decoder, pruned, with seeded weights.
+//! Pruned linear layers of a decoder, with seeded weights.
 
 use einsparse::formats::convert::csr_to_bitmap;
 use einsparse::formats::{Csr, Dense, bf16, generate};
@@ -12,10 +12,10 @@ pub struct Shape {
     pub layers: usize,
     pub width: usize,
     pub hidden: usize,
-    /// Of queries, and of keys.
+    /// Query heads and key heads.
     pub heads: [usize; 2],
     pub vocabulary: usize,
-    /// Tokens that a cache has room for.
+    /// Max tokens of a cache.
     pub capacity: usize,
 }
 
@@ -32,25 +32,25 @@ impl Shape {
     }
 }
 
-/// The products of a layer, and the factors of its norms.
+/// Products of a layer, and the factors of its norms.
 pub struct HostLayer {
     pub products: Vec<Csr<bf16>>,
     pub norms: [Dense<bf16>; 2],
 }
 
-/// Weights on the host, in bf16.
+/// Weights in host memory, in bf16.
 pub struct HostWeights {
-    /// Of all layers, or of one that all are like, each in its own memory.
+    /// All layers, or one layer that every layer copies to its own memory.
     pub layers: Vec<HostLayer>,
     pub last_norm: Dense<bf16>,
-    /// The table of tokens.
+    /// Embedding table of the tokens.
     pub table: Dense<bf16>,
-    /// The last product; without one it is the table as well.
+    /// Weights of the last product. `None` uses the table.
     pub head: Option<Dense<bf16>>,
 }
 
 impl HostWeights {
-    /// Seeded.
+    /// Creates seeded weights.
     pub fn new(shape: &Shape, density: f64) -> Result<Self> {
         let mut products = Vec::new();
         for (seed, [outputs, inputs]) in shape.products().into_iter().enumerate() {
@@ -77,7 +77,7 @@ pub fn cast<T: Scalar>(values: &[bf16]) -> Vec<T> {
     values.iter().map(|x| T::from_f64(x.to_f64())).collect()
 }
 
-/// The transpose of a sparse matrix, dense: what dense products of tokens in rows read.
+/// Returns the dense transpose of a sparse matrix, for dense products of tokens in rows.
 fn transposed<T: Scalar>(csr: &Csr<bf16>) -> Result<Dense<T>> {
     let (rows, columns) = (csr.pattern().rows(), csr.pattern().cols());
     let mut values = vec![T::ZERO; rows * columns];
@@ -91,11 +91,11 @@ fn transposed<T: Scalar>(csr: &Csr<bf16>) -> Result<Dense<T>> {
     Ok(Dense::new([columns, rows], values)?)
 }
 
-/// A linear layer of sparse weights, kept as a bitmap, or of dense ones.
+/// Linear layer with sparse weights, stored as a bitmap, or with dense weights.
 pub struct Product<T: Scalar> {
     weights: Matrix<T>,
     plan: Plan<T>,
-    /// Of the weights, where they are sparse with their places.
+    /// Bytes of the weights; those of sparse weights include the bitmap.
     pub bytes: usize,
 }
 
@@ -106,7 +106,7 @@ pub enum Matrix<T: Scalar> {
 }
 
 impl<T: Scalar> Product<T> {
-    /// Of so many tokens; `add` to what the output holds.
+    /// Creates a product for `tokens` tokens; `add` adds to the output.
     pub fn new(
         ctx: &Context,
         csr: &Csr<bf16>,

@@ -1,5 +1,5 @@
-//! Clouds of voxels: a scanned office, and a scan of a street that a ray caster makes up; what is known of their voxels;
-//! and the network over a dense grid, which is what the sparse one is checked against.
+//! Voxel clouds: a scanned office, and a street scanned by a ray caster, with features and labels of the voxels. Also
+//! the network over a dense grid, the reference for the sparse network.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use einsparse::formats::{Dense, Element, generate};
 
 use super::wiring::{INPUTS, LEVELS, Walk, Wire, Wiring};
 
-/// Voxels `[batch, x, y, z]`, features, and a label for most.
+/// Voxels `[batch, x, y, z]`, most of them with a label.
 pub struct Scan {
     pub name: &'static str,
     pub voxels: Vec<[i32; 4]>,
@@ -17,7 +17,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Labels are stripes of height and place, and every tenth voxel has none.
+    /// Creates a scan. Labels are stripes by height and x; every tenth voxel is unlabeled.
     fn new(name: &'static str, voxels: Vec<[i32; 4]>, classes: usize) -> Self {
         let stripe = |v: &[i32; 4]| v[3].div_euclid(6) + 3 * v[1].div_euclid(24);
         let class = |(at, v): (usize, &[i32; 4])| match at % 10 {
@@ -28,7 +28,7 @@ impl Scan {
         Scan { name, voxels, labels }
     }
 
-    /// The scan of an office in EINSPARSE_DATA, if it is there.
+    /// Reads the scan of an office in EINSPARSE_DATA, if it exists.
     pub fn office(classes: usize) -> Option<Scan> {
         let data = std::env::var_os("EINSPARSE_DATA").map_or("data".into(), PathBuf::from);
         let text = std::fs::read_to_string(data.join("point-cloud/office.csv")).ok()?;
@@ -43,7 +43,8 @@ impl Scan {
         Some(Scan::new("office", voxels, classes))
     }
 
-    /// A spinning lidar of so many beams and steps a turn, 1.8 m above a plane with 80 boxes: voxels of `size` metres.
+    /// Scan of a spinning lidar, 1.8 m above a plane with 80 boxes: `beams` beams, `steps` steps per turn, voxels of
+    /// `size` metres.
     pub fn street([beams, steps]: [usize; 2], size: f64, classes: usize) -> Result<Scan> {
         let drawn = generate::random_values::<f64>(80 * 6, 24);
         let boxes: Vec<[[f64; 2]; 3]> = drawn.chunks(6).enumerate().map(boxed).collect();
@@ -67,7 +68,7 @@ impl Scan {
         Ok(Scan::new("street", voxels, classes))
     }
 
-    /// Random voxels of a small cube, some of them lines and planes.
+    /// Voxels of a small cube: two planes, and scattered voxels.
     pub fn toy(extent: i32, classes: usize) -> Scan {
         let all = (0..extent.pow(3)).map(|i| {
             let e = extent;
@@ -78,7 +79,7 @@ impl Scan {
         Scan::new("toy", all.filter(kept).collect(), classes)
     }
 
-    /// Four features of each voxel; the rest of a row is zero.
+    /// Returns four features per voxel; the rest of a row is zero.
     pub fn features<T: Element>(&self) -> Result<Dense<T>> {
         let drawn = generate::random_values::<f32>(self.voxels.len() * INPUTS, 7);
         let values = drawn.iter().enumerate().map(|(at, x)| match at % INPUTS {
@@ -88,7 +89,7 @@ impl Scan {
         Ok(Dense::new([self.voxels.len(), INPUTS], values.collect())?)
     }
 
-    /// Bytes of 2 for so many channels at every place of the box around the cloud.
+    /// Bytes of `channels` channels of 2 bytes at every cell of the cloud's bounding box.
     pub fn dense_bytes(&self, channels: usize) -> f64 {
         let along = |axis: usize| {
             let all = || self.voxels.iter().map(|v| v[axis]);
@@ -98,7 +99,7 @@ impl Scan {
     }
 }
 
-/// Cars and houses: where a box begins and ends along x, y, z.
+/// Cars and houses: start and end of a box along x, y, z.
 fn boxed((at, drawn): (usize, &[f64])) -> [[f64; 2]; 3] {
     let tall = at % 4 == 0;
     let (size, height) = if tall { (6.0, 8.0) } else { (2.0, 1.5) };
@@ -111,7 +112,7 @@ fn boxed((at, drawn): (usize, &[f64])) -> [[f64; 2]; 3] {
     [side(0), side(1), [-1.8, -1.8 + height * (0.7 + 0.3 * drawn[4].abs())]]
 }
 
-/// How far a ray from the origin goes until it meets a box.
+/// Distance from the origin along a ray to a box.
 fn hit(sides: &[[f64; 2]; 3], way: [f64; 3]) -> Option<f64> {
     let (mut near, mut far) = (0.0f64, f64::INFINITY);
     for (side, w) in sides.iter().zip(way) {
@@ -122,7 +123,8 @@ fn hit(sides: &[[f64; 2]; 3], way: [f64; 3]) -> Option<f64> {
     (near <= far && near > 0.0).then_some(near)
 }
 
-/// The network over a whole grid of so many places an axis, in f64: zero where there is no voxel. Logits of the voxels.
+/// Runs the network over a grid of `extent` cells per axis, in f64, with zeros where no voxel exists. Returns the
+/// logits of the voxels.
 pub fn dense(scan: &Scan, wiring: &Wiring, parameters: &[f64], extent: usize) -> Result<Vec<f64>> {
     let extents: [usize; LEVELS] = std::array::from_fn(|level| extent >> level);
     let cell = |level: usize, v: [usize; 3]| (v[0] * extents[level] + v[1]) * extents[level] + v[2];
@@ -169,7 +171,7 @@ pub fn dense(scan: &Scan, wiring: &Wiring, parameters: &[f64], extent: usize) ->
     Ok(rows.flatten().copied().collect())
 }
 
-/// Offsets and places of the input that a place of the output reads; past the edge they are huge.
+/// Returns kernel offsets and the input cells that an output cell reads. Cells past the edge have huge indices.
 fn neighbours(wire: &Wire, own: [usize; 3]) -> Vec<(usize, [usize; 3])> {
     let offset = |t: usize, k: usize| [t / (k * k), t / k % k, t % k];
     let at = |f: &dyn Fn(usize) -> usize| std::array::from_fn(f);

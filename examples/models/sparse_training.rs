@@ -1,7 +1,7 @@
-//! Dense-to-sparse training: two layers keep the tenth of their blocks of 64 x 64 with the greatest norms, and find these
-//! anew at each step. A step computes gradients where blocks are kept. Now and then one computes those of all weights, so
-//! that masked blocks may come back, as in RigL (arXiv 1911.11134): masked weights stay, and move in such steps alone.
-//! The model learns what a dense one of the same size says.
+//! Dense-to-sparse training: two layers keep the tenth of their 64 x 64 blocks with the largest norms, selected at each
+//! step. A step computes gradients of the kept blocks. Some steps compute those of all weights, so that masked blocks
+//! may return, as in RigL (arXiv 1911.11134). Masked weights are preserved, and change only in such steps. The model
+//! learns the outputs of a dense model of the same size.
 
 use einsparse::formats::{Dense, f16, generate};
 use einsparse::nn::{Sgd, SgdOptions};
@@ -11,10 +11,10 @@ use super::block_masks::{BLOCK, kept};
 use super::common::{Measured, Memory, Run, largest_error, wide};
 use super::masked_net::Net;
 
-/// Every so many steps gradients are those of all weights.
+/// Every `GROWS`-th step computes the gradients of all weights.
 const GROWS: usize = 5;
 
-/// A matrix of elements of this variance.
+/// Random matrix whose elements have this variance.
 fn random<T: Scalar>(shape: [usize; 2], variance: f64, seed: u64) -> Result<Dense<T>> {
     let scale = variance.sqrt();
     let values = generate::random_values::<f32>(shape[0] * shape[1], seed);
@@ -22,12 +22,12 @@ fn random<T: Scalar>(shape: [usize; 2], variance: f64, seed: u64) -> Result<Dens
     Ok(Dense::new(shape, values.collect())?)
 }
 
-/// Inputs that an output has.
+/// Number of inputs of an output.
 fn inputs(width: usize, masked: bool) -> f64 {
     (if masked { kept(width) * BLOCK } else { width }) as f64
 }
 
-/// The network with weights, inputs and what it shall say.
+/// Creates the network with weights, inputs and targets.
 pub fn network<T: Scalar>(
     ctx: &Context,
     [width, tokens]: [usize; 2],
@@ -35,7 +35,7 @@ pub fn network<T: Scalar>(
 ) -> Result<Net<T>> {
     let mut net = Net::<T>::new(ctx, [width, tokens], masked)?;
     let fan = 2.0 / width as f64;
-    // Blocks differ, or the first steps would change most masks.
+    // Blocks have different scales; otherwise the first steps would change most masks.
     let blocks = generate::random_values::<f32>(2 * (width / BLOCK).pow(2), 4);
     let mut weights: Dense<T> = random([2 * width, width], 1.0 / inputs(width, masked), 1)?;
     for (at, weight) in weights.values_mut().iter_mut().enumerate() {
@@ -52,7 +52,7 @@ pub fn network<T: Scalar>(
     Ok(net)
 }
 
-/// A network, its weights in f32, and what changes them.
+/// A network, its weights in f32, and the optimizer.
 pub struct Training<T: Scalar> {
     pub net: Net<T>,
     master: Tensor<f32>,
@@ -66,7 +66,7 @@ impl<T: Scalar> Training<T> {
         let start = start.values().iter().map(|x| x.to_f64() as f32).collect();
         let master = ctx.upload_dense(&Dense::new(net.weights.shape(), start)?)?;
         let [width, tokens] = sizes;
-        // The gradient is that of a sum over tokens.
+        // The gradient is a sum over tokens, so the rate is divided by their number.
         let options = SgdOptions {
             rate: 3.0 / (inputs(width, masked) * tokens as f64),
             ..SgdOptions::default()
@@ -75,7 +75,7 @@ impl<T: Scalar> Training<T> {
         Ok(Training { net, master, sgd })
     }
 
-    /// Masks, forward, loss, backward, and the update of all weights.
+    /// Runs masks, forward, loss, backward, and the update of all weights.
     pub fn step(&mut self, grows: bool, stream: &Stream) -> Result<()> {
         self.net.forward(stream)?;
         self.net.backward(grows, stream)?;
@@ -83,12 +83,12 @@ impl<T: Scalar> Training<T> {
         (self.sgd).step_with_copy(&mut self.master, gradient, weights, stream)
     }
 
-    /// The loss of the last step.
+    /// Loss of the last step.
     pub fn loss(&self) -> Result<f64> {
         Ok(wide(&self.net.losses)?.iter().sum())
     }
 
-    /// The losses of so many steps, and how many blocks changed their mask.
+    /// Runs `steps` steps. Returns their losses, and the number of blocks whose mask changed.
     pub fn run(&mut self, ctx: &Context, steps: usize) -> Result<(Vec<f64>, usize)> {
         let stream = ctx.stream()?;
         let (mut losses, mut first) = (Vec::new(), Vec::new());
@@ -106,8 +106,8 @@ impl<T: Scalar> Training<T> {
     }
 }
 
-/// The largest errors of outputs less their target, and of all gradients, against dense products in f64 with the same
-/// masks. Where hidden activations are zero is taken from the network.
+/// Largest errors of outputs minus target, and of all gradients, against dense products in f64 with the same masks. The
+/// zeros of the hidden activations are those of the network.
 pub fn errors<T: Scalar>(ctx: &Context, sizes: [usize; 2], grows: bool) -> Result<[f64; 3]> {
     let cpu = Context::unchecked_cpu();
     let mut net = network::<T>(ctx, sizes, true)?;

@@ -1,4 +1,4 @@
-//! Training of [`Gcn`](super::gcn::Gcn) on a whole graph: steps, and what they come to.
+//! Training of [`Gcn`](super::gcn::Gcn) on a whole graph: steps and their results.
 
 use einsparse::nn::{Adam, AdamOptions, Sgd, SgdOptions};
 use einsparse::{Context, Result, Stream};
@@ -12,7 +12,7 @@ enum Optimiser {
     Adam(Adam),
 }
 
-/// A model and an optimiser for each of its parameters.
+/// A model, and an optimizer for each of its parameters.
 pub struct Training {
     pub model: Gcn<f32>,
     optimisers: Vec<Optimiser>,
@@ -36,7 +36,7 @@ impl Training {
         Ok(Training { model, optimisers })
     }
 
-    /// Forward, loss, backward, and the update of all parameters.
+    /// Runs forward, loss, backward, and the update of all parameters.
     pub fn step(&mut self, stream: &Stream) -> Result<()> {
         self.model.forward(stream)?;
         self.model.backward(stream)?;
@@ -50,7 +50,7 @@ impl Training {
         Ok(())
     }
 
-    /// So many steps; all parameters behind them, and the loss of the last.
+    /// Runs `steps` steps. Returns all parameters after them, and the loss of the last step.
     pub fn run(&mut self, ctx: &Context, steps: usize) -> Result<(Vec<f32>, f32)> {
         let stream = ctx.stream()?;
         (0..steps).try_for_each(|_| self.step(&stream))?;
@@ -63,7 +63,7 @@ impl Training {
     }
 }
 
-/// Whether two trainings end in the same bits.
+/// Whether two trainings end with the same bits.
 pub fn repeats(
     ctx: &Context,
     kind: Kind,
@@ -79,7 +79,7 @@ pub fn repeats(
     Ok(bits(train()?) == bits(train()?))
 }
 
-/// The share of vertices without a label whose community is found, after training on a planted partition.
+/// Share of vertices without a label whose community is found, after training on a planted partition.
 pub fn accuracy(ctx: &Context, kind: Kind, adam: bool) -> Result<f64> {
     let task = planted(400, 16, 4)?;
     let model = Gcn::new(ctx, kind, &task, [16, 16, 16, 4], false)?;
@@ -99,7 +99,7 @@ pub fn accuracy(ctx: &Context, kind: Kind, adam: bool) -> Result<f64> {
     Ok(f64::from(right as u32) / f64::from(all))
 }
 
-/// The largest error of logits and of gradients against the model with dense edges in f64.
+/// Largest error of logits and of gradients against the model with dense edges in f64.
 pub fn error(ctx: &Context, kind: Kind, widths: [usize; 4]) -> Result<f64> {
     let found = gradients::<f32>(ctx, kind, widths, false)?;
     let wanted = gradients::<f64>(&Context::unchecked_cpu(), kind, widths, true)?;
@@ -107,7 +107,7 @@ pub fn error(ctx: &Context, kind: Kind, widths: [usize; 4]) -> Result<f64> {
     Ok(errors.fold(0.0, f64::max))
 }
 
-/// Logits, and the gradients of each parameter.
+/// Returns the logits, and the gradients of each parameter.
 pub fn gradients<T: einsparse::Scalar>(
     ctx: &Context,
     kind: Kind,
@@ -149,7 +149,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Steps on a graph of 2^scale vertices.
+/// Measures steps on a graph of 2^scale vertices.
 fn measured(
     run: &Run<'_>,
     (kind, error): (Kind, f64),

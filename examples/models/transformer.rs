@@ -1,5 +1,5 @@
-//! Sputnik's Transformer (arXiv 2006.10901, section 7): three layers over 12,288 tokens, those of an image of 64 x 64. A
-//! token sees a window of tokens before it, the first tokens of all, and blocks at random. Inference, and training steps.
+//! Sputnik's Transformer (arXiv 2006.10901, section 7): three layers over 12,288 tokens, those of a 64 x 64 image. A
+//! token attends to a window of tokens before it, to the first tokens, and to random blocks. Inference and training.
 
 use einsparse::formats::{Dense, bf16, generate};
 use einsparse::nn::{Adam, AdamOptions};
@@ -13,7 +13,7 @@ use super::transformer_weights::{Parameters, Role, Shape};
 /// Queries and keys of a block of the mask.
 pub const BLOCK: usize = 64;
 
-/// The blocks that tokens see: a window of so many before their own, the first, and so many others, seeded.
+/// Blocks that tokens attend to: a window of `window` blocks before their own, the first, and `others` seeded ones.
 pub fn blocks(tokens: usize, window: usize, others: usize) -> Vec<[usize; 2]> {
     let rows = tokens.div_ceil(BLOCK);
     let draws = generate::random_values::<f32>(rows * others, 5);
@@ -23,7 +23,7 @@ pub fn blocks(tokens: usize, window: usize, others: usize) -> Vec<[usize; 2]> {
         all.extend((first..=row).chain([0]).map(|column| [row, column]));
         if first > 0 {
             let draws = &draws[row * others..][..others];
-            // Standard normal: any of the blocks between.
+            // Draws are standard normal and select any of the blocks in between.
             let far = draws.iter().map(|x| (x.abs() * 1e4) as usize % first);
             all.extend(far.map(|column| [row, column]));
         }
@@ -33,7 +33,7 @@ pub fn blocks(tokens: usize, window: usize, others: usize) -> Vec<[usize; 2]> {
     all
 }
 
-/// Tokens as layers read them, and the class of each.
+/// Input tokens, and the class of each.
 pub fn data<T: Scalar>(shape: &Shape) -> Result<(Dense<T>, Dense<i32>)> {
     let x = generate::random_values::<f32>(shape.tokens * shape.width, 3);
     let x = x.iter().map(|x| T::from_f64(bf16::from_f32(*x).to_f64()));
@@ -45,7 +45,7 @@ pub fn data<T: Scalar>(shape: &Shape) -> Result<(Dense<T>, Dense<i32>)> {
     ))
 }
 
-/// The network with its data.
+/// Creates the network with its data.
 pub fn network<T: Scalar, G: Scalar>(
     ctx: &Context,
     shape: Shape,
@@ -59,7 +59,7 @@ pub fn network<T: Scalar, G: Scalar>(
     Ok(net)
 }
 
-/// A network whose parameters are kept in f32 beside it, and what changes them.
+/// Network, f32 copies of its parameters, and their optimizers.
 pub struct Training {
     pub net: Transformer<bf16>,
     master: Parameters<f32, f32>,
@@ -79,7 +79,7 @@ impl Training {
         })
     }
 
-    /// Forward, loss, backward, and the update of all parameters.
+    /// Runs forward, loss, backward, and the update of all parameters.
     pub fn step(&mut self, stream: &Stream) -> Result<()> {
         self.net.forward(stream)?;
         self.net.backward(stream)?;
@@ -94,7 +94,7 @@ impl Training {
         self.vectors.step_with_copy(&mut master.vectors, &by.vectors, &mut to.vectors, stream)
     }
 
-    /// The losses of so many steps.
+    /// Runs `steps` steps and returns their losses.
     pub fn losses(&mut self, ctx: &Context, steps: usize) -> Result<Vec<f32>> {
         let stream = ctx.stream()?;
         let mut losses = Vec::new();
@@ -107,7 +107,7 @@ impl Training {
     }
 }
 
-/// What a run says: the last tokens; gradients of matrices, of vectors and of the input.
+/// Results of a run: the last tokens, and the gradients of matrices, of vectors and of the input.
 fn said<T: Scalar, G: Scalar>(ctx: &Context, net: &mut Transformer<T, G>) -> Result<[Vec<f64>; 4]> {
     let stream = ctx.stream()?;
     net.forward(&stream)?;
@@ -122,8 +122,8 @@ fn said<T: Scalar, G: Scalar>(ctx: &Context, net: &mut Transformer<T, G>) -> Res
     ])
 }
 
-/// The largest errors against the network in f64 on the CPU, with the same parameters: of the last tokens, and of all
-/// gradients. Two runs give the same bits, as do layers that keep nothing.
+/// Largest errors of the last tokens and of all gradients against the network in f64 on the CPU, with the same
+/// parameters. Asserts that two runs give the same bits, and that layers which store nothing do too.
 pub fn errors(ctx: &Context, shape: Shape, mask: &AttentionMask) -> Result<[f64; 4]> {
     let mut net = network::<bf16, f32>(ctx, shape, mask, true)?;
     let found = said(ctx, &mut net)?;
@@ -157,7 +157,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     let errors = errors(ctx, small, &AttentionMask::Blocks(blocks(256, 1, 1)))?;
     let words = errors.map(|e| format!("{e:.1e}")).join(" ");
     println!("2 layers of 128: errors of tokens and gradients {words}");
-    // Of gradients a ReLU decides, whose sums are rounded.
+    // Rounded sums can be on the other side of a ReLU, which decides gradients.
     assert!(errors[0] < 0.03 && errors.iter().all(|e| *e < 0.2));
     let (shape, window, others) = match run.toy {
         true => {
@@ -165,7 +165,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             (shape, 0, 1)
         }
         false => {
-            // Eight heads, as its dense peer has.
+            // Eight heads, as in the dense baseline.
             let shape = Shape {
                 layers: 3,
                 tokens: 12_288,

@@ -1,5 +1,5 @@
-//! Layers of attention at the entries of a mask and feed-forward with ReLU, each normalised behind its residual sum
-//! (arXiv 1706.03762), and their gradients, composed by hand. Tokens are rows.
+//! Layers of attention at the entries of a mask and feed-forward with ReLU, each normalized after its residual sum
+//! (arXiv 1706.03762), with hand-written gradients. Tokens are rows.
 
 use einsparse::nn::{BiasGradient, CrossEntropy, ResidualNorm, ResidualNormGradient};
 use einsparse::ops::{AttentionGradient, AttentionMask, AttentionOptions, SparseAttention};
@@ -9,20 +9,20 @@ use super::transformer_weights::{Kept, Parameters, Product, Role, Shape};
 
 const EPSILON: f64 = 1e-6;
 
-/// What training adds.
+/// State of training.
 struct Slopes<T: Scalar, G: Scalar> {
     attention: AttentionGradient<T>,
     norm: ResidualNormGradient<T, G>,
     biases: [BiasGradient<T, G>; 2],
     loss_of: CrossEntropy<T>,
-    /// Gradients of tokens: of what a norm gives, and of what it takes.
+    /// Gradients of tokens: of the output of a norm, and of its input.
     tokens: [Tensor<T>; 2],
     hidden: Tensor<T>,
     seen: Tensor<T>,
     qkv: Tensor<T>,
 }
 
-/// The network in T; gradients of biases and norms are in G.
+/// Network in T; gradients of biases and norms are in G.
 pub struct Transformer<T: Scalar, G: Scalar = f32> {
     shape: Shape,
     pub parameters: Parameters<T, T>,
@@ -30,11 +30,11 @@ pub struct Transformer<T: Scalar, G: Scalar = f32> {
     products: Vec<Product<T>>,
     attention: SparseAttention<T>,
     norm: ResidualNorm<T>,
-    /// The input, and what layers give.
+    /// The input, and the outputs of layers.
     pub tokens: Vec<Tensor<T>>,
     kept: Vec<Kept<T>>,
     slopes: Option<Slopes<T, G>>,
-    /// Behind a backward run their gradients.
+    /// Logits; after a backward run, their gradients.
     pub logits: Tensor<T>,
     pub labels: Tensor<i32>,
     pub loss: Tensor<f32>,
@@ -66,7 +66,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
             })
         };
         let product = |role| Product::new(ctx, &shape, role, trains);
-        // Without gradients layers take turns.
+        // Without gradients, layers alternate between two buffers.
         let (layers, kept_of, tokens_of) = match trains {
             true => (shape.layers, shape.layers, shape.layers + 1),
             false => (0, 1, 3),
@@ -87,7 +87,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
         })
     }
 
-    /// Which tokens layer `layer` reads.
+    /// Index of the tokens that layer `layer` reads.
     fn place(&self, layer: usize) -> usize {
         match layer {
             0 => 0,
@@ -95,7 +95,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
         }
     }
 
-    /// All layers: from the first tokens to the last.
+    /// Runs all layers, from the first tokens to the last.
     pub fn layers(&mut self, stream: &Stream) -> Result<()> {
         (0..self.shape.layers).try_for_each(|layer| self.layer(layer, stream))
     }
@@ -129,7 +129,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
         self.norm.forward([&kept.between, second], affine, out, stream)
     }
 
-    /// Layers, and the logits of each token's class.
+    /// Runs the layers, and computes the logits of each token's class.
     pub fn forward(&mut self, stream: &Stream) -> Result<()> {
         self.layers(stream)?;
         let last = &self.tokens[self.place(self.shape.layers)];
@@ -138,7 +138,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
         self.products[Role::Head as usize].forward.run(&operands, &mut self.logits, stream)
     }
 
-    /// The loss of the forward run, and all gradients, down to those of the input: of a network that trains.
+    /// Computes the loss of the forward run and all gradients, down to those of the input, if the network trains.
     pub fn backward(&mut self, stream: &Stream) -> Result<()> {
         let Some(slopes) = &mut self.slopes else {
             return Ok(());
@@ -150,13 +150,13 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
             stream,
         )?;
         let plans = |role: Role| self.products[role as usize].back.iter().flatten();
-        // Of the weights, from the inputs of a product and the gradient of its outputs.
+        // Gradient of the weights, from the inputs of a product and the gradient of its outputs.
         let weight = |to: &mut Parameters<T, G>, layer, role, x: &Tensor<T>, d: &Tensor<T>| {
             let mut g = to.matrix_mut(layer, role)?;
             let mut plans = plans(role).skip(1);
             plans.try_for_each(|p| p.run(&[("X", x.into()), ("D", d.into())], &mut *g, stream))
         };
-        // Of the inputs, `gate` being what came out of a ReLU.
+        // Gradient of the inputs; `gate` is the output of a ReLU.
         let input = |layer, role, d: &Tensor<T>, gate: &Tensor<T>, e: &mut Tensor<T>| {
             let w = own.matrix(layer, role)?;
             let all = [("D", d.into()), ("W", (&*w).into()), ("X", gate.into())];
@@ -201,12 +201,12 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
         Ok(())
     }
 
-    /// The gradient of the input, behind a backward run.
+    /// Returns the gradient of the input, after a backward run.
     pub fn input_gradient(&self) -> Option<&Tensor<T>> {
         self.slopes.as_ref().map(|slopes| &slopes.tokens[0])
     }
 
-    /// Kernels of a layer: attention, products, gradients.
+    /// Returns the kernels of a layer: attention, products, gradients.
     pub fn variants(&self) -> String {
         let products = self.products[..4].iter().map(|own| own.forward.variant());
         let mut all: Vec<_> = [self.attention.variant()].into_iter().chain(products).collect();

@@ -1,12 +1,12 @@
-//! Products of [`Transformer`](super::transformer_net::Transformer), and its parameters: all matrices in one vector, all
-//! biases and norms in another, so that an optimiser takes each in one step.
+//! Products of [`Transformer`](super::transformer_net::Transformer), and its parameters. All matrices are stored in one
+//! vector, all biases and norms in another, so an optimizer updates each vector in one step.
 
 use einsparse::formats::{Dense, generate};
 use einsparse::{Context, Plan, Result, Scalar, Tensor, TensorView, TensorViewMut};
 
 use super::block_masks::plan;
 
-/// Which product of a layer; the last stands behind all layers.
+/// Product of a layer; the last one follows all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Qkv,
@@ -17,7 +17,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// In their order.
+    /// All roles in order.
     pub const ALL: [Role; 5] = [Role::Qkv, Role::Out, Role::Up, Role::Down, Role::Head];
 }
 
@@ -45,7 +45,7 @@ impl Shape {
         }
     }
 
-    /// Where its matrix begins.
+    /// Offset of a product's matrix.
     fn first(&self, layer: usize, role: Role) -> usize {
         let (w, h) = (self.width, self.hidden);
         let ahead = match role {
@@ -57,19 +57,19 @@ impl Shape {
         layer * (4 * w * w + 2 * w * h) + ahead
     }
 
-    /// Where its bias begins; only those of the feed-forward have one.
+    /// Offset of a product's bias; only products of the feed-forward network have one.
     fn bias(&self, layer: usize, role: Role) -> usize {
         let ahead = if role == Role::Up { 0 } else { self.hidden };
         layer * (self.hidden + 5 * self.width) + ahead
     }
 
-    /// Where factors and summands of a norm begin: behind attention, behind the feed-forward.
+    /// Offset of the factors and summands of a norm: 0 after attention, 1 after the feed-forward network.
     fn norm(&self, layer: usize, which: usize) -> usize {
         self.bias(layer, Role::Down) + (1 + 2 * which) * self.width
     }
 }
 
-/// The plans of a product, and of its gradients by inputs and weights where it is trained.
+/// Plans of a product, and of its gradients by inputs and weights if it is trained.
 pub struct Product<T: Scalar> {
     pub forward: Plan<T>,
     pub back: Option<[Plan<T>; 2]>,
@@ -90,7 +90,7 @@ impl<T: Scalar> Product<T> {
             Role::Down => "Y[t,o] = X[t,i] * W[i,o] + b[o]",
             _ => "Y[t,o] = X[t,i] * W[i,o]",
         };
-        // What goes around a product is there already where its gradient arrives.
+        // The gradient of the residual path is already in the buffer, so these products add to it.
         let input = match role {
             Role::Down => "E[t,i] = relu_grad(D[t,o] * W[i,o], X[t,i])",
             Role::Qkv | Role::Up => "E[t,i] += D[t,o] * W[i,o]",
@@ -101,7 +101,7 @@ impl<T: Scalar> Product<T> {
     }
 }
 
-/// What a layer computes on its way; the gradients read it again.
+/// Intermediate results of a layer, which the gradients read again.
 pub struct Kept<T: Scalar> {
     pub qkv: Tensor<T>,
     pub seen: Tensor<T>,
@@ -141,7 +141,7 @@ impl<T: Scalar, V: Scalar> Parameters<T, V> {
         })
     }
 
-    /// Seeded: sums of products keep the size of their inputs, factors of norms are near one.
+    /// Creates seeded parameters: sums of products keep the size of their inputs, factors of norms are near one.
     pub fn seeded(ctx: &Context, shape: Shape) -> Result<Self> {
         let mut own = Self::zeros(ctx, shape)?;
         let mut matrices: Vec<f32> = generate::random_values(own.matrices.shape()[0], 1);
@@ -188,14 +188,14 @@ impl<T: Scalar, V: Scalar> Parameters<T, V> {
         self.vectors.part_mut(first, &[outputs])
     }
 
-    /// Factors and summands of a norm.
+    /// Returns the factors and summands of a norm.
     pub fn norm(&self, layer: usize, which: usize) -> Result<[TensorView<'_, V>; 2]> {
         let (first, width) = (self.shape.norm(layer, which), self.shape.width);
         let part = |first| self.vectors.part(first, &[width]);
         Ok([part(first)?, part(first + width)?])
     }
 
-    /// The same as two rows.
+    /// Returns the factors and summands of a norm as two rows.
     pub fn norm_mut(&mut self, layer: usize, which: usize) -> Result<TensorViewMut<'_, V>> {
         let first = self.shape.norm(layer, which);
         self.vectors.part_mut(first, &[2, self.shape.width])

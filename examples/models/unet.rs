@@ -1,6 +1,6 @@
-//! A U-Net over voxels (MinkUNet: Choy et al., arXiv 1904.08755): four levels, each at half the resolution of the one above. What is
-//! concatenated is written side by side by those who compute it, so nothing is copied. All parameters lie in one vector,
-//! and so do their gradients, for an optimiser to take in one step.
+//! U-Net over voxels (MinkUNet: Choy et al., arXiv 1904.08755) with four levels, each at half the resolution of the
+//! level above. Layers write concatenated features into adjacent columns, so nothing is copied. All parameters are
+//! stored in one vector, and so are their gradients, so an optimizer updates them in one step.
 
 use einsparse::nn::{BiasGradient, CrossEntropy};
 use einsparse::ops::{ConvOptions, SparseConv3d};
@@ -14,20 +14,20 @@ struct Layer<T: Scalar, G: Scalar> {
     of_bias: BiasGradient<T, G>,
 }
 
-/// What training adds: gradients of buffers, what comes up from the next level to be added to them, and the loss.
+/// State of training: gradients of buffers, gradients from the next level to be added to them, and the loss.
 struct Slopes<T: Scalar> {
     buffers: Vec<Tensor<T>>,
     below: Vec<Tensor<T>>,
-    /// For gradients of weights, which nothing waits for but the optimiser.
+    /// Stream for gradients of weights, for which only the optimizer waits.
     beside: Stream,
     loss_of: CrossEntropy<T>,
 }
 
-/// The network in T; gradients of parameters are in G.
+/// Network in T; gradients of parameters are in G.
 pub struct Unet<T: Scalar, G: Scalar = f32> {
     pub wiring: Wiring,
     layers: Vec<Layer<T, G>>,
-    /// The input, what each layer computes, and the logits.
+    /// The input, the output of each layer, and the logits.
     pub values: Vec<Tensor<T>>,
     slopes: Option<Slopes<T>>,
     pub parameters: Tensor<T>,
@@ -83,7 +83,7 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
         &self.values[self.values.len() - 1]
     }
 
-    /// The kernels, each once.
+    /// Returns the kernels without duplicates.
     pub fn variants(&self) -> Vec<&'static str> {
         let mut all: Vec<_> = self.layers.iter().map(|l| l.conv.variant()).collect();
         all.sort_unstable();
@@ -95,7 +95,7 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
         (0..self.layers.len()).try_for_each(|at| self.forward_layer(at, stream))
     }
 
-    /// One convolution of them.
+    /// Runs one convolution.
     pub fn forward_layer(&mut self, at: usize, stream: &Stream) -> Result<()> {
         let (wire, conv) = (&self.wiring.wires[at], &self.layers[at].conv);
         let (x, y) = two(&mut self.values, [&wire.from, &wire.to]);
@@ -106,8 +106,8 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
         conv.forward(&x, &w, Some(&b), &mut y, stream)
     }
 
-    /// Loss, and the gradients of all parameters, after a forward run. Labels outside of the classes say that there is
-    /// none.
+    /// Computes the loss and the gradients of all parameters, after a forward run. A label outside of the classes means
+    /// that the voxel is unlabeled.
     pub fn backward(&mut self, labels: &Tensor<i32>, stream: &Stream) -> Result<()> {
         let Some(slopes) = &mut self.slopes else {
             return Ok(());
@@ -146,9 +146,9 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
         layer.conv.backward_weight(&x, &dy, &mut dw, beside)?;
         let w = self.parameters.part(wire.weights, &wire.shape())?;
         match (from.buffer, wire.walk) {
-            // Nobody asks for the gradient of the input.
+            // The gradient of the input is not required.
             (0, _) => Ok(()),
-            // The other reader of the same columns has written theirs already.
+            // The other reader of the same columns has already written its gradient.
             (_, Walk::Down) => {
                 let dx = &mut slopes.below[wire.level];
                 layer.conv.backward_input(&w, &dy, dx, stream)
@@ -161,12 +161,12 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
     }
 }
 
-/// What a layer reads, and what it writes.
+/// Returns the buffer that a layer reads, and the one that it writes.
 fn two<'a, T>(
     all: &'a mut [Tensor<T>],
     [from, to]: [&Place; 2],
 ) -> (&'a mut Tensor<T>, &'a mut Tensor<T>) {
-    // A layer writes a buffer behind those that it reads, but where it goes up.
+    // A layer writes a buffer after those that it reads, except on the way up.
     let [from, to] = [from.buffer, to.buffer];
     if from < to {
         let (ahead, behind) = all.split_at_mut(to);

@@ -1,4 +1,4 @@
-//! Which convolutions a U-Net has, what each reads and writes, and where its parameters lie.
+//! Convolutions of a U-Net: inputs and outputs of each, and offsets of its parameters.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub struct Place {
     pub columns: Range<usize>,
 }
 
-/// One convolution: where it walks (of two levels the finer one), what it reads and writes.
+/// One convolution: its walk, its level (the finer one of two), its input and output.
 #[derive(Clone, Debug)]
 pub struct Wire {
     pub walk: Walk,
@@ -32,10 +32,10 @@ pub struct Wire {
     pub from: Place,
     pub to: Place,
     pub relu: bool,
-    /// Where its weights and its bias begin.
+    /// Offsets of its weights and of its bias.
     pub weights: usize,
     pub bias: usize,
-    /// Its output goes down as well as over the skip connection.
+    /// Whether both the next level and the skip connection read its output.
     pub is_skip: bool,
 }
 
@@ -120,14 +120,14 @@ impl Wiring {
             bias: 0,
             is_skip,
         };
-        // Each begins at a multiple of 16 bytes.
+        // Offsets are multiples of 16 bytes.
         wire.bias = (wire.weights + wire.shape().iter().product::<usize>()).next_multiple_of(8);
         self.parameters = (wire.bias + to.columns.len()).next_multiple_of(8);
         self.wires.push(wire);
         to
     }
 
-    /// As He et al. (arXiv 1502.01852), of about as many inputs as there are neighbours; biases are zero.
+    /// Initial parameters as in He et al. (arXiv 1502.01852), for about as many inputs as neighbours; biases are zero.
     pub fn start<T: Element>(&self) -> Result<Dense<T>> {
         let mut all = vec![T::ZERO; self.parameters];
         for (at, wire) in self.wires.iter().enumerate() {

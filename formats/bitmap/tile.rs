@@ -1,17 +1,17 @@
-//! A tile of 64 x 64: which bit stands for which place, and how tiles are numbered.
+//! Geometry of a bitmap tile of 64 x 64: the element of each bit, and the order of the tiles.
 
 /// Rows and columns of a tile.
 pub(crate) const TILE: usize = 64;
-/// Tile rows of a panel, whose tiles at one place along the columns are neighbours in memory.
+/// Rows of tiles in a panel. Tiles of a panel with the same columns are adjacent in memory.
 pub(crate) const PANEL: usize = 4;
-/// Words of bits of a tile: 4 slabs of 16 rows, a word for each lane.
+/// Words with bits per tile: 4 slabs of 16 rows, one word per lane.
 pub(crate) const BITS: usize = 128;
-/// Words of a tile: the bits, then 16 middles of 16 bits.
+/// Words per tile: the bits, then 16 middles of 16 bits.
 pub(crate) const WORDS: usize = BITS + 8;
-/// Slots that the values of a tile are a multiple of.
+/// The values of a tile are padded to a multiple of this number of slots.
 pub(crate) const ALIGN: usize = 8;
 
-/// Tiles of a matrix, and how they are numbered.
+/// Tile grid of a matrix, and the order of the tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
     /// Rows of tiles.
@@ -30,13 +30,13 @@ impl Grid {
         (self.down - panel * PANEL).min(PANEL)
     }
 
-    /// Number of the tile at row and column of tiles.
+    /// Index of the tile at a row and column of tiles.
     pub fn tile(self, down: usize, across: usize) -> usize {
         let panel = down / PANEL;
         panel * PANEL * self.across + across * self.height(panel) + down % PANEL
     }
 
-    /// Row and column of tiles of a tile.
+    /// Row and column of tiles at which a tile is.
     pub fn place(self, tile: usize) -> (usize, usize) {
         let panel = tile / (PANEL * self.across);
         let within = tile - panel * PANEL * self.across;
@@ -49,7 +49,7 @@ impl Grid {
     }
 }
 
-/// Word and bit of a tile that stand for a row and column of it.
+/// Word and bit of the element at a row and column of a tile.
 pub(crate) fn bit_of(row: usize, col: usize) -> (usize, usize) {
     let (r, c) = (row % 16, col % 16);
     let lane = r % 8 * 4 + c % 8 / 2;
@@ -57,7 +57,7 @@ pub(crate) fn bit_of(row: usize, col: usize) -> (usize, usize) {
     (row / 16 * 32 + lane, 8 * (i % 4) + 2 * (col / 16) + i / 4)
 }
 
-/// Row and column of a tile that a bit of a word stands for: the inverse of [`bit_of`].
+/// Row and column in the tile of a bit of a word: the inverse of [`bit_of`].
 pub(crate) fn place_of(word: usize, bit: usize) -> (usize, usize) {
     let (slab, lane, square, i) = (word / 32, word % 32, bit % 8 / 2, bit % 2 * 4 + bit / 8);
     let row = 16 * slab + lane / 4 + 8 * (i / 2 % 2);
@@ -65,12 +65,12 @@ pub(crate) fn place_of(word: usize, bit: usize) -> (usize, usize) {
     (row, col)
 }
 
-/// A lane's bits of a half, which is 16 x 8; halves `2 t` and `2 t + 1` are square `t`.
+/// Bits of a lane in one half. A half is 16 x 8; halves `2 t` and `2 t + 1` are square `t`.
 pub(crate) fn of_half(word: u32, half: usize) -> u32 {
     word >> half & 0x0101_0101
 }
 
-/// The values of a tile in front of those of each half, and of all of them, from its bits.
+/// Number of values of a tile before each half, and their total, from the bits of the tile.
 pub(crate) fn half_offsets(bits: &[u32]) -> [u32; 33] {
     let mut offsets = [0; 33];
     for at in 0..32 {
@@ -82,7 +82,8 @@ pub(crate) fn half_offsets(bits: &[u32]) -> [u32; 33] {
     offsets
 }
 
-/// The words behind a tile's bits: of each square, two in a word, the values in front of its second half's.
+/// Words after the bits of a tile: for each square, the number of values before its second half. Two squares share a
+/// word.
 pub(crate) fn middles(offsets: &[u32; 33]) -> [u32; WORDS - BITS] {
     std::array::from_fn(|i| offsets[4 * i + 1] | offsets[4 * i + 3] << 16)
 }
@@ -108,7 +109,7 @@ pub(crate) fn for_each_bit(bits: &[u32], mut visit: impl FnMut(usize, usize, usi
     }
 }
 
-/// Units of [`ALIGN`] slots that a tile with so many entries takes.
+/// Number of units of [`ALIGN`] slots of a tile with `entries` entries.
 pub(crate) fn units(entries: usize) -> usize {
     entries.div_ceil(ALIGN)
 }

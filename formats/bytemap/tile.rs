@@ -1,4 +1,4 @@
-//! A tile of 64 x 128: which byte of which bank stands for which place.
+//! Geometry of a bytemap tile of 64 x 128: the element of each position of each bank.
 
 use crate::CsrPattern;
 use crate::bitmap::Grid;
@@ -7,30 +7,30 @@ use crate::bitmap::Grid;
 pub(crate) const TILE_ROWS: usize = 64;
 /// Columns of a tile.
 pub(crate) const TILE_COLS: usize = 128;
-/// Banks of four bytes.
+/// Number of banks, of four bytes each.
 pub(crate) const BANKS: usize = 32;
-/// Places of a bank in a tile.
+/// Positions of a bank per tile.
 pub(crate) const PLACES: usize = 256;
-/// Slots of a chunk.
+/// Slots per chunk.
 pub(crate) const CHUNK: usize = 4;
-/// Chunks that a tile has a multiple of.
+/// The number of chunks of a tile is a multiple of this.
 pub(crate) const UNIT: usize = 4;
-/// Words of the counts of a tile.
+/// Words with the counts of a tile.
 pub(crate) const COUNT_WORDS: usize = BANKS / 4;
 
-/// Tiles of a matrix.
+/// Tile grid of a matrix.
 pub(crate) fn grid(rows: usize, cols: usize) -> Grid {
     Grid { down: rows.div_ceil(TILE_ROWS), across: cols.div_ceil(TILE_COLS) }
 }
 
-/// Bank and place of a row and column of a tile.
+/// Bank and position of the element at a row and column of a tile.
 pub(crate) fn bank_of(row: usize, col: usize) -> (usize, u8) {
     let chunk = (col % 64 / 8) ^ (row % 8);
     let line = col / 64 * TILE_ROWS + row;
     (chunk * 4 + col % 8 / 2, (line * 2 + col % 2) as u8)
 }
 
-/// Row and column of a tile that a place of a bank stands for: the inverse of [`bank_of`].
+/// Row and column in the tile of a position of a bank: the inverse of [`bank_of`].
 pub(crate) fn place_of(bank: usize, place: u8) -> (usize, usize) {
     let (line, half) = (place as usize / 2, place as usize % 2);
     let row = line % TILE_ROWS;
@@ -38,12 +38,12 @@ pub(crate) fn place_of(bank: usize, place: u8) -> (usize, usize) {
     (row, line / TILE_ROWS * 64 + chunk * 8 + bank % 4 * 2 + half)
 }
 
-/// Chunks of a bank.
+/// Number of chunks of a bank.
 fn count(counts: &[u32], bank: usize) -> usize {
     (counts[bank / 4] >> (8 * (bank % 4)) & 0xff) as usize
 }
 
-/// Calls `visit(chunk, bank, whether it is the bank's last)` for each chunk of a tile in order.
+/// Calls `visit(chunk, bank, is_last)` for each chunk of a tile in order. `is_last`: it is the last chunk of its bank.
 pub(crate) fn for_each_chunk(counts: &[u32], mut visit: impl FnMut(usize, usize, bool)) {
     let counts: [usize; BANKS] = std::array::from_fn(|bank| count(counts, bank));
     let most = counts.iter().copied().max().unwrap_or(0);
@@ -56,13 +56,13 @@ pub(crate) fn for_each_chunk(counts: &[u32], mut visit: impl FnMut(usize, usize,
     }
 }
 
-/// Units of [`UNIT`] chunks of a tile with these counts.
+/// Number of units of [`UNIT`] chunks of a tile with these counts.
 pub(crate) fn units_of(counts: &[u32]) -> usize {
     let chunks: usize = (0..BANKS).map(|bank| count(counts, bank)).sum();
     chunks.div_ceil(UNIT)
 }
 
-/// The counts of a row of tiles, tile by tile.
+/// Chunk counts of a row of tiles, tile by tile.
 pub(crate) fn counts_of(csr: &CsrPattern, down: usize, across: usize) -> Vec<[u32; COUNT_WORDS]> {
     let mut entries = vec![[0u32; BANKS]; across];
     for row in down * TILE_ROWS..((down + 1) * TILE_ROWS).min(csr.rows()) {

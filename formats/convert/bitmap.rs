@@ -1,4 +1,5 @@
-//! Bitmap tiles from CSR and dense, and back. Panels (256 rows) are contiguous in every array: each is one task.
+//! Conversions of CSR and dense to bitmaps, and back to CSR. Panels (256 rows) are contiguous in every array, and each
+//! panel is one task.
 
 use super::tasks::prefix_sum;
 use super::{cost, matrix};
@@ -12,10 +13,10 @@ use crate::{
     allocate, check,
 };
 
-/// Rows of a panel.
+/// Rows per panel.
 const ROWS: usize = PANEL * TILE;
 
-/// Cuts a slice into those of the panels; `len` is that of a panel's part.
+/// Splits a slice into the parts of the panels. `len` returns the length of the part of a panel.
 pub(super) fn cut_panels<T>(
     mut slice: &mut [T],
     panels: usize,
@@ -29,7 +30,7 @@ pub(super) fn cut_panels<T>(
     allocate::collected("slices", (0..panels).map(next))
 }
 
-/// Sets the bits of a panel's entries, and the middles in each of its tiles.
+/// Sets the bits of the entries of a panel, and the middles of each of its tiles.
 fn mark(csr: &CsrPattern, grid: Grid, panel: usize, words: &mut [u32]) {
     let height = grid.height(panel);
     for row in panel * ROWS..((panel + 1) * ROWS).min(csr.rows()) {
@@ -44,13 +45,13 @@ fn mark(csr: &CsrPattern, grid: Grid, panel: usize, words: &mut [u32]) {
     tiles.iter_mut().for_each(|tile| count_halves(tile));
 }
 
-/// Writes a tile's middles behind its bits.
+/// Writes the middles of a tile after its bits.
 fn count_halves(tile: &mut [u32]) {
     let middles = middles(&half_offsets(&tile[..BITS]));
     tile[BITS..].copy_from_slice(&middles);
 }
 
-/// Where the values of each tile start.
+/// Start of the values of each tile.
 fn starts_of(words: &[u32]) -> Result<Vec<u32>, FormatError> {
     let entries = |tile: &[u32]| tile[..BITS].iter().map(|w| w.count_ones() as usize).sum();
     let counts = allocate::each("counts of tiles", words.len() / WORDS, &|tile| {
@@ -59,7 +60,7 @@ fn starts_of(words: &[u32]) -> Result<Vec<u32>, FormatError> {
     prefix_sum("slots", counts.into_iter())
 }
 
-/// The values of a tile in front of those of each lane, half by half.
+/// Number of values of a tile before those of each lane, half by half.
 fn lane_offsets(tile: &[u32]) -> [u16; 8 * BITS] {
     let mut offsets = [0; 8 * BITS];
     let mut before = 0;
@@ -73,10 +74,10 @@ fn lane_offsets(tile: &[u32]) -> [u16; 8 * BITS] {
     offsets
 }
 
-/// CSR to bitmap tiles. Every entry gets a bit, stored zeros too.
+/// Converts CSR to a bitmap. Every entry gets a bit, including stored zeros.
 ///
 /// # Errors
-/// If the slots or the words do not fit u32, or there is no memory.
+/// Returns an error if the number of slots or words exceeds u32, or allocation fails.
 pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError> {
     cost::from_csr(csr, Format::Bitmap)?;
     let p = csr.pattern();
@@ -98,7 +99,7 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
         let words = &words[first(panel) * WORDS..];
         let from = start(first(panel));
         let base = first(panel);
-        // A row of tiles at a time: its offsets are all the scratch there is.
+        // Each step processes one row of tiles, so that the scratch memory is the offsets of one row of tiles.
         for down in 0..height {
             let tiles = (0..grid.across).map(|across| across * height + down);
             let offsets: Vec<_> =
@@ -119,20 +120,20 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
             }
         }
     });
-    // SAFETY: bits stand for entries, which are inside; offsets and starts were counted from them.
+    // SAFETY: bits are set for entries, which are in bounds. Offsets and starts were counted from the bits.
     let pattern = unsafe { BitmapPattern::new_unchecked(p.rows(), p.cols(), words, starts) };
     Sparse::new(pattern, values)
 }
 
-/// Dense to bitmap tiles: what is not zero.
+/// Converts the nonzeros of a dense matrix to a bitmap.
 ///
 /// # Errors
-/// As [`csr_to_bitmap`]; if the tensor is not a matrix.
+/// Returns the errors of [`csr_to_bitmap`], and an error if the tensor is not a matrix.
 pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, FormatError> {
     let (rows, cols) = matrix(dense.shape())?;
     let grid = checked_grid(rows, cols)?;
     let mut words: Vec<u32> = check::zeroed("words", grid.tiles() * WORDS)?;
-    // Rows and columns of a tile that are inside, and its first element.
+    // First element of a tile, and the numbers of its rows and columns inside the matrix.
     let corner = |tile: usize| {
         let (down, across) = grid.place(tile);
         let (row, col) = (down * TILE, across * TILE);
@@ -161,16 +162,16 @@ pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, Format
             values[rank] = dense.values()[first + row * cols + col];
         });
     });
-    // SAFETY: bits stand for elements, which are inside; offsets and starts were counted from them.
+    // SAFETY: bits are set for elements, which are in bounds. Offsets and starts were counted from the bits.
     let pattern = unsafe { BitmapPattern::new_unchecked(rows, cols, words, starts) };
     Sparse::new(pattern, values)
 }
 
-/// Tiles of `HEIGHT x WIDTH` places to CSR. `counts`: the entries of each row. `spread` puts the slot of every entry of
-/// a tile at its place, row by row.
+/// Converts tiles of `HEIGHT x WIDTH` elements to CSR. `counts` is the number of entries of each row. `spread` writes
+/// the slot of every entry of a tile to the element of the entry, row by row.
 ///
 /// # Safety
-/// Slots are those of `values`; entries lie in the matrix, as many in each row as were counted.
+/// Slots are indices into `values`. Entries are in bounds, and each row has as many as `counts` states.
 pub(super) unsafe fn tiles_to_csr<T: Element, const HEIGHT: usize, const WIDTH: usize>(
     shape: &[usize; 2],
     grid: Grid,
@@ -202,15 +203,15 @@ pub(super) unsafe fn tiles_to_csr<T: Element, const HEIGHT: usize, const WIDTH: 
             }
         }
     });
-    // SAFETY: columns ascend tile by tile; the rest is the caller's promise.
+    // SAFETY: columns ascend tile by tile. The caller guarantees the rest.
     let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
     Sparse::new(pattern, moved)
 }
 
-/// Bitmap tiles to CSR. Stored zeros stay entries.
+/// Converts a bitmap to CSR. Stored zeros remain entries.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatError> {
     cost::to_csr(bitmap.as_sparse())?;
     let p = bitmap.pattern();
@@ -221,6 +222,6 @@ pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatErr
         });
     };
     let (shape, counts) = ([p.rows(), p.cols()], p.row_counts()?);
-    // SAFETY: bits stand for entries, which are inside, and were counted.
+    // SAFETY: bits are set for entries, which are in bounds and were counted.
     unsafe { tiles_to_csr::<T, TILE, TILE>(&shape, p.grid(), counts, bitmap.values(), &spread) }
 }

@@ -1,5 +1,5 @@
-//! Block formats from CSR. Two passes over the block rows, each in parallel and without a sort:
-//! which block columns a block row touches (a bit set), then every entry to its place in its block.
+//! Conversions of CSR to block formats. Two parallel passes over the block rows, without a sort: the first finds the
+//! block columns of each block row with a bit set, the second copies every entry into its block.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -13,9 +13,10 @@ use crate::{
     CsrPattern, Element, Format, FormatError, PAD, Pattern, Sparse, allocate, check,
 };
 
-/// A set of block columns that gives them back in ascending order.
+/// Set of block columns that returns them in ascending order.
 ///
-/// `summary` has a bit for each word of `words`, so that a wide, nearly empty set is emptied without reading it all.
+/// `summary` has one bit per word of `words`. A wide set with few elements is therefore drained without reading all
+/// words.
 struct ColumnSet {
     words: Vec<u64>,
     summary: Vec<u64>,
@@ -51,7 +52,7 @@ impl ColumnSet {
     }
 }
 
-/// A CSR pattern seen as a grid of blocks.
+/// Blocked view of a CSR pattern.
 struct Grid<'a> {
     csr: &'a CsrPattern,
     block: (usize, usize),
@@ -73,7 +74,7 @@ impl<'a> Grid<'a> {
         start..self.csr.rows().min(start.saturating_add(self.block.0))
     }
 
-    /// Calls `f(block column, entries)` for each run of a row's entries that lies in one block.
+    /// Calls `f(block column, entries)` for each run of entries of a row in one block.
     #[inline]
     fn runs(&self, row: usize, mut f: impl FnMut(u32, Range<usize>)) {
         let columns = self.csr.columns();
@@ -82,7 +83,7 @@ impl<'a> Grid<'a> {
         while p < end {
             let block = columns[p] / width as u32;
             let last = (block * width as u32).saturating_add(width as u32 - 1);
-            // Columns ascend: if the one a block's width on is still inside, so are all between.
+            // Columns ascend: if the entry `width` positions later is still in the block, all entries between are too.
             let mut q = p + width;
             if q > end || columns[q - 1] > last {
                 q = p + 1;
@@ -95,7 +96,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The arrays of the BSR pattern: where block rows start, and the block columns.
+    /// Arrays of the BSR pattern: the offsets of the block rows, and the block columns.
     fn blocks(&self) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
         let found = parallel::collect(self.tasks.len(), 1, &|at| self.find(&self.tasks[at]));
         let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -113,7 +114,7 @@ impl<'a> Grid<'a> {
         Ok((offsets, columns))
     }
 
-    /// Blocks of each block row of a task, and their block columns.
+    /// Number of blocks of each block row of a task, and their block columns.
     fn find(&self, task: &Range<usize>) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
         let mut set = ColumnSet::new(self.cols)?;
         let mut counts = check::reserved("offsets", task.len())?;
@@ -125,7 +126,7 @@ impl<'a> Grid<'a> {
                 is_empty &= self.csr.row(row).is_empty();
                 self.runs(row, |block, _| set.insert(block));
             }
-            // To look through the set takes time in proportion to the columns.
+            // The time to drain the set is proportional to the number of columns.
             if !is_empty {
                 set.drain_into(&mut columns);
             }
@@ -134,8 +135,8 @@ impl<'a> Grid<'a> {
         Ok((counts, columns))
     }
 
-    /// The values of all block slots. Block row `b` has the block columns `columns[offsets[b]..offsets[b + 1]]`,
-    /// and its first block goes to slot `first(b)`.
+    /// Values of all block slots. Block row `b` has the block columns `columns[offsets[b]..offsets[b + 1]]`, and its
+    /// first block has slot `first(b)`.
     fn fill<T: Element>(
         &self,
         csr: &Csr<T>,
@@ -177,7 +178,7 @@ impl<'a> Grid<'a> {
         refused.map_or(Ok(blocks), Err)
     }
 
-    /// One row's entries in one block, to their columns.
+    /// Copies the entries of one row in one block to their columns.
     #[inline]
     fn place<T: Element>(&self, line: &mut [T], base: u32, values: &[T], run: Range<usize>) {
         if values.len() == line.len() {
@@ -190,7 +191,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Blocks in each block row.
+/// Number of blocks of each block row.
 pub(crate) fn block_row_counts(
     csr: &CsrPattern,
     block: (usize, usize),
@@ -209,25 +210,25 @@ pub(crate) fn block_row_counts(
     Ok(counts)
 }
 
-/// CSR to BSR: every block with an entry becomes dense.
+/// Converts CSR to BSR. Every block with an entry becomes dense.
 ///
 /// # Errors
-/// If a side of the block is 0, the elements of the blocks do not fit u32, or there is no memory.
+/// Returns an error if a block extent is 0, the number of elements of the blocks exceeds u32, or allocation fails.
 pub fn csr_to_bsr<T: Element>(csr: &Csr<T>, block: (usize, usize)) -> Result<Bsr<T>, FormatError> {
     let p = csr.pattern();
     cost::from_csr(csr, Format::Bsr { block })?;
     let grid = Grid::new(p, block)?;
     let (offsets, columns) = grid.blocks()?;
     let values = grid.fill(csr, (&offsets, &columns), |b| offsets[b] as usize)?;
-    // SAFETY: the block columns of a block row ascend, inside the grid.
+    // SAFETY: the block columns of a block row ascend and are inside the grid.
     let pattern = unsafe { BsrPattern::new_unchecked(p.rows(), p.cols(), block, offsets, columns) };
     Sparse::new(pattern, values)
 }
 
-/// CSR to BlockCOO: every block with an entry becomes dense.
+/// Converts CSR to BlockCOO. Every block with an entry becomes dense.
 ///
 /// # Errors
-/// If a side of the block is 0, the elements of the blocks do not fit u32, or there is no memory.
+/// Returns an error if a block extent is 0, the number of elements of the blocks exceeds u32, or allocation fails.
 pub fn csr_to_block_coo<T: Element>(
     csr: &Csr<T>,
     block: (usize, usize),
@@ -240,15 +241,16 @@ pub fn csr_to_block_coo<T: Element>(
     let repeat = |b: usize| (offsets[b]..offsets[b + 1]).map(move |_| b as u32);
     let mut rows = check::reserved("block rows", cols.len())?;
     rows.extend((0..grid.rows).flat_map(repeat));
-    // SAFETY: block rows ascend, the block columns of each do, and all are inside the grid.
+    // SAFETY: block rows ascend, the block columns of each block row ascend, and all are inside the grid.
     let pattern = unsafe { BlockCooPattern::new_unchecked(p.rows(), p.cols(), block, rows, cols) };
     Sparse::new(pattern, values)
 }
 
-/// CSR to BlockGroupCOO; `None` takes the group size of [`RowStats::group`] over the blocks of the block rows.
+/// Converts CSR to BlockGroupCOO. `None` selects the group size of [`RowStats::group`] for the blocks per block row.
 ///
 /// # Errors
-/// If a side of the block or `group` is 0, the elements of the blocks do not fit u32, or there is no memory.
+/// Returns an error if a block extent or `group` is 0, the number of elements of the blocks exceeds u32, or
+/// allocation fails.
 pub fn csr_to_block_group_coo<T: Element>(
     csr: &Csr<T>,
     block: (usize, usize),
@@ -272,7 +274,7 @@ pub fn csr_to_block_group_coo<T: Element>(
         cols.resize(first(b + 1), PAD);
         rows.resize(starts[b + 1] as usize, b as u32);
     }
-    // SAFETY: block rows ascend, the block columns of each do inside the grid, and padding stands behind them.
+    // SAFETY: block rows ascend, the block columns of each ascend inside the grid, and padding follows them.
     let pattern =
         unsafe { BlockGroupCooPattern::new_unchecked(p.rows(), p.cols(), block, g, rows, cols) };
     Sparse::new(pattern, values)

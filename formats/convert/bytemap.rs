@@ -1,4 +1,4 @@
-//! Byte maps from CSR, and back. A row of tiles is one task.
+//! Conversions of CSR to bytemaps, and back. Each row of tiles is one task.
 
 use super::bitmap::{cut_panels, tiles_to_csr};
 use super::cost;
@@ -12,9 +12,9 @@ use crate::{
     AsSparse, Bytemap, BytemapPattern, Csr, Element, Format, FormatError, Sparse, allocate, check,
 };
 
-/// Where a bank's next entry of a tile goes.
+/// Positions of the next entries of the banks of a tile.
 struct Banks {
-    /// The chunks of each bank, in order.
+    /// Chunks of each bank, in order.
     chunks: Vec<[u16; BANKS]>,
     taken: [u16; BANKS],
 }
@@ -32,7 +32,7 @@ impl Banks {
         Banks { chunks, taken: [0; BANKS] }
     }
 
-    /// Chunk, and slot in it, of the bank's next entry.
+    /// Chunk, and slot in the chunk, of the next entry of a bank.
     fn next(&mut self, bank: usize) -> (usize, usize) {
         let entry = self.taken[bank] as usize;
         self.taken[bank] += 1;
@@ -40,10 +40,10 @@ impl Banks {
     }
 }
 
-/// CSR to a byte map. Every entry gets a slot, stored zeros too.
+/// Converts CSR to a bytemap. Every entry gets a slot, including stored zeros.
 ///
 /// # Errors
-/// If the slots or the counts do not fit u32, or there is no memory.
+/// Returns an error if the number of slots or counts exceeds u32, or allocation fails.
 pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatError> {
     cost::from_csr(csr, Format::Bytemap)?;
     let p = csr.pattern();
@@ -72,7 +72,7 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
     for _ in 0..grid.down {
         lines.push(check::reserved("slices", grid.across)?);
     }
-    // Tiles of a row ascend in any numbering.
+    // The tiles of a row of tiles ascend in any tile order.
     for (tile, part) in parts.enumerate() {
         lines[grid.place(tile).0].push(part);
     }
@@ -85,7 +85,7 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
                 let (bank, place) = bank_of(row % TILE_ROWS, col % TILE_COLS);
                 let (chunk, slot) = banks[col / TILE_COLS].next(bank);
                 let (places, values) = &mut line[col / TILE_COLS];
-                // The slots behind repeat the place until they get their own.
+                // The following slots of the chunk repeat this position until they get their own.
                 let below = (1u32 << (8 * slot)) - 1;
                 let spread = u32::from(place) * (0x0101_0101 & !below);
                 places[chunk] = places[chunk] & below | spread;
@@ -96,15 +96,16 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
     let mut words = check::reserved("words", counts.len() * COUNT_WORDS + places.len())?;
     words.extend(counts.as_flattened());
     words.append(&mut places);
-    // SAFETY: every entry, all inside and different, has its own slot; counts and starts were counted from them.
+    // SAFETY: entries are in bounds and distinct, and each has its own slot. Counts and starts were counted from the
+    // entries.
     let pattern = unsafe { BytemapPattern::new_unchecked(p.rows(), p.cols(), words, starts) };
     Sparse::new(pattern, values)
 }
 
-/// A byte map to CSR. Stored zeros stay entries.
+/// Converts a bytemap to CSR. Stored zeros remain entries.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>, FormatError> {
     cost::to_csr(bytemap.as_sparse())?;
     let p = bytemap.pattern();
@@ -112,6 +113,6 @@ pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>, Format
         p.for_each_entry(tile, |row, col, slot| slot_at[row * TILE_COLS + col] = slot as u32);
     };
     let (shape, counts, values) = ([p.rows(), p.cols()], p.row_counts()?, bytemap.values());
-    // SAFETY: places are those of entries, which are inside, and were counted.
+    // SAFETY: positions are those of entries, which are in bounds and were counted.
     unsafe { tiles_to_csr::<T, TILE_ROWS, TILE_COLS>(&shape, p.grid(), counts, values, &spread) }
 }

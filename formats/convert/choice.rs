@@ -1,38 +1,39 @@
-//! Which blocks of a dense matrix are kept. The arithmetic is fixed to the last bit, so that the GPU, which follows
-//! the same rules, keeps the same blocks.
+//! Selection of the blocks of a dense matrix that are kept. The arithmetic is bitwise defined: the GPU follows the same
+//! rules and keeps the same blocks.
 
 use rayon::prelude::*;
 
 use crate::parallel;
 use crate::{Accumulator, Dense, Element, FormatError, allocate, check, convert::matrix};
 
-/// Rows and columns of a piece: norms are summed piece by piece.
+/// Rows and columns of a piece. Norms are summed piece by piece.
 const PIECE: (usize, usize) = (16, 32);
 
-/// Which blocks of a dense matrix become stored blocks.
+/// Selection of the blocks of a dense matrix that become stored blocks.
 ///
-/// The norm is Frobenius': the root of the sum of squares. Squares are rounded and added in the accumulator (f32 for
-/// f16, bf16 and f32, f64 for f64) in one order: a block is cut into pieces of 16 x 32; in a piece the columns are
-/// summed from top to bottom and then added by neighbouring pairs; the pieces are added row by row. So elements below
-/// 1e-23 in f32 or bf16 have squares of zero, which [`BlockChoice::NonZero`] does not mind. A block with a NaN has the
-/// largest norm of all.
+/// The norm is the Frobenius norm, the root of the sum of squares. Squares are rounded and added in the accumulator
+/// (f32 for f16, bf16 and f32, f64 for f64) in a fixed order. A block is divided into pieces of 16 x 32. In a piece,
+/// each column is summed from top to bottom, and the columns are then added by adjacent pairs. The pieces are added row
+/// by row. Elements below 1e-23 in f32 or bf16 therefore have squares of zero, which does not affect
+/// [`BlockChoice::NonZero`]. A block with a NaN has the largest norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BlockChoice {
-    /// Blocks with an element other than zero (NaN is one, -0 is none): nothing is lost.
+    /// Blocks with an element other than zero. NaN is nonzero, -0 is zero. The conversion is lossless.
     NonZero,
-    /// Blocks whose norm is above this, at least 0: its square is compared in f64 with the sum of squares.
+    /// Blocks whose norm is above this threshold, which must be at least 0. The square of the threshold is compared in
+    /// f64 with the sum of squares.
     Norm(f64),
-    /// The so many blocks of the largest norms, of the whole matrix. Blocks of norm zero are never kept; of equal norms
-    /// the block that comes first, row by row. In f64 norms are equal where their squares agree in all but the last
-    /// b bits, and the matrix has at most 2^b blocks.
+    /// The blocks with the largest norms of the whole matrix, at most this many. Blocks of norm zero are never kept. Of
+    /// equal norms the first block, row by row, is kept. In f64, norms are equal if their squares agree in all but the
+    /// last b bits, where the matrix has at most 2^b blocks.
     Top(usize),
-    /// As [`BlockChoice::Top`], in each block row.
+    /// [`BlockChoice::Top`] in each block row.
     TopPerRow(usize),
 }
 
 impl BlockChoice {
     /// # Errors
-    /// [`FormatError::Shape`] for a threshold that is negative or NaN.
+    /// Returns [`FormatError::Shape`] for a threshold that is negative or NaN.
     pub fn check(&self) -> Result<(), FormatError> {
         match *self {
             BlockChoice::Norm(threshold) => check::threshold("norm threshold", threshold),
@@ -41,7 +42,7 @@ impl BlockChoice {
     }
 }
 
-/// The kept blocks: where each block row starts, and their block columns.
+/// Kept blocks: the offsets of the block rows, and the block columns.
 pub(super) fn kept_blocks<T: Element>(
     dense: &Dense<T>,
     block: (usize, usize),
@@ -64,13 +65,13 @@ pub(super) fn kept_blocks<T: Element>(
         columns.extend((0u32..).zip(row).filter(|(_, k)| **k).map(|(c, _)| c));
         offsets.push(columns.len() as u32);
     }
-    // Without columns there are no chunks, but still block rows.
+    // A grid without columns has no chunks, but still has block rows.
     offsets.resize(grid_rows + 1, 0);
     Ok((offsets, columns))
 }
 
-/// The score of every block of the grid, row-major: its sum of squares; with `non_zero` 0 for blocks of zeros and
-/// something above for others.
+/// Score of every block of the grid, row-major: its sum of squares. With `non_zero`, the score is 0 for blocks of zeros
+/// and positive for others.
 fn scores<T: Element>(
     dense: &Dense<T>,
     block: (usize, usize),
@@ -108,7 +109,7 @@ fn square<T: Element>(v: T, non_zero: bool) -> T::Acc {
     }
 }
 
-/// Neighbours added, then neighbouring sums, and so on; what is missing to 32 is zeros.
+/// Adds adjacent columns, then adjacent sums, and so on. Fewer than 32 columns are extended by zeros.
 fn by_pairs<A: Accumulator>(columns: &[A]) -> A {
     let mut sums = [A::ZERO; PIECE.1];
     sums[..columns.len()].copy_from_slice(columns);
@@ -137,7 +138,7 @@ fn kept<A: Accumulator>(scores: &[A], columns: usize, choice: BlockChoice) -> Ve
     }
 }
 
-/// The `count` largest scores above zero; of equal ones the first.
+/// Marks the `count` largest scores above zero. Of equal scores the first is marked.
 fn largest<A: Accumulator>(scores: &[A], count: usize) -> Vec<bool> {
     let mut keep = vec![false; scores.len()];
     let bits = usize::BITS - scores.len().saturating_sub(1).leading_zeros();
@@ -153,7 +154,7 @@ fn largest<A: Accumulator>(scores: &[A], count: usize) -> Vec<bool> {
     keep
 }
 
-/// A score, never negative, as an integer of the same order; NaN is the largest.
+/// Converts a score, which is never negative, to an integer of the same order. NaN is the largest.
 fn ordered<A: Accumulator>(score: A) -> u64 {
     match score.to_f64() {
         s if s.is_nan() => u64::MAX,

@@ -1,4 +1,4 @@
-//! COO, CSR, CSC and ELL.
+//! Conversions between COO, CSR, CSC and ELL.
 
 use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum};
 use super::{cost, matrix};
@@ -8,10 +8,10 @@ use crate::{
     FormatError, PAD, Pattern, Sparse, allocate, check,
 };
 
-/// COO of order 2 to CSR.
+/// Converts COO of order 2 to CSR.
 ///
 /// # Errors
-/// If the tensor is not a matrix, or there is no memory.
+/// Returns an error if the tensor is not a matrix, or allocation fails.
 pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
     let (rows, cols) = matrix(coo.shape())?;
     cost::to_csr(coo.as_sparse())?;
@@ -19,26 +19,26 @@ pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
         return Err(FormatError::Length { array: "coords", found: 0, expected: 2 });
     };
     let offsets = starts_of(row_of.iter().copied(), rows)?;
-    // SAFETY: the entries were sorted by row, then column, each once and inside the shape.
+    // SAFETY: the entries are sorted by row, then column, and are distinct and inside the shape.
     let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns.clone()) };
     Sparse::new(pattern, coo.values().to_vec())
 }
 
-/// CSR to COO.
+/// Converts CSR to COO.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>, FormatError> {
     let p = csr.pattern();
     let at = |r: usize| p.offsets()[r] as usize;
     let row_of = filled_by_rows("coords[0]", p.rows(), at, |r, part| part.fill(r as u32))?;
     let coords = vec![row_of, p.columns().to_vec()];
-    // SAFETY: rows ascend, and the columns of a row do.
+    // SAFETY: rows ascend, and the columns of each row ascend.
     let pattern = unsafe { CooPattern::new_unchecked(p.shape().to_vec(), coords) };
     Sparse::new(pattern, csr.values().to_vec())
 }
 
-/// Where each of `extent` rows starts once entries of these rows are sorted by them.
+/// Start of each of `extent` rows if entries with these row indices are sorted by row.
 pub(crate) fn starts_of(
     rows: impl Iterator<Item = u32>,
     extent: usize,
@@ -56,7 +56,7 @@ pub(crate) fn starts_of(
 /// Offsets, indices and values of the other major axis.
 type Compressed<T> = (Vec<u32>, Vec<u32>, Vec<T>);
 
-/// Compressed by one axis to compressed by the other: a counting sort, stable, so the new rows ascend.
+/// Converts from one compressed axis to the other by a counting sort. The sort is stable, so the new indices ascend.
 fn transpose<T: Copy + bytemuck::Zeroable>(
     offsets: &[u32],
     minor: &[u32],
@@ -80,54 +80,54 @@ fn transpose<T: Copy + bytemuck::Zeroable>(
     Ok((starts, major, moved))
 }
 
-/// CSR to CSC, by a counting sort.
+/// Converts CSR to CSC by a counting sort.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn csr_to_csc<T: Element>(csr: &Csr<T>) -> Result<Csc<T>, FormatError> {
     let p = csr.pattern();
     let (offsets, rows_idx, values) = transpose(p.offsets(), p.columns(), csr.values(), p.cols())?;
-    // SAFETY: a stable counting sort of valid entries taken in the order of their rows.
+    // SAFETY: the arrays are a stable counting sort of valid entries in the order of their rows.
     let pattern = unsafe { CscPattern::new_unchecked(p.rows(), p.cols(), offsets, rows_idx) };
     Sparse::new(pattern, values)
 }
 
-/// CSC to CSR, by a counting sort.
+/// Converts CSC to CSR by a counting sort.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn csc_to_csr<T: Element>(csc: &Csc<T>) -> Result<Csr<T>, FormatError> {
     let p = csc.pattern();
     let (offsets, columns, values) = transpose(p.offsets(), p.rows_idx(), csc.values(), p.rows())?;
-    // SAFETY: a stable counting sort of valid entries taken in the order of their columns.
+    // SAFETY: the arrays are a stable counting sort of valid entries in the order of their columns.
     let pattern = unsafe { CsrPattern::new_unchecked(p.rows(), p.cols(), offsets, columns) };
     Sparse::new(pattern, values)
 }
 
-/// The transposed matrix, in CSR.
+/// Returns the transposed matrix in CSR.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn transpose_csr<T: Element>(csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
     let p = csr.pattern();
     let (offsets, columns, values) = transpose(p.offsets(), p.columns(), csr.values(), p.cols())?;
-    // SAFETY: as in `csr_to_csc`; the extents change places.
+    // SAFETY: the same counting sort as in `csr_to_csc`, with exchanged extents.
     let pattern = unsafe { CsrPattern::new_unchecked(p.cols(), p.rows(), offsets, columns) };
     Sparse::new(pattern, values)
 }
 
-/// The pattern of the transposed matrix.
+/// Returns the pattern of the transposed matrix.
 pub(crate) fn transpose_pattern(p: &CsrPattern) -> Result<CsrPattern, FormatError> {
     let nothing = vec![(); p.nnz()];
     let (offsets, columns, _) = transpose(p.offsets(), p.columns(), &nothing, p.cols())?;
-    // SAFETY: as in `transpose_csr`.
+    // SAFETY: the same counting sort as in `transpose_csr`.
     Ok(unsafe { CsrPattern::new_unchecked(p.cols(), p.rows(), offsets, columns) })
 }
 
-/// CSR to ELL as wide as the longest row.
+/// Converts CSR to ELL with the width of the longest row.
 ///
 /// # Errors
-/// [`FormatError::Overflow`] if one long row makes the padding too much, or if there is no memory.
+/// Returns [`FormatError::Overflow`] if one long row causes too much padding, and an error if allocation fails.
 pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
     let p = csr.pattern();
     let width = p.offsets().windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0);
@@ -144,15 +144,15 @@ pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
         let row = p.row(r);
         values[..row.len()].copy_from_slice(&csr.values()[row]);
     });
-    // SAFETY: each row is a valid row of the CSR, padded behind.
+    // SAFETY: each row is a valid row of the CSR, followed by padding.
     let pattern = unsafe { EllPattern::new_unchecked(p.rows(), p.cols(), width, columns) };
     Sparse::new(pattern, values)
 }
 
-/// ELL to CSR.
+/// Converts ELL to CSR.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn ell_to_csr<T: Element>(ell: &Ell<T>) -> Result<Csr<T>, FormatError> {
     cost::to_csr(ell.as_sparse())?;
     let p = ell.pattern();

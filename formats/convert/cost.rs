@@ -1,14 +1,14 @@
-//! Memory of conversions for all rows, columns and tiles, whether or not they hold an entry: compared with the size of
-//! the tensor before anything is allocated.
+//! Memory of conversions that is proportional to rows, columns and tiles, whether or not they have entries. It is
+//! compared with the size of the tensor before any allocation.
 
 use super::tasks::LEAST;
 use crate::bytemap::{self, COUNT_WORDS};
 use crate::{AnyPattern, Csr, Element, Format, FormatError, SparseRef, allocate, bitmap};
 
-/// A name, a count, and the bytes of each.
+/// Name, count, and bytes per element.
 type Part = (&'static str, u128, usize);
 
-/// Refuses parts that together take more than is allowed, naming the largest.
+/// Returns an error that names the largest part if the parts together exceed the memory limit.
 fn within(parts: &[Part], held: u64) -> Result<(), FormatError> {
     let bytes = |&(_, count, each): &Part| count.saturating_mul(each as u128);
     let all = parts.iter().map(bytes).fold(0, u128::saturating_add);
@@ -21,7 +21,7 @@ fn within(parts: &[Part], held: u64) -> Result<(), FormatError> {
     }
 }
 
-/// Bytes for each row on the way to CSR: offsets, and counts of the rows before.
+/// Bytes per row for the conversion to CSR: offsets, and counts of rows.
 fn csr_parts(pattern: AnyPattern<'_>) -> [Part; 1] {
     let each = match pattern {
         AnyPattern::Csr(_) => 0,
@@ -35,7 +35,7 @@ fn csr_parts(pattern: AnyPattern<'_>) -> [Part; 1] {
     [("rows", rows as u128, each)]
 }
 
-/// Beyond CSR: counts of rows and columns, a set of block columns in each thread, and the words of tiles.
+/// Memory in addition to CSR: counts of rows and columns, one set of block columns per thread, and the words of tiles.
 fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Part; 3] {
     let at_once = |tasks: usize| rayon::current_num_threads().min(tasks.max(1));
     let of =
@@ -56,7 +56,7 @@ fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Pa
         ],
         Format::Bitmap => {
             let grid = bitmap::Grid::new(rows, cols);
-            // Offsets of the lanes of a row of tiles, in each thread.
+            // Offsets of the lanes of a row of tiles, one array per thread.
             let threads = at_once(grid.down.div_ceil(bitmap::PANEL));
             let lanes = ("columns of tiles", grid.across, 16 * bitmap::BITS * threads);
             [
@@ -68,7 +68,7 @@ fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Pa
         Format::Bytemap => {
             let grid = bytemap::grid(rows, cols);
             let banks = ("columns of tiles", grid.across, 256 * at_once(grid.down));
-            // Counts twice, slices of places and values, starts.
+            // Two copies of the counts, slices of positions and values, and starts.
             [
                 banks,
                 ("tiles", grid.tiles(), 12 * COUNT_WORDS + 72),
@@ -80,22 +80,23 @@ fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Pa
 }
 
 /// # Errors
-/// [`FormatError::Limit`] if the rows take more memory in CSR than is allowed for the tensor.
+/// Returns [`FormatError::Limit`] if the rows need more memory in CSR than is allowed for the tensor.
 pub(super) fn to_csr<T: Element>(from: SparseRef<'_, T>) -> Result<(), FormatError> {
     within(&csr_parts(from.pattern()), from.held())
 }
 
 /// # Errors
-/// [`FormatError::Limit`] if rows, columns or tiles take more memory in the format than is allowed for the matrix.
+/// Returns [`FormatError::Limit`] if rows, columns or tiles need more memory in the format than is allowed for the
+/// matrix.
 pub(super) fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<(), FormatError> {
     let shape = [csr.pattern().rows(), csr.pattern().cols()];
     within(&format_parts(shape, csr.nnz(), format), csr.held())
 }
 
-/// As [`from_csr`], from any format by way of CSR: what both steps take is there at once.
+/// [`from_csr`] for conversions from any format through CSR. The memory of both steps is allocated at the same time.
 ///
 /// # Errors
-/// As [`from_csr`].
+/// See [`from_csr`].
 pub(super) fn by_csr<T: Element>(
     from: SparseRef<'_, T>,
     format: Format,
@@ -114,12 +115,12 @@ pub(super) fn by_csr<T: Element>(
     within(&parts, from.held())
 }
 
-/// Refuses a format whose arrays, with the offsets of the CSR that they are made from, take more than is allowed for a
-/// tensor of `held` bytes. Slots are counted only where the offsets outweigh the tensor: there the limit that follows
-/// the CSR is too high.
+/// Validates that the arrays of a format, and the offsets of the CSR from which they are built, fit the memory limit
+/// for a tensor of `held` bytes. Slots are counted only if the offsets are larger than the tensor. In this case, the
+/// limit that follows from the CSR is too high.
 ///
 /// # Errors
-/// [`FormatError::Limit`], and those of [`slots`](crate::stats::slots).
+/// Returns [`FormatError::Limit`], and the errors of [`slots`](crate::stats::slots).
 pub(super) fn with_padding<T: Element>(
     held: u64,
     csr: &Csr<T>,
@@ -138,11 +139,10 @@ pub(super) fn with_padding<T: Element>(
     Err(FormatError::Limit { what: "slots with padding", count: made.values, bytes, held, limit })
 }
 
-/// Refuses slots that take more, with the padding of the format and so many words that say where they are, than is
-/// allowed for the tensor.
+/// Validates that `count` slots, including padding, and `words` index words fit the memory limit for the tensor.
 ///
 /// # Errors
-/// [`FormatError::Limit`].
+/// Returns [`FormatError::Limit`].
 pub(super) fn slots<T: Element>(count: usize, words: usize, held: u64) -> Result<(), FormatError> {
     let values = count as u128 * size_of::<T>() as u128;
     let bytes = values + 4 * words as u128;

@@ -1,4 +1,4 @@
-//! Sparse to dense and back.
+//! Conversions of sparse to dense tensors, and back.
 
 use super::tasks::csr_of_entries;
 use crate::parallel;
@@ -6,10 +6,10 @@ use crate::{
     Coo, CooPattern, Csr, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix,
 };
 
-/// CSR to dense.
+/// Converts CSR to a dense matrix.
 ///
 /// # Errors
-/// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+/// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
 pub fn csr_to_dense<T: Element>(csr: &Csr<T>) -> Result<Dense<T>, FormatError> {
     let p = csr.pattern();
     let mut dense = Dense::zeros([p.rows(), p.cols()])?;
@@ -21,10 +21,10 @@ pub fn csr_to_dense<T: Element>(csr: &Csr<T>) -> Result<Dense<T>, FormatError> {
     Ok(dense)
 }
 
-/// COO of any order to dense.
+/// Converts COO of any order to a dense tensor.
 ///
 /// # Errors
-/// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+/// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
 pub fn coo_to_dense<T: Element>(coo: &Coo<T>) -> Result<Dense<T>, FormatError> {
     let mut dense = Dense::zeros(coo.shape())?;
     let (shape, coords) = (coo.shape(), coo.pattern().coords());
@@ -35,10 +35,10 @@ pub fn coo_to_dense<T: Element>(coo: &Coo<T>) -> Result<Dense<T>, FormatError> {
     Ok(dense)
 }
 
-/// The non-zero elements of a dense matrix.
+/// Converts the nonzeros of a dense matrix to CSR.
 ///
 /// # Errors
-/// If the tensor is not a matrix, or its non-zeros do not fit u32.
+/// Returns an error if the tensor is not a matrix, or the number of nonzeros exceeds u32.
 pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError> {
     let (rows, cols) = matrix(dense.shape())?;
     check::matrix(rows, cols)?;
@@ -48,15 +48,15 @@ pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError>
         let line = (0u32..).zip(&dense.values()[row * cols..][..cols]);
         line.filter(|&(_, &v)| v != T::ZERO).map(|(c, &v)| (c, v))
     };
-    // SAFETY: columns taken in ascending order from rows of `cols` elements.
+    // SAFETY: columns are in ascending order and come from rows of `cols` elements.
     unsafe { csr_of_entries((rows, cols), entries) }
 }
 
-/// The non-zero elements of a dense tensor of any order from 1.
+/// Converts the nonzeros of a dense tensor of order 1 or higher to COO.
 ///
 /// # Errors
-/// If the tensor is a scalar, or an extent or the number of non-zeros does not fit u32; [`FormatError::Memory`] if
-/// there is no memory.
+/// Returns an error if the tensor is a scalar, or an extent or the number of nonzeros exceeds u32. Returns
+/// [`FormatError::Memory`] if allocation fails.
 pub fn dense_to_coo<T: Element>(dense: &Dense<T>) -> Result<Coo<T>, FormatError> {
     let (shape, strides) = (dense.shape(), dense.strides());
     let filled = || {

@@ -1,16 +1,16 @@
-//! Entries in any order: sorting them, and summing those given more than once.
+//! Sorting of entries in any order, and summation of duplicate entries.
 
 use rayon::prelude::*;
 
 use crate::parallel;
 use crate::{Accumulator, Coo, CooPattern, Element, FormatError, Sparse, check, coo};
 
-/// Elements picked by position.
+/// Gathers elements by position.
 pub(super) fn gather<U: Copy + Send + Sync>(data: &[U], positions: &[u32]) -> Vec<U> {
     parallel::collect(positions.len(), 4096, &|at| data[positions[at] as usize])
 }
 
-/// Positions of the entries in lexicographic order of the axes; equal entries keep their order.
+/// Positions of the entries in lexicographic order of the axes. The sort is stable.
 pub(super) fn sorted_positions(axes: &[&[u32]], extents: &[usize]) -> Vec<u32> {
     let len = axes[0].len();
     let space = extents.iter().try_fold(1u64, |n, &e| n.checked_mul(e as u64));
@@ -20,7 +20,7 @@ pub(super) fn sorted_positions(axes: &[&[u32]], extents: &[usize]) -> Vec<u32> {
         positions.par_sort_by(|&a, &b| key(a).cmp(key(b)));
         return positions;
     }
-    // One number for each entry sorts several times faster than a walk over the axes.
+    // Sorting by one number per entry is several times faster than comparing axis by axis.
     let key = |p: usize| {
         axes.iter().zip(extents).fold(0u64, |k, (data, &e)| k * e as u64 + u64::from(data[p]))
     };
@@ -30,7 +30,7 @@ pub(super) fn sorted_positions(axes: &[&[u32]], extents: &[usize]) -> Vec<u32> {
     keys.par_iter().with_min_len(4096).map(|&(_, p)| p).collect()
 }
 
-/// See [`Coo::from_entries`].
+/// Implementation of [`Coo::from_entries`].
 pub(crate) fn sort_entries<T: Element>(
     shape: Vec<usize>,
     coords: Vec<Vec<u32>>,
@@ -40,7 +40,7 @@ pub(crate) fn sort_entries<T: Element>(
     check::length("values", values.len(), count)?;
     let axes: Vec<&[u32]> = coords.iter().map(Vec::as_slice).collect();
     if check::lexicographic(&names, &axes).is_ok() {
-        // SAFETY: everything `new` checks was checked above.
+        // SAFETY: the checks of `new` were made above.
         let pattern = unsafe { CooPattern::new_unchecked(shape, coords) };
         return Sparse::new(pattern, values);
     }
@@ -63,7 +63,7 @@ pub(crate) fn sort_entries<T: Element>(
     let summed = parallel::collect(firsts.len(), 4096, &sum);
     let kept: Vec<u32> = firsts.par_iter().map(|&i| positions[i]).collect();
     let coords = axes.iter().map(|data| gather(data, &kept)).collect();
-    // SAFETY: inside the shape as checked above, sorted, and each entry kept once.
+    // SAFETY: the entries are inside the shape as validated above, sorted, and distinct.
     let pattern = unsafe { CooPattern::new_unchecked(shape, coords) };
     Sparse::new(pattern, summed)
 }

@@ -1,4 +1,4 @@
-//! Conversions of any format as methods, and the thin `TryFrom` impls over the free functions.
+//! Conversions of any format as methods, and `TryFrom` implementations that call the free functions.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use crate::{
 };
 
 impl<'a, T: Element> SparseRef<'a, T> {
-    /// The same tensor in CSR. Zeros of blocks are fill and do not become entries.
+    /// Returns the tensor in CSR. Zeros inside blocks are fill and do not become entries.
     ///
     /// # Errors
-    /// If the tensor is not a matrix, or there is no memory.
+    /// Returns an error if the tensor is not a matrix, or allocation fails.
     pub fn to_csr(self) -> Result<Csr<T>, FormatError> {
         match self {
             SparseRef::Csr(a) => Ok(a.clone()),
@@ -34,10 +34,10 @@ impl<'a, T: Element> SparseRef<'a, T> {
         }
     }
 
-    /// The same tensor in COO. Zeros of blocks are fill and do not become entries.
+    /// Returns the tensor in COO. Zeros inside blocks are fill and do not become entries.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Returns an error if allocation fails.
     pub fn to_coo(self) -> Result<Coo<T>, FormatError> {
         match self {
             SparseRef::Coo(a) => Ok(a.clone()),
@@ -47,10 +47,10 @@ impl<'a, T: Element> SparseRef<'a, T> {
         }
     }
 
-    /// The same tensor with its zeros.
+    /// Returns the dense tensor, including zeros.
     ///
     /// # Errors
-    /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+    /// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
     pub fn to_dense(self) -> Result<Dense<T>, FormatError> {
         match self {
             SparseRef::Coo(a) => coo_to_dense(a),
@@ -61,11 +61,11 @@ impl<'a, T: Element> SparseRef<'a, T> {
         }
     }
 
-    /// The same tensor in another format; `group: None` chooses a group size by [`crate::stats::RowStats::group`].
+    /// Returns the tensor in another format. `group: None` selects a group size with [`crate::stats::RowStats::group`].
     ///
     /// # Errors
-    /// If the format cannot hold a tensor of this order or (N:M) a group with so many non-zeros, a block or group size
-    /// is 0, the slots do not fit u32, or there is no memory.
+    /// Returns an error if the format does not support the order of the tensor, a group has too many nonzeros for N:M,
+    /// a block or group size is 0, the number of slots exceeds u32, or allocation fails.
     pub fn convert(self, format: Format) -> Result<AnySparse<T>, FormatError> {
         if self.pattern().format() == format {
             return Ok(self.to_any());
@@ -98,7 +98,7 @@ impl<'a, T: Element> SparseRef<'a, T> {
         })
     }
 
-    /// In CSR, the hub of the matrix formats, on the way to `format`; not copied where it is so already.
+    /// CSR form of the tensor, for the conversion to `format`. A CSR tensor is borrowed.
     fn as_csr(self, format: Format) -> Result<Cow<'a, Csr<T>>, FormatError> {
         if let SparseRef::Csr(a) = self {
             return Ok(Cow::Borrowed(a));
@@ -109,26 +109,26 @@ impl<'a, T: Element> SparseRef<'a, T> {
     }
 }
 
-/// Conversions of what holds a tensor: those of [`SparseRef`].
+/// Conversion methods of types that contain a tensor. They call those of [`SparseRef`].
 macro_rules! conversions {
     () => {
-        /// The same matrix in CSR, as [`SparseRef::to_csr`].
+        /// Returns the matrix in CSR, like [`SparseRef::to_csr`].
         ///
         /// # Errors
-        /// If the tensor is not a matrix, or there is no memory.
+        /// Returns an error if the tensor is not a matrix, or allocation fails.
         pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
             self.as_sparse().to_csr()
         }
 
-        /// The same tensor in COO, as [`SparseRef::to_coo`].
+        /// Returns the tensor in COO, like [`SparseRef::to_coo`].
         ///
         /// # Errors
-        /// If there is no memory.
+        /// Returns an error if allocation fails.
         pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
             self.as_sparse().to_coo()
         }
 
-        /// The same tensor with its zeros.
+        /// Returns the dense tensor, including zeros.
         ///
         /// ```
         /// use einsparse_formats::{Csr, CsrPattern};
@@ -141,12 +141,12 @@ macro_rules! conversions {
         /// ```
         ///
         /// # Errors
-        /// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+        /// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
         pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
             self.as_sparse().to_dense()
         }
 
-        /// The same tensor in another format, as [`SparseRef::convert`].
+        /// Returns the tensor in another format, like [`SparseRef::convert`].
         ///
         /// ```
         /// use einsparse_formats::{Coo, CooPattern};
@@ -159,7 +159,7 @@ macro_rules! conversions {
         /// ```
         ///
         /// # Errors
-        /// As [`SparseRef::convert`].
+        /// See [`SparseRef::convert`].
         pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
             self.as_sparse().convert(format)
         }
@@ -175,7 +175,8 @@ impl<T: Element> AnySparse<T> {
 }
 
 impl<T: Element> Dense<T> {
-    /// The non-zeros in a sparse format. What the format then is, is as in [`SparseRef::convert`].
+    /// Returns the nonzeros in a sparse format. The parameters of the format have the meaning of
+    /// [`SparseRef::convert`].
     ///
     /// ```
     /// use einsparse_formats::Dense;
@@ -187,7 +188,8 @@ impl<T: Element> Dense<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`SparseRef::convert`]; for a scalar, and if an extent or the number of non-zeros does not fit u32.
+    /// Returns the errors of [`SparseRef::convert`]. Returns an error for a scalar, or if an extent or the number of
+    /// nonzeros exceeds u32.
     pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
         Ok(match (self.shape(), format) {
             ([_, _], Format::Csr) => dense_to_csr(self)?.into(),

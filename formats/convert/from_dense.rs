@@ -1,4 +1,4 @@
-//! Block formats from a dense matrix: the blocks of a [`BlockChoice`], copied whole.
+//! Conversions of dense matrices to block formats. The blocks of a [`BlockChoice`] are copied completely.
 
 use super::choice::{BlockChoice, kept_blocks};
 use super::tasks::prefix_sum;
@@ -9,11 +9,11 @@ use crate::{
     Element, FormatError, PAD, Sparse, check,
 };
 
-/// Dense to BSR, with the blocks of `choice`.
+/// Converts the blocks of `choice` of a dense matrix to BSR.
 ///
 /// # Errors
-/// If the tensor is not a matrix, a side of the block is 0, the threshold is negative or NaN, the blocks of the grid or
-/// the elements of the kept ones do not fit u32, or there is no memory.
+/// Returns an error if the tensor is not a matrix, a block extent is 0, the threshold is negative or NaN, the number of
+/// blocks of the grid or of elements of the kept blocks exceeds u32, or allocation fails.
 pub fn dense_to_bsr<T: Element>(
     dense: &Dense<T>,
     block: (usize, usize),
@@ -24,10 +24,10 @@ pub fn dense_to_bsr<T: Element>(
     Sparse::new(BsrPattern::new(m, k, block, offsets, columns)?, values)
 }
 
-/// Dense to BlockCOO, with the blocks of `choice`.
+/// Converts the blocks of `choice` of a dense matrix to BlockCOO.
 ///
 /// # Errors
-/// As [`dense_to_bsr`].
+/// See [`dense_to_bsr`].
 pub fn dense_to_block_coo<T: Element>(
     dense: &Dense<T>,
     block: (usize, usize),
@@ -38,11 +38,11 @@ pub fn dense_to_block_coo<T: Element>(
     Sparse::new(BlockCooPattern::new(m, k, block, rows, columns)?, values)
 }
 
-/// Dense to BlockGroupCOO, with the blocks of `choice`; `None` takes the group size of [`RowStats::group`] over the
-/// kept blocks of the block rows.
+/// Converts the blocks of `choice` of a dense matrix to BlockGroupCOO. `None` selects the group size of
+/// [`RowStats::group`] for the kept blocks per block row.
 ///
 /// # Errors
-/// As [`dense_to_bsr`], and if `group` is 0.
+/// Returns the errors of [`dense_to_bsr`], and an error if `group` is 0.
 pub fn dense_to_block_group_coo<T: Element>(
     dense: &Dense<T>,
     block: (usize, usize),
@@ -70,7 +70,7 @@ pub fn dense_to_block_group_coo<T: Element>(
     Sparse::new(pattern, values)
 }
 
-/// Offsets of the block rows, block row and block column of each block of `choice`; and their values.
+/// Offsets of the block rows, block row and block column of each block of `choice`, and the values of the blocks.
 fn kept_and_copied<T: Element>(
     dense: &Dense<T>,
     block: (usize, usize),
@@ -82,13 +82,13 @@ fn kept_and_copied<T: Element>(
     Ok(([offsets, rows, columns], values))
 }
 
-/// The row of every element, of rows that start at `offsets`.
+/// Row of every element, for rows that start at `offsets`.
 fn rows_of(offsets: &[u32]) -> impl Iterator<Item = u32> {
     let runs = (0u32..).zip(offsets.windows(2));
     runs.flat_map(|(row, w)| std::iter::repeat_n(row, (w[1] - w[0]) as usize))
 }
 
-/// The blocks at these places; zeros past the edge and for padding.
+/// Gathers the blocks at these block coordinates. Elements past the edge and padding are zero.
 fn gather<T: Element>(
     dense: &Dense<T>,
     (bm, bk): (usize, usize),

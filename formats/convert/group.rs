@@ -1,5 +1,5 @@
-//! GroupCOO from CSR and COO, and back to COO.
-//! Entries of a run are already in order, so grouping is a count, a prefix sum and a copy of whole rows.
+//! Conversions of CSR and COO to GroupCOO, and back to COO. Entries of a run are already in order, so grouping is a
+//! count, a prefix sum and copies of whole rows.
 
 use rayon::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::{
     check,
 };
 
-/// The non-empty rows, where their entries start, and where their groups do.
+/// Non-empty rows, the starts of their entries, and the starts of their groups.
 struct Runs {
     rows: Vec<u32>,
     offsets: Vec<u32>,
@@ -41,13 +41,13 @@ impl Runs {
         Ok(Runs { rows, offsets, group, starts })
     }
 
-    /// The row of every group.
+    /// Row of every group.
     fn group_index(&self) -> Result<Vec<u32>, FormatError> {
         let at = |r: usize| self.starts[r] as usize;
         filled_by_rows("group_index", self.rows.len(), at, |r, part| part.fill(self.rows[r]))
     }
 
-    /// One for each entry, spread to one for each slot.
+    /// Expands an array with one element per entry to one element per slot.
     fn spread<U: bytemuck::Pod + Send + Sync>(
         &self,
         what: &'static str,
@@ -60,10 +60,10 @@ impl Runs {
     }
 }
 
-/// CSR to GroupCOO grouped on the rows; `None` takes the group size of [`RowStats::group`].
+/// Converts CSR to GroupCOO grouped on the rows. `None` selects the group size of [`RowStats::group`].
 ///
 /// # Errors
-/// If `group` is 0, the slots do not fit u32, or there is no memory.
+/// Returns an error if `group` is 0, the number of slots exceeds u32, or allocation fails.
 pub fn csr_to_group_coo<T: Element>(
     csr: &Csr<T>,
     group: Option<usize>,
@@ -76,17 +76,19 @@ pub fn csr_to_group_coo<T: Element>(
     let runs = Runs::new::<T>(rows, offsets, group, csr.held())?;
     let others = vec![runs.spread("coordinates", p.columns(), PAD)?];
     let (shape, index) = (p.shape().to_vec(), runs.group_index()?);
-    // SAFETY: rows ascend, the columns of a row do, and padding stands behind a row's last entry.
+    // SAFETY: rows ascend, the columns of each row ascend, and padding follows the last entry of a row.
     let pattern = unsafe { GroupCooPattern::new_unchecked(shape, 0, runs.group, index, others) };
     Sparse::new(pattern, runs.spread("values", csr.values(), T::ZERO)?)
 }
 
-/// COO of any order from 2 to GroupCOO grouped on `axis`; `None` takes the group size of [`RowStats::group`].
+/// Converts COO of order 2 or higher to GroupCOO grouped on `axis`. `None` selects the group size of
+/// [`RowStats::group`].
 ///
-/// Sorts only if `axis` is not the first.
+/// Entries are sorted only if `axis` is not the first axis.
 ///
 /// # Errors
-/// If the tensor has no such axis or an order below 2, `group` is 0, the slots do not fit u32, or there is no memory.
+/// Returns an error if `axis` is out of range, the order is below 2, `group` is 0, the number of slots exceeds u32, or
+/// allocation fails.
 pub fn coo_to_group_coo<T: Element>(
     coo: &Coo<T>,
     axis: usize,
@@ -117,15 +119,15 @@ pub fn coo_to_group_coo<T: Element>(
     let others: Result<_, _> =
         axes[1..].iter().map(|data| runs.spread("coordinates", data, PAD)).collect();
     let (others, index) = (others?, runs.group_index()?);
-    // SAFETY: the entries are sorted by `axis`, then by the others, and padding stands behind a run's last entry.
+    // SAFETY: entries are sorted by `axis`, then by the other axes, and padding follows the last entry of a run.
     let pattern = unsafe { GroupCooPattern::new_unchecked(shape, axis, runs.group, index, others) };
     Sparse::new(pattern, runs.spread("values", values, T::ZERO)?)
 }
 
-/// GroupCOO to COO. Sorts only if the grouped axis is not the first.
+/// Converts GroupCOO to COO. Entries are sorted only if the grouped axis is not the first axis.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn group_coo_to_coo<T: Element>(grouped: &GroupCoo<T>) -> Result<Coo<T>, FormatError> {
     let p = grouped.pattern();
     let g = p.group();
@@ -145,12 +147,12 @@ pub fn group_coo_to_coo<T: Element>(grouped: &GroupCoo<T>) -> Result<Coo<T>, For
         coords = coords.iter().map(|data| gather(data, &positions)).collect();
         values = gather(&values, &positions);
     }
-    // SAFETY: the entries of a valid GroupCOO, each once, sorted lexicographically.
+    // SAFETY: the distinct entries of a valid GroupCOO, sorted lexicographically.
     let pattern = unsafe { CooPattern::new_unchecked(p.shape().to_vec(), coords) };
     Sparse::new(pattern, values)
 }
 
-/// The filled slots of every group, one behind the other. With `width` 1 a group's element is repeated.
+/// Concatenates the filled slots of every group. If `width` is 1, the element of a group is repeated.
 fn compact<U: bytemuck::Pod + Send + Sync>(
     slots: &[U],
     width: usize,

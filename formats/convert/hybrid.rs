@@ -1,4 +1,4 @@
-//! Hybrid GroupCOO from CSR, and back: rows ordered by class, and copied whole.
+//! Conversion of CSR to hybrid GroupCOO, and back. Rows are ordered by class and copied completely.
 
 use super::cost;
 use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum, spread};
@@ -8,10 +8,10 @@ use crate::{
     Pattern, Sparse, allocate,
 };
 
-/// CSR to hybrid GroupCOO with the classes of [`RowStats::group_classes`].
+/// Converts CSR to hybrid GroupCOO with the classes of [`RowStats::group_classes`].
 ///
 /// # Errors
-/// If the slots do not fit u32, or there is no memory.
+/// Returns an error if the number of slots exceeds u32, or allocation fails.
 pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCoo<T>, FormatError> {
     let p = csr.pattern();
     let sizes = RowStats::of_rows(p).group_classes();
@@ -39,17 +39,17 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
     let row = |i: usize| p.row(order[i] as usize);
     let columns = spread("columns", rows, at, |i| &p.columns()[row(i)], PAD)?;
     let values = spread("values", rows, at, |i| &csr.values()[row(i)], T::ZERO)?;
-    // SAFETY: rows ascend in each class, the columns of a row do, and padding stands behind a row's last entry.
+    // SAFETY: rows ascend in each class, the columns of each row ascend, and padding follows the last entry of a row.
     let pattern = unsafe {
         HybridGroupCooPattern::new_unchecked(p.rows(), p.cols(), classes, index, columns)
     };
     Sparse::new(pattern, values)
 }
 
-/// Hybrid GroupCOO to CSR.
+/// Converts hybrid GroupCOO to CSR.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn hybrid_group_coo_to_csr<T: Element>(
     hybrid: &HybridGroupCoo<T>,
 ) -> Result<Csr<T>, FormatError> {

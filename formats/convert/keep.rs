@@ -1,5 +1,5 @@
-//! Which elements of a dense matrix become entries. The rules are fixed to the last bit, so that the GPU, which follows
-//! the same, keeps the same entries.
+//! Selection of the elements of a dense matrix that become entries. The rules are bitwise defined: the GPU follows the
+//! same rules and keeps the same entries.
 
 use super::tasks::prefix_sum;
 use crate::parallel;
@@ -7,21 +7,22 @@ use crate::{
     Csr, CsrPattern, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix,
 };
 
-/// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits;
-/// zeros of either sign are never kept.
+/// Selection of the elements of a dense matrix that become stored entries. NaN has the largest magnitude, whatever its
+/// bits. Zeros of either sign are never kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EntryChoice {
-    /// Elements other than zero: nothing is lost.
+    /// Elements other than zero. The conversion is lossless.
     NonZero,
-    /// Elements whose magnitude is above this, at least 0, compared exactly.
+    /// Elements whose magnitude is above this threshold, which must be at least 0. The comparison is exact.
     Above(f64),
-    /// The so many elements of the largest magnitudes of each row; of equal ones those of the lowest columns.
+    /// The elements with the largest magnitudes of each row, at most this many. Of equal magnitudes the lowest columns
+    /// are kept.
     TopPerRow(usize),
 }
 
 impl EntryChoice {
     /// # Errors
-    /// [`FormatError::Shape`] for a threshold that is negative or NaN.
+    /// Returns [`FormatError::Shape`] for a threshold that is negative or NaN.
     pub fn check(&self) -> Result<(), FormatError> {
         match *self {
             EntryChoice::Above(threshold) => check::threshold("magnitude threshold", threshold),
@@ -29,7 +30,7 @@ impl EntryChoice {
         }
     }
 
-    /// Columns of a row that are kept, ascending.
+    /// Kept columns of a row, ascending.
     fn of_row<T: Element>(&self, row: &[T]) -> Vec<u32> {
         let size = |v: T| match v.to_f64() {
             x if x.is_nan() => u64::MAX,
@@ -53,10 +54,11 @@ impl EntryChoice {
     }
 }
 
-/// Dense to CSR, with the entries of `choice`.
+/// Converts the entries of `choice` of a dense matrix to CSR.
 ///
 /// # Errors
-/// If the tensor is not a matrix, the threshold is negative or NaN, or the entries do not fit u32.
+/// Returns an error if the tensor is not a matrix, the threshold is negative or NaN, or the number of entries exceeds
+/// u32.
 pub fn dense_to_csr_by<T: Element>(
     dense: &Dense<T>,
     choice: EntryChoice,
@@ -72,7 +74,7 @@ pub fn dense_to_csr_by<T: Element>(
     let values = kept.iter().enumerate();
     let values = values.flat_map(|(r, columns)| columns.iter().map(move |&c| line(r)[c as usize]));
     let values = values.collect();
-    // SAFETY: columns taken in ascending order from rows of `cols` elements.
+    // SAFETY: columns are in ascending order and come from rows of `cols` elements.
     let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, kept.concat()) };
     Sparse::new(pattern, values)
 }

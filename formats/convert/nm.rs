@@ -1,4 +1,5 @@
-//! N:M from CSR and dense, exactly or by pruning, and back. Rows are independent: each is one task.
+//! Conversions of CSR and dense to N:M, exact or by pruning, and back. Rows are independent and are processed in
+//! parallel.
 
 use super::tasks::csr_of_entries;
 use super::{cost, dense_to_csr};
@@ -9,7 +10,7 @@ use crate::{
     AsSparse, Csr, CsrPattern, Dense, Element, FormatError, Nm, NmPattern, PAD, Sparse, check,
 };
 
-/// The first group, in row order, that holds more of the entries picked by `counts` than 2:4 stores.
+/// Returns an error for the first group, in row order, with more entries for which `counts` is true than 2:4 stores.
 pub(crate) fn check_groups(
     csr: &CsrPattern,
     counts: impl Fn(usize) -> bool + Sync,
@@ -32,7 +33,7 @@ pub(crate) fn check_groups(
     found.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Sets one group of a row from its entries, at most two, ascending. A slot without an entry takes the lowest free
+/// Writes one group of a row from its entries, at most two, ascending. A slot without entry gets the lowest free
 /// position, so that equal matrices have equal words.
 fn put<T: Element>(values: &mut [T], words: &mut [u32], group: usize, kept: &[(u32, T)]) {
     let [first, second] = match *kept {
@@ -48,7 +49,7 @@ fn put<T: Element>(values: &mut [T], words: &mut [u32], group: usize, kept: &[(u
     *word = *word & !(15 << shift) | (first.0 | second.0 << 2) << shift;
 }
 
-/// An N:M matrix whose rows `fill(row, values, words)` writes, over slots that are all padding.
+/// Builds an N:M matrix whose rows are written by `fill(row, values, words)`. All slots are padding before the call.
 fn pack<T: Element>(
     (rows, cols): (usize, usize),
     held: u64,
@@ -69,16 +70,16 @@ fn pack<T: Element>(
             fill(at * ROWS + row, values, words);
         }
     });
-    // SAFETY: `put` stores ascending positions and nothing past the last group; the rest is padding.
+    // SAFETY: `put` stores ascending positions and writes nothing past the last group. All other slots are padding.
     let pattern = unsafe { NmPattern::new_unchecked(rows, cols, meta) };
     Sparse::new(pattern, values)
 }
 
-/// CSR to 2:4, exactly. Stored zeros are dropped, as in block formats.
+/// Converts CSR to 2:4 exactly. Stored zeros are dropped, as in block formats.
 ///
 /// # Errors
-/// [`FormatError::Group`] with the first row and group that hold more than 2 non-zeros among 4 columns; if the slots
-/// do not fit u32, or there is no memory.
+/// Returns [`FormatError::Group`] with the first row and group that contain more than 2 nonzeros in 4 columns. Returns
+/// an error if the number of slots exceeds u32, or allocation fails.
 pub fn csr_to_nm<T: Element>(csr: &Csr<T>) -> Result<Nm<T>, FormatError> {
     let (p, data) = (csr.pattern(), csr.values());
     check_groups(p, |e| data[e] != T::ZERO)?;
@@ -96,17 +97,17 @@ pub fn csr_to_nm<T: Element>(csr: &Csr<T>) -> Result<Nm<T>, FormatError> {
     })
 }
 
-/// Dense to 2:4, exactly.
+/// Converts a dense matrix to 2:4 exactly.
 ///
 /// # Errors
-/// As [`csr_to_nm`]; if the tensor is not a matrix.
+/// Returns the errors of [`csr_to_nm`], and an error if the tensor is not a matrix.
 pub fn dense_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
     csr_to_nm(&dense_to_csr(dense)?)
 }
 
-/// Dense to 2:4 by magnitude: of every 4 neighbours in a row, counted from column 0, the 2 of largest magnitude stay
-/// and the others are dropped (magnitude pruning; Mishra et al., arXiv 2104.08378, section 4). Between equals the
-/// lower column stays; NaN counts as the largest.
+/// Prunes a dense matrix to 2:4 by magnitude. Of every 4 neighbors in a row, counted from column 0, the 2 with the
+/// largest magnitudes are kept and the others are dropped (magnitude pruning; Mishra et al., arXiv 2104.08378, section
+/// 4). Of equal magnitudes the lower column is kept. NaN has the largest magnitude.
 ///
 /// ```
 /// use einsparse_formats::{Dense, convert};
@@ -117,7 +118,7 @@ pub fn dense_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
 /// ```
 ///
 /// # Errors
-/// If the tensor is not a matrix, the slots do not fit u32, or there is no memory.
+/// Returns an error if the tensor is not a matrix, the number of slots exceeds u32, or allocation fails.
 pub fn prune_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
     let (rows, cols) = matrix(dense.shape())?;
     let held = size_of_val(dense.values()) as u64;
@@ -130,7 +131,7 @@ pub fn prune_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
     })
 }
 
-/// The two largest of a group and how many there are, in the order of their columns.
+/// Two largest elements of a group in the order of their columns, and their number.
 fn largest<T: Element>(group: &[T]) -> ([(u32, T); KEPT], usize) {
     // The magnitude of NaN is above infinity in the total order.
     let above = |a: T, b: T| a.to_f64().abs().total_cmp(&b.to_f64().abs()).is_gt();
@@ -149,7 +150,7 @@ fn largest<T: Element>(group: &[T]) -> ([(u32, T); KEPT], usize) {
     (kept, count)
 }
 
-/// The entries of a row: columns and values, without fill and padding.
+/// Columns and values of the entries of a row, without fill and padding.
 fn entries<T: Element>(nm: &Nm<T>, row: usize) -> impl Iterator<Item = (u32, T)> {
     let p = nm.pattern();
     let line = &nm.values()[row * p.row_slots()..(row + 1) * p.row_slots()];
@@ -159,21 +160,21 @@ fn entries<T: Element>(nm: &Nm<T>, row: usize) -> impl Iterator<Item = (u32, T)>
         .filter(|&(column, _)| column != PAD)
 }
 
-/// 2:4 to CSR. Zeros are fill and do not become entries.
+/// Converts 2:4 to CSR. Zeros are fill and do not become entries.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn nm_to_csr<T: Element>(nm: &Nm<T>) -> Result<Csr<T>, FormatError> {
     cost::to_csr(nm.as_sparse())?;
     let p = nm.pattern();
-    // SAFETY: groups follow each other and positions ascend in them; what is past the last column was left out.
+    // SAFETY: groups are in order and positions ascend in each group. Slots past the last column were skipped.
     unsafe { csr_of_entries((p.rows(), p.cols()), |row| entries(nm, row)) }
 }
 
-/// 2:4 to dense.
+/// Converts 2:4 to a dense matrix.
 ///
 /// # Errors
-/// [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be had.
+/// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
 pub fn nm_to_dense<T: Element>(nm: &Nm<T>) -> Result<Dense<T>, FormatError> {
     let (rows, cols) = (nm.pattern().rows(), nm.pattern().cols());
     let mut dense = Dense::zeros([rows, cols])?;

@@ -1,5 +1,5 @@
-//! Sliced ELLPACK from CSR and back. Slices are independent: each is walked twice, to count its chunks and to fill
-//! them.
+//! Conversion of CSR to sliced ELLPACK, and back. Slices are independent. Each is traversed twice, to count its chunks
+//! and to fill them.
 
 use super::cost;
 use super::tasks::{csr_of_entries, cut, prefix_sum, row_tasks};
@@ -10,7 +10,8 @@ use crate::{
     Sparse, allocate, check,
 };
 
-/// Rows by length within windows of [`SORTED`], longest first, equal ones in order; [`PAD`] up to whole slices.
+/// Rows sorted by length within windows of [`SORTED`]: longest first, rows of equal length in order. [`PAD`] fills the
+/// last slice.
 fn sorted_rows(csr: &CsrPattern) -> Result<Vec<u32>, FormatError> {
     let rows = csr.rows();
     let places = rows.next_multiple_of(SLICE);
@@ -22,13 +23,13 @@ fn sorted_rows(csr: &CsrPattern) -> Result<Vec<u32>, FormatError> {
     Ok(order)
 }
 
-/// One chunk: its window, and for each lane the entries that it takes.
+/// One chunk: its window, and the range of entries of each lane.
 struct Taken<'a> {
     window: [u32; 2],
     lanes: &'a [(usize, usize); SLICE],
 }
 
-/// Cuts a slice into chunks. `lanes` are its rows' entries; the order in which they are taken is the format.
+/// Divides a slice into chunks. `lanes` are the entry ranges of its rows. The order of the chunks defines the format.
 fn walk(columns: &[u32], lanes: &[(usize, usize); SLICE], mut each: impl FnMut(Taken<'_>)) {
     let tile = |e: usize| columns[e] / K_TILE as u32;
     let mut at = *lanes;
@@ -52,7 +53,7 @@ fn walk(columns: &[u32], lanes: &[(usize, usize); SLICE], mut each: impl FnMut(T
     }
 }
 
-/// The entries of the rows of a slice.
+/// Entry ranges of the rows of a slice.
 fn lanes(csr: &CsrPattern, order: &[u32], slice: usize) -> [(usize, usize); SLICE] {
     let rows = &order[slice * SLICE..][..SLICE];
     std::array::from_fn(|lane| match rows[lane] {
@@ -64,13 +65,13 @@ fn lanes(csr: &CsrPattern, order: &[u32], slice: usize) -> [(usize, usize); SLIC
     })
 }
 
-/// Order of the rows, and chunks of each slice.
+/// Order of the rows, and number of chunks of each slice.
 fn survey(csr: &CsrPattern) -> Result<(Vec<u32>, Vec<usize>), FormatError> {
     let order = sorted_rows(csr)?;
     let count = |slice: usize| {
         let lanes = lanes(csr, &order, slice);
         if csr.cols() <= REACH * K_TILE {
-            // Every window reaches the end.
+            // Every window reaches the last column.
             let longest = lanes.iter().map(|(start, end)| end - start).max();
             return longest.unwrap_or(0).div_ceil(CHUNK);
         }
@@ -82,16 +83,16 @@ fn survey(csr: &CsrPattern) -> Result<(Vec<u32>, Vec<usize>), FormatError> {
     Ok((order, counts))
 }
 
-/// Slices and chunks that a matrix takes, by the walk that would fill them.
+/// Number of slices and chunks of a matrix, from the traversal that would fill them.
 pub(crate) fn sliced_chunks(csr: &CsrPattern) -> Result<(usize, u128), FormatError> {
     let (_, counts) = survey(csr)?;
     Ok((counts.len(), counts.iter().map(|&c| c as u128).sum()))
 }
 
-/// CSR to sliced ELLPACK.
+/// Converts CSR to sliced ELLPACK.
 ///
 /// # Errors
-/// If the slots do not fit u32, or there is no memory.
+/// Returns an error if the number of slots exceeds u32, or allocation fails.
 pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, FormatError> {
     let p = csr.pattern();
     let (order, counts) = survey(p)?;
@@ -124,7 +125,7 @@ pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, Forma
         }
     });
     let shape = [p.rows(), p.cols()];
-    // SAFETY: `walk` takes every entry once, in the order of its row, inside its window.
+    // SAFETY: `walk` visits every entry once, in the order of its row and inside its window.
     let pattern = unsafe {
         SlicedEllPattern::new_unchecked(shape, order, offsets, windows, columns, p.nnz())
     };
@@ -148,10 +149,10 @@ fn fill<T: Element>(csr: &Csr<T>, taken: &Taken<'_>, columns: &mut [u32], values
     }
 }
 
-/// Sliced ELLPACK to CSR.
+/// Converts sliced ELLPACK to CSR.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn sliced_ell_to_csr<T: Element>(sell: &SlicedEll<T>) -> Result<Csr<T>, FormatError> {
     cost::to_csr(sell.as_sparse())?;
     let p = sell.pattern();
@@ -159,7 +160,7 @@ pub fn sliced_ell_to_csr<T: Element>(sell: &SlicedEll<T>) -> Result<Csr<T>, Form
     for (place, &row) in p.order().iter().enumerate().take(p.rows()) {
         places[row as usize] = place;
     }
-    // The slots of a row, chunk by chunk; what is there stands in front.
+    // Slots of a row, chunk by chunk. Entries precede padding in each chunk.
     let slots = |row: usize| {
         let (slice, lane) = (places[row] / SLICE, places[row] % SLICE);
         let of = move |chunk: usize| (chunk * SLICE + lane) * CHUNK;

@@ -1,19 +1,19 @@
-//! Cutting rows, and the arrays that belong to them, into tasks of about equal work.
+//! Division of rows, and of the arrays that belong to them, into tasks of about equal work.
 
 use std::ops::Range;
 
 use crate::parallel;
 use crate::{Csr, CsrPattern, Element, FormatError, Sparse, allocate, check};
 
-/// Tasks for each thread: enough to even out rows of unequal cost, few enough that per-task scratch is cheap.
+/// Tasks per thread: enough to balance rows of unequal cost, few enough for cheap scratch memory per task.
 const PER_THREAD: usize = 8;
 
-/// Below this many entries a task is not worth starting.
+/// Minimum number of entries per task.
 pub(super) const LEAST: usize = 1 << 14;
 
-/// Consecutive rows, about the same work in each task. `at(r)` counts the entries before row `r`.
+/// Divides rows into consecutive ranges with about equal work. `at(r)` is the number of entries before row `r`.
 pub(crate) fn row_tasks(rows: usize, at: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
-    // A row without entries costs something too.
+    // A row without entries has a cost too.
     let work = |r: usize| at(r) + r;
     let tasks = (work(rows) / LEAST).clamp(1, PER_THREAD * rayon::current_num_threads());
     let mut start = 0;
@@ -34,7 +34,7 @@ pub(crate) fn row_tasks(rows: usize, at: impl Fn(usize) -> usize) -> Vec<Range<u
     ranges
 }
 
-/// Cuts the slice of all rows into the slices of the tasks. `at(r)` is where row `r` starts.
+/// Divides the slice of all rows into the slices of the tasks. `at(r)` is the start of row `r`.
 pub(super) fn cut<'a, T>(
     mut slice: &'a mut [T],
     tasks: &[Range<usize>],
@@ -49,7 +49,7 @@ pub(super) fn cut<'a, T>(
     parts
 }
 
-/// Running sums of the counts from 0, one more than counts.
+/// Prefix sums of the counts, starting at 0: one more than counts.
 pub(crate) fn prefix_sum(
     what: &'static str,
     counts: impl ExactSizeIterator<Item = usize>,
@@ -59,14 +59,14 @@ pub(crate) fn prefix_sum(
     sums.push(0);
     for count in counts {
         sum += count as u128;
-        // A wrapped sum is never used: the check below refuses it.
+        // A wrapped sum is never used: the check below returns an error.
         sums.push(sum as u32);
     }
     check::fits(what, sum)?;
     Ok(sums)
 }
 
-/// An array of `rows` rows that start at `at(row)`, each of which `fill` writes.
+/// Builds an array of `rows` rows. Row `row` starts at `at(row)` and is written by `fill`.
 pub(super) fn filled_by_rows<U: bytemuck::Zeroable + Send>(
     what: &'static str,
     rows: usize,
@@ -86,7 +86,7 @@ pub(super) fn filled_by_rows<U: bytemuck::Zeroable + Send>(
     Ok(all)
 }
 
-/// Rows of entries at new places, `at(row)`, with `pad` behind what a row has.
+/// Copies rows of entries to new offsets `at(row)`, and fills the slots after each row with `pad`.
 pub(super) fn spread<'e, U: bytemuck::Pod + Send + Sync>(
     what: &'static str,
     rows: usize,
@@ -102,17 +102,18 @@ pub(super) fn spread<'e, U: bytemuck::Pod + Send + Sync>(
     })
 }
 
-/// A CSR matrix of the entries, column and value, of each row. They are asked for twice: counted, then written.
+/// Builds a CSR matrix from the entries (column and value) of each row. `entries` is called twice per row: to count and
+/// to write.
 ///
 /// # Safety
-/// The columns of a row are below the matrix's and strictly ascending, and the same both times.
+/// The columns of a row are in bounds and strictly ascending, and equal in both calls.
 pub(super) unsafe fn csr_of_entries<T: Element, E: Iterator<Item = (u32, T)>>(
     (rows, cols): (usize, usize),
     entries: impl Fn(usize) -> E + Sync,
 ) -> Result<Csr<T>, FormatError> {
     let counts = allocate::each("counts of rows", rows, &|row| entries(row).count())?;
     let offsets = prefix_sum("entries", counts.into_iter())?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         csr_by_rows((rows, cols), offsets, |row, columns, values| {
             let places = columns.iter_mut().zip(values);
@@ -121,10 +122,10 @@ pub(super) unsafe fn csr_of_entries<T: Element, E: Iterator<Item = (u32, T)>>(
     }
 }
 
-/// A CSR matrix of rows that start at `offsets`, the columns and values of each of which `fill` writes.
+/// Builds a CSR matrix whose rows start at `offsets`. `fill` writes the columns and values of each row.
 ///
 /// # Safety
-/// The columns of a row are below the matrix's and strictly ascending.
+/// The columns of a row are in bounds and strictly ascending.
 pub(super) unsafe fn csr_by_rows<T: Element>(
     (rows, cols): (usize, usize),
     offsets: Vec<u32>,
@@ -143,7 +144,7 @@ pub(super) unsafe fn csr_by_rows<T: Element>(
             fill(row, &mut columns[slots.clone()], &mut values[slots]);
         }
     });
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let pattern = unsafe { CsrPattern::new_unchecked(rows, cols, offsets, columns) };
     Sparse::new(pattern, values)
 }

@@ -1,4 +1,5 @@
-//! Block formats to CSR. A zero inside a block cannot be told from fill, so zeros do not become entries.
+//! Conversions of block formats to CSR. Zeros inside a block cannot be distinguished from fill, so they do not become
+//! entries.
 
 use std::ops::Range;
 
@@ -12,9 +13,9 @@ use crate::{
 struct Blocks<'a, T> {
     shape: (usize, usize),
     block: (usize, usize),
-    /// Where the slots of each block row start.
+    /// Start of the slots of each block row.
     starts: &'a [u32],
-    /// The block column of every slot, or PAD.
+    /// Block column of every slot, or PAD.
     columns: &'a [u32],
     values: &'a [T],
 }
@@ -25,7 +26,7 @@ impl<T: Element> Blocks<'_, T> {
         self.starts[b] as usize..self.starts[b + 1] as usize
     }
 
-    /// Calls `f(column, value)` for each entry of a row, columns ascending.
+    /// Calls `f(column, value)` for each entry of a row. Columns ascend.
     fn entries(&self, row: usize, mut f: impl FnMut(u32, T)) {
         let (bm, bk) = self.block;
         for slot in self.slots_of(row).take_while(|&slot| self.columns[slot] != PAD) {
@@ -48,7 +49,7 @@ impl<T: Element> Blocks<'_, T> {
         };
         let counts: Vec<usize> = allocate::each("counts of rows", self.shape.0, &count)?;
         let offsets = prefix_sum("entries", counts.into_iter())?;
-        // SAFETY: the block columns of a block row ascend inside the grid, and edge blocks are cut at the shape.
+        // SAFETY: the block columns of a block row ascend inside the grid, and edge blocks are clipped to the shape.
         unsafe {
             csr_by_rows(self.shape, offsets, |row, columns, values| {
                 let mut p = 0;
@@ -62,7 +63,7 @@ impl<T: Element> Blocks<'_, T> {
     }
 }
 
-/// Where each block row's slots start, from the ascending block row of every group of `group` slots.
+/// Start of the slots of each block row, from the ascending block rows of groups of `group` slots.
 fn starts(rows: usize, block_rows: &[u32], group: usize) -> Result<Vec<u32>, FormatError> {
     let mut counts: Vec<u32> = check::zeroed("offsets", rows)?;
     for &b in block_rows {
@@ -71,10 +72,10 @@ fn starts(rows: usize, block_rows: &[u32], group: usize) -> Result<Vec<u32>, For
     prefix_sum("blocks", counts.into_iter().map(|n| n as usize))
 }
 
-/// BSR to CSR, without the zeros of the blocks.
+/// Converts BSR to CSR, without zeros inside the blocks.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>, FormatError> {
     cost::to_csr(bsr.as_sparse())?;
     let p = bsr.pattern();
@@ -88,10 +89,10 @@ pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>, FormatError> {
     .to_csr()
 }
 
-/// BlockCOO to CSR, without the zeros of the blocks.
+/// Converts BlockCOO to CSR, without zeros inside the blocks.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn block_coo_to_csr<T: Element>(blocks: &BlockCoo<T>) -> Result<Csr<T>, FormatError> {
     cost::to_csr(blocks.as_sparse())?;
     let p = blocks.pattern();
@@ -105,10 +106,10 @@ pub fn block_coo_to_csr<T: Element>(blocks: &BlockCoo<T>) -> Result<Csr<T>, Form
     .to_csr()
 }
 
-/// BlockGroupCOO to CSR, without the zeros of the blocks.
+/// Converts BlockGroupCOO to CSR, without zeros inside the blocks.
 ///
 /// # Errors
-/// If there is no memory.
+/// Returns an error if allocation fails.
 pub fn block_group_coo_to_csr<T: Element>(
     blocks: &BlockGroupCoo<T>,
 ) -> Result<Csr<T>, FormatError> {

@@ -3,15 +3,16 @@
 
 use crate::{Coo, CooPattern, Element, FormatError};
 
-/// Past this degree the alternating sums of the Racah formula lose digits.
+/// Maximum degree. For higher degrees the alternating sums of the Racah formula lose digits.
 const LIMIT: usize = 10;
 
-/// The tensor `C[i,j,k]` of shape `[2 l1 + 1, 2 l2 + 1, 2 l3 + 1]`, real basis, components ordered from m = -l to l:
-/// the part of degree `l3` of the product of `x` of degree `l1` and `y` of degree `l2` is `z[k] = C[i,j,k] x[i] y[j]`.
+/// Returns the tensor `C[i,j,k]` of shape `[2 l1 + 1, 2 l2 + 1, 2 l3 + 1]` in the real basis. Components are ordered
+/// from m = -l to l. `z[k] = C[i,j,k] x[i] y[j]` is the part of degree `l3` of the product of `x` of degree `l1` and
+/// `y` of degree `l2`.
 ///
-/// Normalised so that `C[i,j,k] C[i,j,k'] = 1` for `k = k'` and 0 otherwise. Where `l1 + l2 + l3` is odd the
-/// coefficients in this basis are imaginary; their imaginary parts are given, which are as equivariant. Without entries
-/// unless `|l1 - l2| <= l3 <= l1 + l2`.
+/// The tensor is normalized: `C[i,j,k] C[i,j,k'] = 1` for `k = k'` and 0 otherwise. If `l1 + l2 + l3` is odd, the
+/// coefficients in this basis are imaginary. The tensor then contains their imaginary parts, which are also
+/// equivariant. The tensor has no entries unless `|l1 - l2| <= l3 <= l1 + l2`.
 ///
 /// ```
 /// // Two vectors couple to a scalar by their dot product, over the root of 3.
@@ -22,7 +23,7 @@ const LIMIT: usize = 10;
 /// ```
 ///
 /// # Errors
-/// [`FormatError::Overflow`] for a degree over 10.
+/// Returns [`FormatError::Overflow`] for a degree over 10.
 pub fn clebsch_gordan<T: Element>(l1: usize, l2: usize, l3: usize) -> Result<Coo<T>, FormatError> {
     let largest = l1.max(l2).max(l3);
     if largest > LIMIT {
@@ -48,7 +49,7 @@ pub fn clebsch_gordan<T: Element>(l1: usize, l2: usize, l3: usize) -> Result<Coo
     Coo::new(CooPattern::new(vec![2 * l1 + 1, 2 * l2 + 1, 2 * l3 + 1], coords)?, values)
 }
 
-/// Real and imaginary part of the coefficient, changed to the real basis in all three places.
+/// Real and imaginary part of the coefficient, converted to the real basis on all three axes.
 fn real_coefficient(degree: [usize; 3], place: [usize; 3]) -> [f64; 2] {
     let m: [i64; 3] = std::array::from_fn(|axis| place[axis] as i64 - degree[axis] as i64);
     let mut sum = [0.0; 2];
@@ -70,7 +71,7 @@ fn times(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
 }
 
-/// The real harmonic of order `m` as a sum of complex ones: their orders and complex factors.
+/// Real harmonic of order `m` as a sum of complex harmonics: their orders and complex factors.
 fn real_harmonic(m: i64) -> Vec<(i64, [f64; 2])> {
     let half = std::f64::consts::FRAC_1_SQRT_2;
     let sign = if m % 2 == 0 { half } else { -half };

@@ -2,7 +2,7 @@
 
 use crate::CsrPattern;
 
-/// Members a member met outside the club, each pair once, in Zachary's numbering: `(first, seconds)`.
+/// Members who met outside the club, each pair once, in Zachary's numbering: `(first, seconds)`.
 const FRIENDS: [(u32, &[u32]); 26] = [
     (1, &[2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 18, 20, 22, 32]),
     (2, &[3, 4, 8, 14, 18, 20, 22, 31]),
@@ -32,7 +32,7 @@ const FRIENDS: [(u32, &[u32]); 26] = [
     (33, &[34]),
 ];
 
-/// The friendships in a karate club: 34 vertices, 78 edges, each in both directions (156 entries).
+/// Returns the friendships in a karate club: 34 vertices and 78 edges, each in both directions (156 entries).
 ///
 /// W. W. Zachary, An Information Flow Model for Conflict and Fission in Small Groups, J. Anthropological Research 33
 /// (1977).

@@ -1,6 +1,6 @@
-//! Inputs made by the program: graphs, random and pruned patterns, stencils, voxels, Clebsch-Gordan tensors.
-//! Seeded ones give the same result on every machine and for every number of threads: the random stream is ChaCha8,
-//! one for each fixed piece of the output, and logarithms and exponentials are not the platform's.
+//! Generated inputs: graphs, random and pruned patterns, stencils, voxels, Clebsch-Gordan tensors. Generators with a
+//! seed return the same result on every machine and for every number of threads. Each fixed piece of the output has its
+//! own ChaCha8 stream, and logarithms and exponentials do not come from the platform.
 
 mod clebsch_gordan;
 mod karate;

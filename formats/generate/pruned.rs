@@ -1,15 +1,16 @@
-//! Patterns with the row lengths of pruned weight matrices: their mean, their spread and their empty rows, as measured
-//! on the Deep Learning Matrix Collection (Gale, Zaharia, Young, Elsen, SC 2020). Columns are uniform in each row.
+//! Patterns with the row lengths of pruned weight matrices: mean, standard deviation and fraction of empty rows, as
+//! measured on the Deep Learning Matrix Collection (Gale, Zaharia, Young, Elsen, SC 2020). Columns are uniform in each
+//! row.
 
 use super::random::{Purpose, Stream, by_rows};
 use crate::{CsrPattern, FormatError, allocate, check};
 
-/// A pattern of `round(rows * cols * density)` entries whose row lengths have the standard deviation `row_std` (over
-/// all rows, the empty ones too), and of whose rows the fraction `empty_rows` is empty. With CHOSEN.txt's columns:
+/// Returns a pattern of `round(rows * cols * density)` entries. `row_std` is the standard deviation of the row lengths
+/// over all rows, including empty ones. `empty_rows` is the fraction of empty rows. With the columns of CHOSEN.txt:
 /// `row_std = cov * mean_row`, `empty_rows = empty_rows / rows`.
 ///
-/// Lengths are log-normal, cut off at 1 and `cols`; the width of the distribution is searched until `row_std` is met,
-/// or as near as the other numbers allow (empty rows alone already cause a spread).
+/// Lengths are log-normal, clamped to the range 1 to `cols`. The width of the distribution is searched until `row_std`
+/// is met as closely as the other numbers allow. Empty rows alone already cause a spread.
 ///
 /// ```
 /// // body_encoder_layer_3_ffn_conv1_fully_connected at sparsity 0.9: 2048 x 512, cov 0.50, 16 empty rows.
@@ -19,8 +20,8 @@ use crate::{CsrPattern, FormatError, allocate, check};
 /// ```
 ///
 /// # Errors
-/// [`FormatError::Shape`] for a fraction or spread out of range, or for more entries than the non-empty rows can hold;
-/// [`FormatError::Overflow`] past the index type.
+/// Returns [`FormatError::Shape`] for a fraction or standard deviation out of range, or for more entries than the
+/// non-empty rows can hold. Returns [`FormatError::Overflow`] if a count exceeds the index type.
 pub fn pruned(
     rows: usize,
     cols: usize,
@@ -70,7 +71,7 @@ pub fn pruned(
     })
 }
 
-/// The lengths of the non-empty rows, as a function of the width of their distribution.
+/// Lengths of the non-empty rows as a function of the width of their distribution.
 struct Lengths {
     normals: Vec<f64>,
     cols: usize,
@@ -85,7 +86,7 @@ impl Lengths {
         Self { normals, cols, entries }
     }
 
-    /// The spread grows with the width: bisection.
+    /// Finds the width by bisection: the spread increases with the width.
     fn search(&self, rows: usize, row_std: f64) -> Vec<usize> {
         let (mut low, mut high) = (0.0, 8.0);
         for _ in 0..24 {
@@ -97,7 +98,8 @@ impl Lengths {
         if miss(&below) <= miss(&above) { below } else { above }
     }
 
-    /// Lengths whose sum is exact: the scale by bisection, the rest one by one.
+    /// Lengths whose sum is exactly `entries`: the scale is found by bisection, and the missing entries are added one
+    /// by one.
     fn at(&self, width: f64) -> Vec<usize> {
         let weights: Vec<f64> =
             self.normals.iter().map(|normal| libm::exp(width * normal)).collect();
@@ -124,7 +126,7 @@ impl Lengths {
     }
 }
 
-/// Standard deviation over all rows, of which `lengths` are the non-empty ones.
+/// Standard deviation of the lengths over all `rows`. `lengths` contains the non-empty rows.
 fn spread(lengths: &[usize], rows: usize) -> f64 {
     let mean = lengths.iter().sum::<usize>() as f64 / rows.max(1) as f64;
     let square =

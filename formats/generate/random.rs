@@ -1,4 +1,4 @@
-//! The random streams and what is drawn from them.
+//! Random streams, and the values and patterns drawn from them.
 
 use crate::parallel;
 use crate::{CsrPattern, Element, FormatError, allocate, check};
@@ -7,7 +7,7 @@ use rand_chacha::{
     rand_core::{Rng, SeedableRng},
 };
 
-/// What a stream is for: generators given the same seed stay independent.
+/// Purpose of a stream. Generators with the same seed are independent because their purposes differ.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Normal = 1,
@@ -37,17 +37,17 @@ impl Stream {
         self.0.next_u64()
     }
 
-    /// Uniform in (0, 1].
+    /// Uniform number in (0, 1].
     pub(super) fn unit(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Uniform below `bound`, off by at most 2^-32 of it.
+    /// Uniform number below `bound`, with a bias of at most 2^-32 of `bound`.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         ((u64::from(self.0.next_u32()) * bound as u64) >> 32) as usize
     }
 
-    /// Two independent standard normals, by Marsaglia's polar method.
+    /// Two independent standard normal numbers, by Marsaglia's polar method.
     pub(super) fn normals(&mut self) -> [f64; 2] {
         loop {
             let [x, y] = [2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0];
@@ -59,7 +59,7 @@ impl Stream {
         }
     }
 
-    /// Appends `count` different numbers below `bound`, ascending, every such set as likely as any other.
+    /// Appends `count` distinct numbers below `bound` in ascending order. All such sets are equally likely.
     pub(super) fn distinct(&mut self, count: usize, bound: usize, out: &mut Vec<u32>) {
         let start = out.len();
         if count > bound / 4 {
@@ -86,7 +86,7 @@ impl Stream {
 
 const PIECE: usize = 1 << 14;
 
-/// `n` standard normal values, rounded to `T`.
+/// Returns `n` standard normal values, rounded to `T`.
 pub fn random_values<T: Element>(n: usize, seed: u64) -> Vec<T> {
     let mut values = vec![T::ZERO; n];
     parallel::chunks(&mut values, PIECE, &|piece, values: &mut [T]| {
@@ -99,8 +99,8 @@ pub fn random_values<T: Element>(n: usize, seed: u64) -> Vec<T> {
     values
 }
 
-/// `n` values from -2, -1, 1 and 2, none zero: their products and sums are exact in every element type as long as the
-/// sums stay small (256 for bf16, 2048 for f16), whatever the order, and a lost term shows.
+/// Returns `n` values from -2, -1, 1 and 2. Their products and sums are exact in every element type and in any order as
+/// long as the sums stay small (256 for bf16, 2048 for f16). No value is zero, so a missing term changes the sum.
 pub fn small_integers<T: Element>(n: usize, seed: u64) -> Vec<T> {
     const CHOICE: [f64; 4] = [-2.0, -1.0, 1.0, 2.0];
     let mut values = vec![T::ZERO; n];
@@ -119,7 +119,7 @@ pub fn small_integers<T: Element>(n: usize, seed: u64) -> Vec<T> {
 /// Rows that share a stream.
 const ROWS: usize = 1 << 10;
 
-/// A pattern row by row: `row` appends the ascending columns of the row it is given.
+/// Builds a pattern row by row: `row` appends the ascending columns of the given row.
 pub(super) fn by_rows(
     rows: usize,
     cols: usize,
@@ -129,7 +129,7 @@ pub(super) fn by_rows(
 ) -> Result<CsrPattern, FormatError> {
     check::fits("rows", rows as u128)?;
     check::fits("columns", cols as u128)?;
-    // Twelve bytes for each entry of COO in f32.
+    // Twelve bytes per entry: COO in f32.
     allocate::extent("rows", rows as u128, 8, expected.saturating_mul(12))?;
     let pieces: Vec<(Vec<u32>, Vec<u32>)> = parallel::collect(rows.div_ceil(ROWS), 1, &|piece| {
         let mut stream = Stream::new(seed, purpose, piece);

@@ -6,11 +6,11 @@ use rayon::prelude::*;
 
 /// Edges that share a stream.
 const PIECE: usize = 1 << 16;
-/// .57, .19, .19, .05 of 2^16, as the ends of their intervals.
+/// Probabilities .57, .19, .19, .05 of 2^16, as the ends of their intervals.
 const ENDS: [u32; 3] = [37_356, 37_356 + 12_452, 37_356 + 2 * 12_452];
 
-/// A directed graph of `2^scale` vertices and `edge_factor * 2^scale` drawn edges, of which equal ones are merged.
-/// Vertices are not renumbered: the heavy rows come first.
+/// Returns a directed graph of `2^scale` vertices and `edge_factor * 2^scale` drawn edges. Duplicate edges are merged.
+/// Vertices are not renumbered, so rows with many entries come first.
 ///
 /// ```
 /// let graph = einsparse_formats::generate::rmat(10, 8, 1)?;
@@ -20,7 +20,7 @@ const ENDS: [u32; 3] = [37_356, 37_356 + 12_452, 37_356 + 2 * 12_452];
 /// ```
 ///
 /// # Errors
-/// [`FormatError::Overflow`] for a scale over 31 or past 2^32 - 1 drawn edges.
+/// Returns [`FormatError::Overflow`] for a scale over 31 or more than 2^32 - 1 drawn edges.
 pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Result<CsrPattern, FormatError> {
     if scale > 31 {
         return Err(FormatError::Overflow { what: "scale", value: scale.into(), limit: 31 });
@@ -44,7 +44,7 @@ pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Result<CsrPattern, For
     CsrPattern::new(rows, rows, offsets, columns)
 }
 
-/// One edge, `row << 32 | column`: a quadrant for each bit of the two, from 16 random bits.
+/// Draws one edge, `row << 32 | column`. Each level draws a quadrant, one bit of each, from 16 random bits.
 fn draw(stream: &mut Stream, scale: u32) -> u64 {
     let (mut row, mut col) = (0_u64, 0_u64);
     let mut word = 0;
@@ -56,7 +56,7 @@ fn draw(stream: &mut Stream, scale: u32) -> u64 {
         word >>= 16;
         let past = ENDS.map(|end| u64::from(bits >= end));
         row = row << 1 | past[1];
-        // Quadrants 1 and 3 are the right ones.
+        // Quadrants 1 and 3 are the right half.
         col = col << 1 | (past[0] ^ past[1] ^ past[2]);
     }
     row << 32 | col

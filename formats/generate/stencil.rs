@@ -1,21 +1,21 @@
-//! Matrices of discretised differential equations: Poisson by finite differences, plane elasticity by finite elements.
+//! Matrices of discretized differential equations: Poisson by finite differences, plane elasticity by finite elements.
 
 use crate::{Bsr, BsrPattern, Csr, CsrPattern, Element, FormatError, check};
 
-/// The five-point Laplacian on a grid of `nx` x `ny` points (row `x * ny + y`): 4 on the diagonal, -1 for each
-/// neighbour; the edge is held at zero.
+/// Returns the five-point Laplacian on a grid of `nx` x `ny` points (row `x * ny + y`): 4 on the diagonal, -1 for each
+/// neighbor. The boundary condition is zero.
 ///
 /// # Errors
-/// [`FormatError::Overflow`] past the index type.
+/// Returns [`FormatError::Overflow`] if a count exceeds the index type.
 pub fn poisson2d<T: Element>(nx: usize, ny: usize) -> Result<Csr<T>, FormatError> {
     poisson([1, nx, ny], 4.0)
 }
 
-/// The seven-point Laplacian on `nx` x `ny` x `nz` points (row `(x * ny + y) * nz + z`): 6 on the diagonal, -1 for each
-/// neighbour; the edge is held at zero.
+/// Returns the seven-point Laplacian on `nx` x `ny` x `nz` points (row `(x * ny + y) * nz + z`): 6 on the diagonal, -1
+/// for each neighbor. The boundary condition is zero.
 ///
 /// # Errors
-/// [`FormatError::Overflow`] past the index type.
+/// Returns [`FormatError::Overflow`] if a count exceeds the index type.
 pub fn poisson3d<T: Element>(nx: usize, ny: usize, nz: usize) -> Result<Csr<T>, FormatError> {
     poisson([nx, ny, nz], 6.0)
 }
@@ -45,16 +45,17 @@ fn poisson<T: Element>(extent: [usize; 3], diagonal: f64) -> Result<Csr<T>, Form
     Csr::new(CsrPattern::new(rows, rows, offsets, columns)?, values)
 }
 
-/// Young's modulus 1, Poisson's ratio 0.3.
+/// Poisson's ratio 0.3, with Young's modulus 1.
 const RATIO: f64 = 0.3;
 
-/// The stiffness matrix of plane stress on `nx` x `ny` bilinear square elements, free at the edge: 2 x 2 blocks, one
-/// block row for each of the `(nx + 1) (ny + 1)` nodes (node `x * (ny + 1) + y`), displacements x then y.
+/// Returns the stiffness matrix of plane stress on `nx` x `ny` bilinear square elements with a free boundary. Blocks
+/// are 2 x 2, displacements x then y. Each of the `(nx + 1) (ny + 1)` nodes (node `x * (ny + 1) + y`) has one block
+/// row.
 ///
-/// Symmetric, and zero on the three rigid motions. (Hughes, The Finite Element Method, 1987, chapter 3.)
+/// The matrix is symmetric, and zero on the three rigid motions. (Hughes, The Finite Element Method, 1987, chapter 3.)
 ///
 /// # Errors
-/// [`FormatError::Overflow`] past the index type.
+/// Returns [`FormatError::Overflow`] if a count exceeds the index type.
 pub fn elasticity2d<T: Element>(nx: usize, ny: usize) -> Result<Bsr<T>, FormatError> {
     let (width, height) = (nx.saturating_add(1), ny.saturating_add(1));
     let nodes = check::product("nodes", &[width, height])?;
@@ -79,7 +80,7 @@ pub fn elasticity2d<T: Element>(nx: usize, ny: usize) -> Result<Bsr<T>, FormatEr
     Bsr::new(pattern, values)
 }
 
-/// The sum over the elements that touch both nodes.
+/// Sum over the elements that touch both nodes.
 fn assemble(
     stiffness: &[[Block; 4]; 4],
     here: [usize; 2],
@@ -89,7 +90,7 @@ fn assemble(
     let mut block = [[0.0; 2]; 2];
     for corner in 0..4 {
         let [dx, dy] = CORNERS[corner];
-        // Element whose corner `corner` is `here`.
+        // Element (x, y) whose corner `corner` is `here`.
         let (Some(x), Some(y)) = (here[0].checked_sub(dx), here[1].checked_sub(dy)) else {
             continue;
         };
@@ -108,8 +109,8 @@ fn assemble(
 type Block = [[f64; 2]; 2];
 const CORNERS: [[usize; 2]; 4] = [[0, 0], [1, 0], [1, 1], [0, 1]];
 
-/// Stiffness of the unit square, a 2 x 2 block for each pair of corners: B^T D B integrated by 2 x 2 Gauss points,
-/// which is exact for bilinear shapes.
+/// Stiffness of the unit square, a 2 x 2 block for each pair of corners: B^T D B integrated with 2 x 2 Gauss points,
+/// which is exact for bilinear shape functions.
 fn element_stiffness() -> [[Block; 4]; 4] {
     let normal = 1.0 / (1.0 - RATIO * RATIO);
     let (cross, shear) = (RATIO * normal, (1.0 - RATIO) / 2.0 * normal);
@@ -118,7 +119,7 @@ fn element_stiffness() -> [[Block; 4]; 4] {
     for (u, v) in [(-away, -away), (away, -away), (away, away), (-away, away)]
         .map(|(u, v)| (u + 0.5, v + 0.5))
     {
-        // The shape of a corner is a product of u or 1 - u and of v or 1 - v.
+        // The shape function of a corner is a product of u or 1 - u and of v or 1 - v.
         let gradient = CORNERS.map(|[cx, cy]| {
             let (along_x, slope_x) = if cx == 1 { (u, 1.0) } else { (1.0 - u, -1.0) };
             let (along_y, slope_y) = if cy == 1 { (v, 1.0) } else { (1.0 - v, -1.0) };

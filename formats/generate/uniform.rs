@@ -1,4 +1,4 @@
-//! Patterns without structure, and with the plainest one: uniform, a fixed count in each row, blocks, a band.
+//! Unstructured patterns and simple structured ones: uniform, a fixed number of entries per row, blocks, a band.
 
 use super::random::{Purpose, Stream, by_rows};
 use crate::{BsrPattern, CsrPattern, FormatError, allocate, check};
@@ -14,10 +14,11 @@ fn density_in_range(density: f64) -> Result<(), FormatError> {
     })
 }
 
-/// Every place of the matrix holds an entry with probability `density`, independently.
+/// Returns a pattern in which each element of the matrix is an entry with probability `density`, independently.
 ///
 /// # Errors
-/// [`FormatError::Shape`] for a density outside 0 to 1, [`FormatError::Overflow`] past 2^32 - 1 entries.
+/// Returns [`FormatError::Shape`] for a density outside 0 to 1, and [`FormatError::Overflow`] for more than 2^32 - 1
+/// entries.
 pub fn uniform(
     rows: usize,
     cols: usize,
@@ -27,7 +28,7 @@ pub fn uniform(
     density_in_range(density)?;
     let expected = (rows as f64 * cols as f64 * density) as u128;
     let expected = check::fits("expected entries", expected)? as u64;
-    // The gap to the next entry is geometric: floor(ln u / ln(1 - density)).
+    // The gap to the next entry has a geometric distribution: floor(ln u / ln(1 - density)).
     let scale = 1.0 / libm::log1p(-density);
     let drawn = (seed, Purpose::Uniform);
     by_rows(rows, cols, expected, drawn, |_, stream, columns| {
@@ -42,10 +43,10 @@ pub fn uniform(
     })
 }
 
-/// `per_row` different columns in each row, every choice equally likely.
+/// Returns a pattern with `per_row` distinct columns in each row. All choices are equally likely.
 ///
 /// # Errors
-/// [`FormatError::Shape`] when `per_row` is past the columns, [`FormatError::Overflow`] past 2^32 - 1 entries.
+/// Returns [`FormatError::Shape`] if `per_row > cols`, and [`FormatError::Overflow`] for more than 2^32 - 1 entries.
 pub fn uniform_rows(
     rows: usize,
     cols: usize,
@@ -67,11 +68,11 @@ pub fn uniform_rows(
     })
 }
 
-/// A square band of `entries` diagonals around the main one (one more below it if `entries` is even), cut off at the
-/// corners.
+/// Returns a square band of `entries` diagonals around the main diagonal, clipped at the corners. If `entries` is even,
+/// one more diagonal is below the main diagonal than above it.
 ///
 /// # Errors
-/// [`FormatError::Overflow`] past 2^32 - 1 entries.
+/// Returns [`FormatError::Overflow`] for more than 2^32 - 1 entries.
 pub fn banded(rows: usize, entries: usize) -> Result<CsrPattern, FormatError> {
     let all = check::fits("entries", rows as u128 * entries.min(rows) as u128)? as u64;
     let (below, above) = (entries / 2, entries.div_ceil(2));
@@ -81,11 +82,11 @@ pub fn banded(rows: usize, entries: usize) -> Result<CsrPattern, FormatError> {
     })
 }
 
-/// Blocks at random places of the grid: `round(density * grid)` of them, every choice equally likely.
+/// Returns a pattern of `round(density * grid)` random blocks of the grid. All choices are equally likely.
 ///
 /// # Errors
-/// [`FormatError::Shape`] for a density outside 0 to 1 or an empty block, [`FormatError::Overflow`] past the index
-/// type.
+/// Returns [`FormatError::Shape`] for a density outside 0 to 1 or an empty block, and [`FormatError::Overflow`] if a
+/// count exceeds the index type.
 pub fn blocks(
     rows: usize,
     cols: usize,

@@ -1,7 +1,7 @@
-//! Voxelised surfaces: the sorted cells of a solid that have a face in the open. All in integers, so exact.
+//! Voxelized surfaces: sorted cells of a solid that have an exposed face. All arithmetic is in integers and exact.
 
-/// The cells in which `inside` holds and at least one of the six neighbours is outside (cells past the grid are), as
-/// `[x, y, z]`, ascending.
+/// Returns the cells `[x, y, z]` in which `inside` holds but not in all six neighbors, ascending. Cells outside the
+/// grid count as not inside.
 pub fn voxel_surface(extent: [u32; 3], inside: impl Fn([i64; 3]) -> bool) -> Vec<[u32; 3]> {
     const FACES: [[i64; 3]; 6] =
         [[-1, 0, 0], [1, 0, 0], [0, -1, 0], [0, 1, 0], [0, 0, -1], [0, 0, 1]];
@@ -23,7 +23,7 @@ pub fn voxel_surface(extent: [u32; 3], inside: impl Fn([i64; 3]) -> bool) -> Vec
     surface
 }
 
-/// The surface of a ball of `radius` cells, in a grid of `2 radius + 1` cells a side.
+/// Returns the surface of a ball of `radius` cells, in a grid of `2 radius + 1` cells along each axis.
 pub fn sphere_surface(radius: u32) -> Vec<[u32; 3]> {
     let r = i64::from(radius);
     voxel_surface([2 * radius + 1; 3], |cell| {
@@ -31,13 +31,14 @@ pub fn sphere_surface(radius: u32) -> Vec<[u32; 3]> {
     })
 }
 
-/// The surface of a ring whose tube of radius `minor` runs at `major` cells around the z axis.
+/// Returns the surface of a torus around the z axis, with tube radius `minor` and distance `major` of the tube's center
+/// from the axis, in cells.
 pub fn torus_surface(major: u32, minor: u32) -> Vec<[u32; 3]> {
     let (big, small) = (i64::from(major), i64::from(minor));
     let side = 2 * (major + minor) + 1;
     voxel_surface([side, side, 2 * minor + 1], |[x, y, z]| {
         let (x, y, z) = (x - big - small, y - big - small, z - small);
-        // (sqrt(x^2 + y^2) - R)^2 + z^2 <= r^2, without the root.
+        // (sqrt(x^2 + y^2) - R)^2 + z^2 <= r^2, rewritten without the square root.
         let left = x * x + y * y + z * z + big * big - small * small;
         left <= 0 || left * left <= 4 * big * big * (x * x + y * y)
     })

@@ -1,4 +1,4 @@
-//! A file's bytes, read in blocks so that progress can be told, and the lines of a text with their numbers.
+//! Reading of files in blocks, with progress reports, and iteration over numbered lines of text.
 
 use super::{Fault, Limits, Progress};
 use crate::FormatError;
@@ -11,7 +11,8 @@ use std::{
 
 const BLOCK: u64 = 16 << 20;
 
-/// The whole file. One that has no size, a pipe or a device, may be as long as the limit without a size.
+/// Reads a whole file. The length of a file without a size (a pipe, a device) is limited by the limit for an empty
+/// input.
 pub(super) fn read(
     path: &Path,
     limits: Limits,
@@ -19,7 +20,7 @@ pub(super) fn read(
 ) -> Result<Vec<u8>, FormatError> {
     let read = File::open(path).map_err(Fault::from).and_then(|file| {
         let facts = file.metadata()?;
-        // What the kernel makes up as it is read (/proc) is a file of no bytes.
+        // Generated files (/proc) report a length of 0.
         let length = (facts.is_file() && facts.len() > 0).then_some(facts.len());
         read_blocks(file, length, limits.of(0), progress)
     });
@@ -63,27 +64,28 @@ fn changed(length: u64, done: u64, more: bool) -> Fault {
     ))
 }
 
-/// Bytes of a piece of [`Pieces`].
+/// Number of bytes of a piece of [`Pieces`].
 pub(super) const PIECE: usize = 4 << 20;
 
-/// A file of text that is not held whole: pieces of about [`PIECE`] bytes that end at line ends.
+/// Text file that is read in pieces of about [`PIECE`] bytes, which end at line ends. The whole text is never in
+/// memory.
 pub(super) struct Pieces<R> {
     from: Take<R>,
     length: u64,
-    /// Longest line taken.
+    /// Maximum length of a line.
     limit: u64,
     text: Vec<u8>,
-    /// Bytes of `text` that were handed out.
+    /// Bytes of `text` that the last call returned.
     given: usize,
     done: u64,
     checksum: Crc,
 }
 
 impl<R: Read> Pieces<R> {
-    /// Of a file of `length` bytes.
+    /// Reads a file of `length` bytes.
     pub(super) fn new(from: R, length: u64, limit: u64) -> Self {
         Self {
-            // One more would be seen.
+            // One more byte, to detect a file that has grown.
             from: from.take(length.saturating_add(1)),
             length,
             limit,
@@ -124,23 +126,23 @@ impl<R: Read> Pieces<R> {
         Ok((self.given > 0).then(|| &self.text[..self.given]))
     }
 
-    /// Of the last piece only so many bytes are done with: the next one starts behind them.
+    /// Marks only the first `used` bytes of the last piece as used. The next piece starts after them.
     pub(super) fn take_back(&mut self, used: usize) {
         self.given = used;
     }
 
-    /// Of all that was read.
+    /// Checksum of all bytes that were read.
     pub(super) fn checksum(&self) -> u32 {
         self.checksum.sum()
     }
 }
 
-/// The lines of a text from the start, counted from 1, without LF or CR LF.
+/// Iterator over the lines of a text, counted from 1, without LF or CR LF.
 pub(super) struct Lines<'a> {
     bytes: &'a [u8],
-    /// Where the next line starts.
+    /// Start of the next line.
     pub(super) position: usize,
-    /// Lines taken so far, which is the number of the last one.
+    /// Number of lines returned so far, which is the number of the last line.
     pub(super) number: u64,
 }
 
@@ -165,7 +167,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// The words of a line, between blanks.
+/// Iterator over the words of a line, separated by whitespace.
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
@@ -174,7 +176,7 @@ pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 mod tests {
     use super::read_blocks;
 
-    /// What a file of `length` bytes gives that has `text` when it is read.
+    /// Result of reading `text` from a file whose size is reported as `length` bytes.
     fn read(text: &[u8], length: Option<u64>) -> Result<Vec<u8>, String> {
         read_blocks(text, length, 4, &mut |_, _| {}).map_err(|fault| fault.reason)
     }

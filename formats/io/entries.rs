@@ -1,12 +1,12 @@
-//! From entries in any order to sorted COO. An entry's key is `row << 32 | column`, so one integer compare orders
-//! it; entries at one place are added up in file order, in the accumulator, and rounded once.
+//! Conversion of entries in any order to sorted COO. The key of an entry is `row << 32 | column`, so one integer
+//! comparison orders two entries. Duplicate entries are summed in file order, in the accumulator, and rounded once.
 
 use crate::parallel;
 use crate::{Coo, CooPattern, Element, FormatError, check};
 use rayon::prelude::*;
 
-/// Sorts `entries` and adds up those at one place; `merge` keeps the first instead (patterns: one is one). Sorting
-/// takes no more than `room` bytes where it can do with less.
+/// Sorts `entries` and sums duplicates. With `merge`, the first of several duplicates is kept instead (pattern files,
+/// where all values are one). Sorting uses at most `room` bytes if a method with less memory exists.
 pub(super) fn coo_from_entries<T: Element>(
     rows: usize,
     cols: usize,
@@ -28,9 +28,9 @@ pub(super) fn coo_from_entries<T: Element>(
     Coo::new(CooPattern::new(vec![rows, cols], vec![row_index, col_index])?, values)
 }
 
-/// A stable sort, or any sort where the entries of one place are the same. Where there are fewer rows than entries, one
-/// counting pass by row leaves rows that are short, and mostly in order already because files are mostly written by
-/// columns.
+/// Sorts entries stably, or unstably if duplicates have equal values (`same`). If there are fewer rows than
+/// entries, one counting pass by row is made. The remaining rows are short, and mostly in order already, because files
+/// are mostly written by columns.
 fn sorted<T: Element>(
     mut entries: Vec<(u64, T)>,
     rows: usize,
@@ -79,7 +79,7 @@ fn sorted<T: Element>(
     Ok(placed)
 }
 
-/// Entries of one place follow one another: leaves one of each.
+/// Reduces consecutive entries of equal key to one entry.
 fn add_up<T: Element>(entries: &mut Vec<(u64, T)>, merge: bool) {
     let mut kept = 0;
     let mut at = 0;

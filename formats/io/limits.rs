@@ -1,12 +1,13 @@
-//! How much memory a reader may take, and the account that it keeps of it.
+//! Memory limit of a reader, and the accounting of its memory.
 
 use super::Fault;
 
-/// The most memory that reading takes: a number of bytes, and some more for each byte of the input.
+/// Maximum memory for reading: a constant number of bytes, plus a number of bytes per byte of the input.
 ///
-/// Text and uncompressed arrays stay below the default whatever they hold, because each of their bytes proves what it
-/// says. A deflated member of an archive may be a thousand times its size in the file: where that is more than the
-/// limit it is refused with both numbers, and [`read_npz_within`](super::read_npz_within) takes a higher limit.
+/// Text and uncompressed arrays stay below the default limit whatever they contain, because their memory is
+/// proportional to their size in the file. A deflated member of an archive may inflate a thousandfold. If that exceeds
+/// the limit, the reader returns an error with both numbers. [`read_npz_within`](super::read_npz_within) accepts a
+/// higher limit.
 ///
 /// ```
 /// use einsparse_formats::io::Limits;
@@ -17,27 +18,28 @@ use super::Fault;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes, whatever the size of the input. An input without a size (a pipe, a device) may be as long as this.
+    /// Bytes independent of the size of the input. It is also the maximum length of an input without a size (a pipe, a
+    /// device).
     pub bytes: u64,
-    /// Bytes more for each byte of the input.
+    /// Additional bytes per byte of the input.
     pub for_each_byte: u64,
 }
 
 impl Default for Limits {
-    /// 64 MB, and 16 bytes for each byte of the input.
+    /// 64 MB, plus 16 bytes per byte of the input.
     fn default() -> Self {
         Self { bytes: 64_000_000, for_each_byte: 16 }
     }
 }
 
 impl Limits {
-    /// The limit for an input of so many bytes.
+    /// Limit in bytes for an input of `input` bytes.
     pub fn of(&self, input: u64) -> u64 {
         self.for_each_byte.saturating_mul(input).saturating_add(self.bytes)
     }
 }
 
-/// What is left of a limit.
+/// Memory limit of one input, and the bytes in use.
 pub(super) struct Budget {
     limits: Limits,
     input: u64,
@@ -45,17 +47,17 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Of an input that is in memory itself.
+    /// Budget for an input that is itself in memory.
     pub(super) fn new(limits: Limits, input: usize) -> Self {
         Self::holding(limits, input, input)
     }
 
-    /// Of an input of which so many bytes are in memory at once.
+    /// Budget for an input of which `held` bytes are in memory at once.
     pub(super) fn holding(limits: Limits, input: usize, held: usize) -> Self {
         Self { limits, input: input as u64, taken: held as u64 }
     }
 
-    /// Takes room for `count` elements of `U`; the reason if there is none.
+    /// Reserves memory for `count` elements of `U`, or returns the reason why it does not fit.
     pub(super) fn take<U>(&mut self, count: usize) -> Result<(), String> {
         let bytes = (count as u64).saturating_mul(size_of::<U>() as u64);
         let taken = self.taken.saturating_add(bytes);
@@ -72,14 +74,15 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives back the room of `count` elements.
+    /// Releases the memory of `count` elements.
     pub(super) fn give<U>(&mut self, count: usize) {
         let bytes = (count as u64).saturating_mul(size_of::<U>() as u64);
         self.taken = self.taken.saturating_sub(bytes);
     }
 }
 
-/// Room for one more element, up to `most` in the end: it doubles, so that what is reserved follows what has come.
+/// Makes space for one more element, up to `most` elements in total. The capacity doubles, so the reserved memory stays
+/// proportional to the data that has been read.
 pub(super) fn grow<U>(values: &mut Vec<U>, most: usize) -> Result<(), Fault> {
     const FIRST: usize = 1 << 12;
     if values.len() < values.capacity() {

@@ -1,4 +1,4 @@
-//! What a file held: a sparse matrix in the format nearest to the file, or a dense one.
+//! Contents of a file: a sparse matrix in the format closest to the file, or a dense array.
 
 use crate::convert::{dense_to_coo, starts_of};
 use crate::{
@@ -7,17 +7,18 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A matrix as its file had it.
+/// Matrix in the format of its file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Loaded<T> {
-    /// Matrix Market coordinate (COO), `.smtx` (CSR), `.npz` (CSR, CSC, COO, BSR, and DIA as COO).
+    /// Sparse matrix from Matrix Market coordinate (COO), `.smtx` (CSR), or `.npz` (CSR, CSC, COO, BSR, and DIA as
+    /// COO).
     Sparse(AnySparse<T>),
-    /// Matrix Market array, `.npy`, a tensor of `.safetensors`.
+    /// Dense array from Matrix Market array, `.npy`, or a tensor of `.safetensors`.
     Dense(Dense<T>),
 }
 
 impl<T: Element> Loaded<T> {
-    /// The extents.
+    /// Extents of the matrix.
     pub fn shape(&self) -> &[usize] {
         match self {
             Self::Sparse(sparse) => sparse.shape(),
@@ -25,10 +26,10 @@ impl<T: Element> Loaded<T> {
         }
     }
 
-    /// The sparse matrix; of a dense one, its nonzeros in COO.
+    /// Converts to a sparse matrix. The nonzeros of a dense matrix are converted to COO.
     ///
     /// # Errors
-    /// [`FormatError::Io`] when the dense array is not a matrix; what the COO constructor refuses.
+    /// Returns [`FormatError::Io`] if the dense array is not a matrix, and the errors of the COO constructor.
     pub fn into_sparse(self) -> Result<AnySparse<T>, FormatError> {
         match self {
             Self::Sparse(sparse) => Ok(sparse),
@@ -36,11 +37,11 @@ impl<T: Element> Loaded<T> {
         }
     }
 
-    /// The matrix as CSR.
+    /// Converts to CSR.
     ///
     /// # Errors
-    /// As [`Loaded::into_sparse`], and what the conversion refuses. [`FormatError::Limit`] where nearly all rows are
-    /// empty and their offsets take more than [`allocate::limits`] allows: a file of 70 bytes may have 2^32 - 1 rows.
+    /// Returns the errors of [`Loaded::into_sparse`] and of the conversion. Returns [`FormatError::Limit`] if nearly
+    /// all rows are empty and their offsets exceed [`allocate::limits`]: a file of 70 bytes may have 2^32 - 1 rows.
     pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
         match self {
             Self::Sparse(sparse) => sparse.to_csr(),
@@ -51,10 +52,10 @@ impl<T: Element> Loaded<T> {
         }
     }
 
-    /// [`Loaded::to_csr`] that takes the memory of the matrix over where it can.
+    /// [`Loaded::to_csr`] that reuses the memory of the matrix if possible.
     ///
     /// # Errors
-    /// As [`Loaded::to_csr`].
+    /// See [`Loaded::to_csr`].
     pub fn into_csr(self) -> Result<Csr<T>, FormatError> {
         match self {
             Self::Sparse(sparse) => match sparse {
@@ -66,10 +67,11 @@ impl<T: Element> Loaded<T> {
         }
     }
 
-    /// The matrix as a dense array.
+    /// Converts to a dense array.
     ///
     /// # Errors
-    /// [`FormatError::Limit`] when the elements take more than [`allocate::limits`] allows for the entries.
+    /// Returns [`FormatError::Limit`] if the elements need more memory than [`allocate::limits`] allows for the
+    /// entries.
     pub fn into_dense(self) -> Result<Dense<T>, FormatError> {
         match self {
             Self::Sparse(sparse) => {
@@ -92,14 +94,14 @@ pub(super) fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatErro
     let held = allocate::bytes_of(&pattern.arrays()) + size_of_val(&values[..]) as u64;
     allocate::extent("rows", rows as u128, 4, held)?;
     let offsets = starts_of(pattern.coords()[0].iter().copied(), rows)?;
-    // The loader's pattern has no other owner, and is not copied.
+    // The pattern of a loaded matrix has no other owner, so it is not copied.
     let mut coords = Arc::unwrap_or_clone(pattern).into_coords();
     let columns = coords.pop().unwrap_or_default();
     drop(coords);
     Csr::new(CsrPattern::new(rows, cols, offsets, columns)?, values)
 }
 
-/// Rows and columns of an array that is a matrix.
+/// Rows and columns of a dense array, or an error if it is not a matrix.
 fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> {
     let &[rows, cols] = dense.shape() else {
         let reason = format!("a matrix expected, an array of order {} found", dense.shape().len());
@@ -115,8 +117,8 @@ fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> 
     Ok((rows, cols))
 }
 
-/// The extents where the offsets of the rows are in proportion to the elements: an empty array may have any number of
-/// rows.
+/// Rows and columns of a matrix whose row offsets fit the memory limit for its elements. An empty array may have any
+/// number of rows.
 fn bounded_extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> {
     let (rows, cols) = extents(dense)?;
     let held = size_of_val(dense.values()) as u64;
@@ -124,7 +126,7 @@ fn bounded_extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), Forma
     Ok((rows, cols))
 }
 
-/// Its nonzeros: their values are moved together where they are.
+/// Converts the nonzeros of a matrix to CSR. The values are compacted in place.
 fn nonzeros_of<T: Element>(dense: Dense<T>) -> Result<Csr<T>, FormatError> {
     let (rows, cols) = bounded_extents(&dense)?;
     let mut values = dense.into_values();

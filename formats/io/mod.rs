@@ -1,8 +1,9 @@
-//! Files: Matrix Market (`.mtx`), DLMC patterns (`.smtx`), SciPy archives (`.npz`), NumPy arrays (`.npy`) and named
-//! tensors (`.safetensors`, read alone).
-//! Every reader refuses what it cannot hold with [`FormatError::Io`]: file, line or member, reason. Nothing is
-//! allocated in proportion to a number that a file merely claims: what reading takes stays below [`Limits`].
-//! A writer leaves the old file or the new one, never half of it.
+//! File formats: Matrix Market (`.mtx`), DLMC patterns (`.smtx`), SciPy archives (`.npz`), NumPy arrays (`.npy`) and
+//! named tensors (`.safetensors`, read-only).
+//!
+//! A reader returns [`FormatError::Io`] with file, line or member, and reason for input that it does not support. No
+//! allocation is proportional to a number that a file merely states: the memory for reading stays below [`Limits`].
+//! A writer replaces a file completely or leaves the old file.
 
 mod bytes;
 mod entries;
@@ -37,13 +38,13 @@ pub use source::Source;
 use crate::{AnySparse, Csr, Element, FormatError};
 use std::path::Path;
 
-/// Told of the work done while a large file is read: `(done, total)`, ascending, the last call with `done == total`.
-/// Each byte of the file counts once when it is read and once when it is parsed, so `total` is twice the file's length;
-/// of a tensor of `.safetensors` it is the tensor's bytes.
+/// Callback for the progress of reading a large file: `(done, total)`, ascending. The last call has `done == total`.
+/// Each byte of the file counts once when it is read and once when it is parsed, so `total` is twice the length of the
+/// file. For a tensor of `.safetensors`, `total` is the number of bytes of the tensor.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Reads a file by its extension: `.mtx`, `.smtx` (all values one), `.npz` or `.npy`; or a tensor of a file, as
-/// `model.safetensors:layer.weight`.
+/// Reads a file by its extension: `.mtx`, `.smtx` (all values are one), `.npz` or `.npy`.
+/// `model.safetensors:layer.weight` reads one tensor of a file.
 ///
 /// ```
 /// use einsparse_formats::{generate, io};
@@ -57,16 +58,16 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 /// ```
 ///
 /// # Errors
-/// [`FormatError::Io`] for a file that cannot be opened or does not hold what its extension says, and for another
-/// extension.
+/// Returns [`FormatError::Io`] if the file cannot be opened, its content does not match its extension, or the extension
+/// is unknown.
 pub fn read_any<T: Element>(path: impl AsRef<Path>) -> Result<Loaded<T>, FormatError> {
     read_any_with(path, &mut |_, _| {})
 }
 
-/// [`read_any`] with a report of the progress.
+/// [`read_any`] with a progress callback.
 ///
 /// # Errors
-/// As [`read_any`].
+/// See [`read_any`].
 pub fn read_any_with<T: Element>(
     path: impl AsRef<Path>,
     progress: Progress<'_>,
@@ -74,10 +75,10 @@ pub fn read_any_with<T: Element>(
     read_any_within(path, Limits::default(), progress)
 }
 
-/// [`read_any_with`] another limit of memory, for archives that inflate to much more than their size.
+/// [`read_any_with`] with another memory limit, for archives that inflate to much more than their size.
 ///
 /// # Errors
-/// As [`read_any`].
+/// See [`read_any`].
 pub fn read_any_within<T: Element>(
     path: impl AsRef<Path>,
     limits: Limits,
@@ -112,8 +113,8 @@ pub fn read_any_within<T: Element>(
     Ok(loaded)
 }
 
-/// Name of the floating-point type of a file's values, as [`Element::NAME`]: of `.npz`, `.npy` and a tensor of
-/// `.safetensors`. `None` for text, integers, booleans and what is not read.
+/// Name of the floating-point type of the values of a file, as in [`Element::NAME`]. It is read from `.npz`, `.npy` and
+/// a tensor of `.safetensors`. `None` for text, integers, booleans and unreadable files.
 pub fn float_type(path: impl AsRef<Path>) -> Option<&'static str> {
     let path = path.as_ref();
     if let Some((file, tensor)) = Safetensors::split(path) {
@@ -136,11 +137,12 @@ pub fn float_type(path: impl AsRef<Path>) -> Option<&'static str> {
     }
 }
 
-/// Writes a matrix by the extension of the path: `.mtx`, `.smtx` (the pattern alone), `.npz` or `.npy`. Formats that
-/// the file cannot hold are written as CSR; a dense matrix in `.smtx` or `.npz` is written as its nonzeros.
+/// Writes a matrix by the extension of the path: `.mtx`, `.smtx` (only the pattern), `.npz` or `.npy`. Formats that the
+/// file cannot store are written as CSR. A dense matrix in `.smtx` or `.npz` is written as its nonzeros.
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be written, and for another extension; what the conversion refuses.
+/// Returns [`FormatError::Io`] if the file cannot be written or the extension is unknown, and the errors of the
+/// conversion.
 pub fn write_any<T: Element>(
     path: impl AsRef<Path>,
     matrix: &Loaded<T>,
@@ -175,7 +177,7 @@ fn unknown_extension(path: &Path, known: &str) -> FormatError {
     Fault::whole(format!("extension {known} expected")).at(&path.display().to_string())
 }
 
-/// What is wrong and where, before the file's name is known.
+/// Reason and location of an error, before the name of the file is known.
 #[derive(Debug)]
 pub(crate) struct Fault {
     line: Option<u64>,
@@ -212,7 +214,7 @@ impl From<std::io::Error> for Fault {
     }
 }
 
-/// A piece of a file for a message: printable, and never longer than a line can bear.
+/// Quotes part of a file in a message: printable, and cut to 40 characters.
 fn quote(text: &[u8]) -> String {
     let shown: String =
         String::from_utf8_lossy(&text[..text.len().min(120)]).chars().take(40).collect();
@@ -220,7 +222,7 @@ fn quote(text: &[u8]) -> String {
     format!("`{}{dots}`", shown.escape_debug())
 }
 
-/// A number from 0 to `most`; `name` stands for it in messages.
+/// Parses an integer from 0 to `most`. Messages refer to it as `name`.
 fn whole_number(word: &[u8], name: &str, most: u64) -> Result<u64, String> {
     let digits = word.strip_prefix(b"-").unwrap_or(word);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
@@ -235,8 +237,8 @@ fn whole_number(word: &[u8], name: &str, most: u64) -> Result<u64, String> {
     value.ok_or_else(|| format!("{name} out of range: {}", quote(word)))
 }
 
-/// A number as `T`, rounded once, or an error where a finite number became infinite. Types that
-/// saturate (i8, i32, fp8) take the nearest value that they hold.
+/// Converts a number to `T`, rounded once. Returns an error if a finite number becomes infinite. Types that saturate
+/// (i8, i32, fp8) get the nearest value that they represent.
 fn in_range<T: Element>(wide: f64) -> Result<T, String> {
     let value = T::from_f64(wide);
     if value.to_f64().is_finite() || !wide.is_finite() {
@@ -246,7 +248,7 @@ fn in_range<T: Element>(wide: f64) -> Result<T, String> {
     }
 }
 
-/// A count must fit the index type.
+/// Returns an error if a count exceeds the index type.
 fn fits_index(name: &str, count: u64) -> Result<(), String> {
     if count <= u64::from(u32::MAX) {
         return Ok(());

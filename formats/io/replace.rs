@@ -1,13 +1,13 @@
-//! Writing that leaves the old file or the new one, never half of it.
+//! Atomic replacement of files: a write leaves the old file or the complete new one.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Lets `write` make a file beside `path` and puts it in the place of `path` once it is whole. Where `write` fails, or
-/// the program is killed, what was at `path` is still there. A link stays a link, also one to a file that does not exist yet; pipes and devices are written
-/// directly.
+/// Calls `write` with a temporary file next to `path`, and renames that file to `path` when it is complete. If `write`
+/// fails or the program is killed, the old file at `path` remains. Symbolic links are kept, also those to files that do
+/// not exist yet. Pipes and devices are written directly.
 ///
 /// ```
 /// use einsparse_formats::io::replace_file;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// ```
 ///
 /// # Errors
-/// What `write` returns; an I/O error when the file beside cannot be made or moved.
+/// Returns the error of `write`, or an I/O error if the temporary file cannot be created or renamed.
 pub fn replace_file<R, E: From<Error>>(
     path: impl AsRef<Path>,
     write: impl FnOnce(&Path) -> std::result::Result<R, E>,
@@ -35,7 +35,7 @@ pub fn replace_file<R, E: From<Error>>(
     if old.as_ref().is_some_and(|old| !old.is_file()) {
         return write(path);
     }
-    // The file at the end of the link is replaced or made, and the link stays.
+    // The target of the link is replaced or created, and the link is kept.
     let target = match &old {
         Some(_) => fs::canonicalize(path)?,
         None => end_of_links(path)?,
@@ -49,15 +49,15 @@ pub fn replace_file<R, E: From<Error>>(
     Ok(written)
 }
 
-/// Where links lead that end at no file yet.
+/// Target of a chain of links that ends at a path without a file.
 fn end_of_links(path: &Path) -> Result<PathBuf> {
-    /// As Linux follows.
+    /// Maximum number of links, as in Linux.
     const MAX_LINKS: usize = 40;
     let mut at = path.to_path_buf();
     for _ in 0..=MAX_LINKS {
         match fs::read_link(&at) {
             Ok(next) => at = at.with_file_name("").join(next),
-            // No link, or nothing at all.
+            // The path is not a link, or does not exist.
             Err(_) => return Ok(at),
         }
     }
@@ -65,7 +65,7 @@ fn end_of_links(path: &Path) -> Result<PathBuf> {
     Err(Error::other(format!("{}: {reason}", path.display())))
 }
 
-/// A new file in the folder of another. Removed unless it was renamed.
+/// Temporary file in the directory of another file. It is removed unless it was renamed.
 struct Beside(PathBuf);
 
 impl Beside {
@@ -74,7 +74,7 @@ impl Beside {
         let extension = target.extension().map(|e| e.to_string_lossy());
         loop {
             let own = COUNT.fetch_add(1, Ordering::Relaxed);
-            // Some writers choose by the extension.
+            // Keep the extension, because some writers choose the format by it.
             let end = extension.as_ref().map_or(String::new(), |e| format!(".{e}"));
             let name = format!(".einsparse-{}-{own}{end}", std::process::id());
             let beside = target.with_file_name(name);
@@ -89,7 +89,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // After the rename there is none.
+        // After a rename there is no file to remove.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Files that are read in parts of rows.
+//! Files from which parts of the rows are read.
 
 use super::{Fault, Limits, extension, limits::Budget, matrix_market, npz, unknown_extension};
 use crate::{Csr, Element, FormatError};
@@ -6,8 +6,8 @@ use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A matrix in a file that is read in parts of rows, for matrices larger than the memory of one process: Matrix Market
-/// (`.mtx`, coordinate layout) or SciPy's CSR (`.npz`).
+/// Matrix in a file from which parts of the rows are read, for matrices larger than the memory of one process.
+/// Supported are Matrix Market (`.mtx`, coordinate layout) and SciPy's CSR (`.npz`).
 ///
 /// ```
 /// use einsparse_formats::{Csr, generate, io};
@@ -26,51 +26,52 @@ use std::path::{Path, PathBuf};
 /// # Ok::<(), einsparse_formats::FormatError>(())
 /// ```
 ///
-/// Rows are what [`read_any`](super::read_any) and `to_csr` give for the whole file, to the bit, with its policies.
+/// The rows are bitwise equal to those of [`read_any`](super::read_any) and `to_csr` for the whole file, with the same
+/// policies.
 ///
 /// # Memory
-/// 4 bytes for each row of the file while it is open. Reading a part takes at most 32 bytes for each of its entries and
-/// 8 for each of its rows. Text comes in pieces of 4 MiB, which take some 40 MB with what they hold. Nothing is taken
-/// because a header claims it. A line of text longer than [`Limits::bytes`] is refused.
+/// While the file is open, it needs 4 bytes per row of the file. Reading a part needs at most 32 bytes per entry and 8
+/// bytes per row of the part. Text is read in pieces of 4 MiB, which need about 40 MB with their contents. No memory is
+/// allocated because of a number that only a header states. A line of text longer than [`Limits::bytes`] is an error.
 ///
 /// # Work
-/// Of Matrix Market, opening and each part read the whole text and check every line of it, so that all processes of a
-/// group find the same fault. Only a place of a symmetric matrix that is given with its mirror is found by those alone
-/// that read its rows. Files that store both halves are read once more for this.
+/// Matrix Market: opening the file and reading a part both read and validate the whole text, so that all processes of a
+/// group find the same error. One error is an exception: an entry of a symmetric matrix that is stored together with
+/// its mirror is found only by processes that read its rows. Files that store both halves are read once more for this.
 ///
-/// Of an archive, opening reads the row offsets, and a part its own entries: by a seek where they are stored as they
-/// are; where they are deflated all before them is inflated. The checksum of a member is compared where all rows are
-/// read at once.
+/// Archive: opening reads the row offsets, and a part reads its own entries. Stored members are read with a seek; of
+/// deflated members, all preceding data is inflated. The checksum of a member is compared only if all rows are read at
+/// once.
 #[derive(Debug)]
 pub struct RowFile {
     path: PathBuf,
     limits: Limits,
-    /// `.npz`, or else `.mtx`.
+    /// Whether the file is `.npz` rather than `.mtx`.
     archive: bool,
-    /// Length, and when it was written.
+    /// Length and modification time.
     facts: Metadata,
     counted: Counted,
 }
 
-/// What opening a file finds out.
+/// Row counts and checksum, which opening a file determines.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) shape: [usize; 2],
-    /// Entries of each row.
+    /// Number of entries of each row.
     pub(super) counts: Vec<u32>,
-    /// Of the text, or of the checksums of an archive.
+    /// Checksum of the text, or of the checksums of the members of an archive.
     pub(super) checksum: u32,
 }
 
 impl Counted {
-    /// Positions of the entries of these rows.
+    /// Range of the positions of the entries of these rows.
     pub(super) fn entries(&self, rows: &Range<usize>) -> Range<usize> {
         let sum = |rows: &[u32]| rows.iter().map(|count| *count as usize).sum::<usize>();
         let first = sum(&self.counts[..rows.start]);
         first..first + sum(&self.counts[rows.clone()])
     }
 
-    /// Positions of all entries.
+    /// Range of the positions of all entries.
     pub(super) fn all(&self) -> Range<usize> {
         self.entries(&(0..self.counts.len()))
     }
@@ -92,16 +93,16 @@ impl RowFile {
     /// Opens a file by its extension, `.mtx` or `.npz`, and counts the entries of its rows.
     ///
     /// # Errors
-    /// [`FormatError::Io`] as of [`read_any`](super::read_any); also for the array layout, for archives that are not
-    /// CSR, and for more rows than 64 MB and 16 bytes for each byte of the file have room to count.
+    /// Returns [`FormatError::Io`] like [`read_any`](super::read_any). It is also returned for the array layout, for
+    /// archives that are not CSR, and if the counts of the rows exceed 64 MB plus 16 bytes per byte of the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FormatError> {
         Self::open_within(path, Limits::default())
     }
 
-    /// [`RowFile::open`] with another limit of memory, for opening and for each part.
+    /// [`RowFile::open`] with another memory limit, for opening and for each part.
     ///
     /// # Errors
-    /// As [`RowFile::open`].
+    /// See [`RowFile::open`].
     pub fn open_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FormatError> {
         let path = path.as_ref();
         let kind = extension(path);
@@ -125,23 +126,24 @@ impl RowFile {
         Ok(Self { path: path.to_owned(), limits, archive, facts, counted })
     }
 
-    /// Rows and columns.
+    /// Rows and columns of the matrix.
     pub fn shape(&self) -> [usize; 2] {
         self.counted.shape
     }
 
-    /// Entries of each row, mirrored ones too: what a split by cost needs. Entries at one place, which are added up
-    /// when they are read, count each.
+    /// Number of entries of each row, including mirrored ones. It can be used to split rows by cost. Each duplicate
+    /// entry counts, although duplicates are summed when they are read.
     pub fn row_counts(&self) -> &[u32] {
         &self.counted.counts
     }
 
-    /// Reads the rows of this range: `[rows.len(), columns]`, row `rows.start` of the file first.
+    /// Reads a range of rows as a matrix of shape `[rows.len(), columns]`. Its row 0 is row `rows.start` of the file.
     ///
     /// # Errors
-    /// [`FormatError::Shape`] for a range that is not within the rows, [`FormatError::Overflow`] for one of more than
-    /// 2^32 - 1 entries, and [`FormatError::Io`]: a value that is no number or not in the range of `T`, a column index
-    /// out of range, a file that is cut off, over the limit of memory, or changed since it was opened.
+    /// Returns [`FormatError::Shape`] for a range that is out of bounds, and [`FormatError::Overflow`] for more than
+    /// 2^32 - 1 entries. Returns [`FormatError::Io`] for a value that is not a number or out of the range of `T`, a
+    /// column index out of range, or a file that is truncated, exceeds the memory limit, or changed since it was
+    /// opened.
     pub fn read<T: Element>(&self, rows: Range<usize>) -> Result<Csr<T>, FormatError> {
         let count = self.counted.counts.len();
         if rows.start > rows.end || rows.end > count {
@@ -191,7 +193,7 @@ fn is_still(before: &Metadata, now: &Metadata) -> Result<(), Fault> {
     if length != other {
         return Err(changed(format!("it had {length} bytes, now {other}")));
     }
-    // Not every system knows when.
+    // Some systems do not provide the modification time.
     let written = |facts: &Metadata| facts.modified().ok();
     if written(before) != written(now) {
         return Err(changed(format!("its {length} bytes were written again")));

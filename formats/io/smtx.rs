@@ -1,5 +1,5 @@
-//! `.smtx`, the format of the Deep Learning Matrix Collection (Gale, Zaharia, Young, Elsen, SC 2020): three lines,
-//! `rows, cols, nnz`, the row offsets, the column indices from 0. A pattern without values.
+//! `.smtx`, the format of the Deep Learning Matrix Collection (Gale, Zaharia, Young, Elsen, SC 2020): a pattern without
+//! values, in three lines: `rows, cols, nnz`, the row offsets, and the column indices from 0.
 
 use super::{
     Fault, Limits,
@@ -13,11 +13,11 @@ use std::{
     path::Path,
 };
 
-/// Reads a `.smtx` file. Columns that do not ascend in a row are **sorted**; a column given twice in a row is refused.
-/// CR LF and blank lines at the end are taken.
+/// Reads a `.smtx` file. Unsorted columns of a row are **sorted**; duplicate columns in a row are an error. CR LF and
+/// blank lines at the end are accepted.
 ///
 /// # Errors
-/// [`FormatError::Io`] with the line.
+/// Returns [`FormatError::Io`] with the line.
 pub fn read_smtx(path: impl AsRef<Path>) -> Result<CsrPattern, FormatError> {
     let path = path.as_ref();
     read_smtx_from(
@@ -26,10 +26,10 @@ pub fn read_smtx(path: impl AsRef<Path>) -> Result<CsrPattern, FormatError> {
     )
 }
 
-/// [`read_smtx`] from memory; `name` stands for the file in messages.
+/// [`read_smtx`] from memory. Messages use `name` as the file path.
 ///
 /// # Errors
-/// As [`read_smtx`].
+/// See [`read_smtx`].
 pub fn read_smtx_from(text: &[u8], name: &str) -> Result<CsrPattern, FormatError> {
     let (rows, cols, offsets, columns) = parse(text).map_err(|fault| fault.at(name))?;
     CsrPattern::new(rows, cols, offsets, columns)
@@ -38,7 +38,7 @@ pub fn read_smtx_from(text: &[u8], name: &str) -> Result<CsrPattern, FormatError
 /// Writes a pattern as `.smtx`.
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be written.
+/// Returns [`FormatError::Io`] if the file cannot be written.
 pub fn write_smtx(path: impl AsRef<Path>, pattern: &CsrPattern) -> Result<(), FormatError> {
     let path = path.as_ref();
     let written = replace_file(path, |beside| {
@@ -114,7 +114,7 @@ fn check_offsets(offsets: &[u64], rows: usize, nnz: usize) -> Result<(), String>
     if let Some(pair) = offsets.windows(2).find(|pair| pair[1] < pair[0]) {
         return Err(format!("row offset {} is below {}", pair[1], pair[0]));
     }
-    // They ascend, so the last is the largest.
+    // Offsets ascend, so the last is the largest.
     match offsets[rows] {
         last if last > nnz as u64 => Err(format!("row offset {last} is past {nnz}")),
         last if last < nnz as u64 => Err(format!("last row offset {last} is not {nnz}")),
@@ -122,7 +122,7 @@ fn check_offsets(offsets: &[u64], rows: usize, nnz: usize) -> Result<(), String>
     }
 }
 
-/// The offsets are sound. Sorts each row that needs it.
+/// Validates the columns for valid offsets, and sorts the rows that are not sorted.
 fn check_columns(columns: &mut [u64], offsets: &[u64], cols: usize) -> Result<(), String> {
     let nnz = offsets[offsets.len() - 1] as usize;
     match columns.len() {

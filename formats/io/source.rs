@@ -1,20 +1,20 @@
-//! What a writer takes: a borrowed matrix in one of the formats that files can hold.
+//! Argument of a writer: a borrowed matrix in one of the formats that files can store.
 
 use crate::{Bsr, Coo, Csc, Csr, Dense};
 
-/// A matrix to be written. `&Coo`, `&Csr`, `&Csc`, `&Bsr` and `&Dense` all convert into it.
+/// Matrix to be written. `&Coo`, `&Csr`, `&Csc`, `&Bsr` and `&Dense` convert into it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Source<'a, T> {
     /// Coordinates.
     Coo(&'a Coo<T>),
-    /// Compressed rows.
+    /// Compressed sparse rows.
     Csr(&'a Csr<T>),
-    /// Compressed columns.
+    /// Compressed sparse columns.
     Csc(&'a Csc<T>),
-    /// Compressed rows of blocks.
+    /// Compressed block rows.
     Bsr(&'a Bsr<T>),
-    /// Every element.
+    /// Dense array.
     Dense(&'a Dense<T>),
 }
 

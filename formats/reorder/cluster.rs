@@ -1,14 +1,14 @@
-//! Greedy clustering of rows by the Jaccard similarity of their signatures, among neighbours by min-hash.
+//! Greedy clustering of rows by the Jaccard similarity of their signatures, among neighbors by min-hash.
 
 use rayon::prelude::*;
 
 use super::Options;
 use crate::{CsrPattern, FormatError, Permutation, allocate, check};
 
-/// No item.
+/// Marker for no row or block column.
 const NONE: u32 = u32::MAX;
 
-/// The block columns of each row, ascending, each once.
+/// Distinct block columns of each row, ascending.
 struct Signatures {
     offsets: Vec<usize>,
     columns: Vec<u32>,
@@ -42,7 +42,7 @@ impl Signatures {
         &self.columns[self.offsets[row as usize]..self.offsets[row as usize + 1]]
     }
 
-    /// The min-hashes of every row, `[rows, hashes]`; of an empty row all u32::MAX.
+    /// Min-hashes of every row, `[rows, hashes]`. Those of an empty row are u32::MAX.
     fn min_hashes(&self, hashes: usize) -> Result<Vec<u32>, FormatError> {
         let rows = self.offsets.len() - 1;
         let mut all = allocate::filled("hashes of rows", rows * hashes, NONE)?;
@@ -58,7 +58,7 @@ impl Signatures {
     }
 }
 
-/// SplitMix64's finaliser (Steele, Lea, Flood, 2014) of a column in stream `t`.
+/// Finalizer of SplitMix64 (Steele, Lea, Flood, 2014) of a column in stream `t`.
 fn mix(column: u32, t: u64) -> u32 {
     let mut z = (u64::from(column) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = z.wrapping_add((t + 1).wrapping_mul(0xD1B5_4A32_D192_ED03));
@@ -67,14 +67,15 @@ fn mix(column: u32, t: u64) -> u32 {
     ((z ^ (z >> 31)) >> 32) as u32
 }
 
-/// Rows that are still to be placed, as a list in one sorted order: neighbours are found in steps, taken ones are gone.
+/// Linked list, in one sorted order, of the rows that are not placed yet. Neighbors are found by following links;
+/// placed rows are removed.
 struct Sorted {
     before: Vec<u32>,
     after: Vec<u32>,
 }
 
 impl Sorted {
-    /// By the min-hashes from the one numbered `first` on, round; then by row.
+    /// Sorts the rows by their min-hashes, cyclically starting at hash `first`, then by row.
     fn new(rows: usize, hashes: &[u32], each: usize, first: usize) -> Result<Self, FormatError> {
         let mut order: Vec<u32> = allocate::collected("order of rows", 0..rows as u32)?;
         let key = |row: u32| {
@@ -102,14 +103,14 @@ impl Sorted {
     }
 }
 
-/// What the greedy walk keeps.
+/// State of the greedy clustering.
 struct Walk<'a> {
     signatures: &'a Signatures,
     hashes: Vec<u32>,
     each: usize,
     sorted: Vec<Sorted>,
     placed: Vec<bool>,
-    /// The cluster that a row was a candidate for, and that a block column is in.
+    /// Last cluster for which a row was a candidate (`seen`), and last cluster that contains a block column (`union`).
     seen: Vec<u32>,
     union: Vec<u32>,
 }
@@ -120,8 +121,8 @@ impl Walk<'_> {
         self.sorted.iter_mut().for_each(|list| list.remove(row));
     }
 
-    /// Rows near `seed` that share a min-hash with it, at most `reach` on each side of each list, the most similar
-    /// first.
+    /// Rows near `seed` that share a min-hash with it, at most `reach` in each direction of each list. The most similar
+    /// row is first.
     fn candidates(&mut self, seed: u32, cluster: u32, reach: usize) -> Vec<u32> {
         let mut found = Vec::new();
         for (t, list) in self.sorted.iter().enumerate() {
@@ -152,7 +153,7 @@ impl Walk<'_> {
         ranked.into_iter().map(|(_, row)| row).collect()
     }
 
-    /// The rows of the cluster that `seed` starts, at most `height`.
+    /// Rows of the cluster that `seed` starts, at most `height`.
     fn grow(&mut self, seed: u32, cluster: u32, height: usize, least: f64) -> Vec<u32> {
         let mut rows = vec![seed];
         let mut size = 0;
@@ -180,14 +181,14 @@ impl Walk<'_> {
     }
 }
 
-/// Jaccard similarity of `columns` with a set of `size`.
+/// Jaccard similarity of `columns` with a set of `size` elements.
 fn similarity(columns: &[u32], size: usize, inside: impl Fn(u32) -> bool) -> f64 {
     let common = columns.iter().filter(|&&c| inside(c)).count();
     common as f64 / (columns.len() + size - common).max(1) as f64
 }
 
-/// Orders of the rows in clusters of up to `height`: whole clusters first, then the others, once in the order they were
-/// found in and once by their seed's min-hashes; empty rows last.
+/// Orders of the rows in clusters of up to `height`. Full clusters come first, then the others, then empty rows. The
+/// two orders sort the other clusters by discovery and by the min-hashes of their seed.
 pub(super) fn orders(
     csr: &CsrPattern,
     height: usize,
@@ -218,7 +219,7 @@ pub(super) fn orders(
     let mut clusters = 0;
     for row in 0..rows as u32 {
         if !walk.placed[row as usize] {
-            // From 1: 0 marks block columns in no cluster yet.
+            // Clusters are numbered from 1, because 0 marks block columns in no cluster.
             clusters += 1;
             let cluster = walk.grow(row, clusters, height, options.similarity);
             match cluster.len() == height {

@@ -1,32 +1,34 @@
-//! Classes of rows that are grouped by sizes of their own, chosen by exact count.
+//! Classes of rows with different group sizes, chosen by exact count.
 
 use rayon::prelude::*;
 
 use super::RowStats;
 
-/// Classes at the most: what more of them saves is below a hundredth.
+/// Maximum number of classes. More classes save less than 1 %.
 const MOST: usize = 8;
-/// Sizes tried in each round at the most.
+/// Maximum number of sizes tried in each round.
 const TRIED: usize = 512;
-/// A class more has to save one part in this many.
+/// An additional class must save at least one part in this many.
 const WORTH: u128 = 200;
 
-/// What the groups of a row cost: one index slot each, one index and one value slot for each of their places.
+/// Cost of the groups of a row in slots: one index slot per group, and one index and one value slot per slot of the
+/// group.
 fn row_cost(len: usize, group: usize) -> u128 {
     len.div_ceil(group) as u128 * (1 + 2 * group as u128)
 }
 
-/// The cheapest size for a row; of equals the larger.
+/// Index of the cheapest size for a row. Of equal costs the larger size is chosen.
 pub(crate) fn class_of(len: usize, sizes: &[usize]) -> usize {
     let cost = |&(at, &group): &(usize, &usize)| (row_cost(len, group), usize::MAX - group, at);
     sizes.iter().enumerate().min_by_key(cost).map_or(0, |(at, _)| at)
 }
 
 impl RowStats {
-    /// Group sizes for classes of rows, ascending: each row is in the class that costs it least.
+    /// Group sizes of classes of rows, ascending. Each row is in the class with the lowest cost for that row.
     ///
-    /// The size of [`RowStats::group`], and then again and again the one that saves most beside those chosen, among the
-    /// lengths that occur, as long as it saves half a hundredth of the whole; up to eight. Each is counted exactly.
+    /// The first size is [`RowStats::group`]. Each round then adds, among the lengths that occur, the size that saves
+    /// most in addition to the chosen ones. The rounds end when a size saves less than 0.5 % of the total cost, or at
+    /// eight sizes. Each candidate is counted exactly.
     pub fn group_classes(&self) -> Vec<usize> {
         let rows: Vec<(usize, u128)> = self
             .histogram
@@ -58,13 +60,13 @@ impl RowStats {
         }
         sizes.sort_unstable();
         sizes.dedup();
-        // A size may have lost all its rows to later ones.
+        // A size may lose all its rows to later sizes.
         let used: Vec<usize> = rows.iter().map(|r| class_of(r.0, &sizes)).collect();
         let kept = (0..sizes.len()).filter(|at| used.contains(at));
         kept.map(|at| sizes[at]).collect()
     }
 
-    /// Groups and slots of each class.
+    /// Total number of groups and of slots over all classes.
     pub(super) fn hybrid(&self) -> (u128, u128) {
         let sizes = self.group_classes();
         let rows = self.histogram.iter().filter(|(len, _)| *len > 0);

@@ -1,8 +1,9 @@
-//! Clebsch-Gordan tensors: orthogonality, and equivariance under the generators of rotations, built apart from them.
+//! Clebsch-Gordan tensors: orthogonality, and equivariance under the generators of rotations, which are built
+//! independently of them.
 
 use einsparse_formats::generate::clebsch_gordan;
 
-/// The tensor as a dense function.
+/// Returns the tensor as a dense function.
 fn tensor(l: [usize; 3]) -> impl Fn(usize, usize, usize) -> f64 {
     let coo = clebsch_gordan::<f64>(l[0], l[1], l[2]).unwrap();
     let extent = l.map(|l| 2 * l + 1);
@@ -42,12 +43,12 @@ fn columns_are_orthonormal() {
     assert!(clebsch_gordan::<f32>(11, 0, 11).is_err());
 }
 
-/// The real antisymmetric generators of rotations about x, y and z on real harmonics of degree `l`, from their action
-/// on the functions themselves: d/dphi turns the pair (m, -m), and ladder operators join neighbouring orders.
+/// Real antisymmetric generators of rotations about x, y and z on real harmonics of degree `l`, derived from their
+/// action on the functions: d/dphi rotates the pair (m, -m), and ladder operators connect adjacent orders.
 fn generators(l: usize) -> [Vec<Vec<f64>>; 3] {
     let n = 2 * l + 1;
     let order = |at: usize| at as i64 - l as i64;
-    // Complex operators L_z, L_+ in the complex basis, then into the real basis by the rows of `change`.
+    // Complex operators L_z, L_+ in the complex basis, transformed to the real basis by the rows of `change`.
     let change = |at: usize| -> Vec<[f64; 2]> {
         let (m, half) = (order(at), std::f64::consts::FRAC_1_SQRT_2);
         let sign = if m % 2 == 0 { half } else { -half };
@@ -112,7 +113,8 @@ fn coupling_commutes_with_rotations() {
     }
 }
 
-/// Paths with an even sum of degrees, as networks with spherical harmonics of natural parity use: the published counts.
+/// Paths with an even sum of degrees, which networks with spherical harmonics of natural parity use: the published
+/// counts.
 #[test]
 fn nonzeros_are_those_of_the_literature() {
     for (largest, published) in [(1, 10), (2, 83), (3, 353), (4, 1158)] {

@@ -1,5 +1,5 @@
-//! Tensors of few entries and large extents: conversions, orders and counts take memory in proportion to the entries,
-//! or return an error with the numbers. On a machine of 256 MB nothing aborts.
+//! Tensors with few nonzeros and large extents: conversions, orders and counts take memory in proportion to the
+//! nonzeros, or return an error with the numbers. The allocator is limited to 256 MB, and nothing aborts.
 
 use einsparse_formats::fill::{BLOCKS, block_fills};
 use einsparse_formats::{
@@ -58,13 +58,13 @@ const FORMATS: [&str; 20] = [
     "bsr:16x4294967295",
 ];
 
-/// One test at a time: memory and limits are of the process.
+/// Allows one test at a time, because memory and limits belong to the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|held| held.into_inner())
 }
 
-/// Holds `work` on a tensor of so many bytes to the bound of memory, and to ten seconds.
+/// Runs `work` on a tensor of `input` bytes, and checks the bound of its memory and a limit of ten seconds.
 fn within<R>(what: &str, input: u64, work: impl FnOnce() -> R) -> R {
     let before = TAKEN.load(Relaxed);
     MOST.store(before, Relaxed);
@@ -81,7 +81,7 @@ fn bytes(sparse: &AnySparse<f32>) -> u64 {
     allocate::bytes_of(&sparse.arrays()) + 4 * sparse.slots() as u64
 }
 
-/// A refusal names the axis, its extent and the bytes.
+/// Checks that a refusal names the axis, its extent and the bytes.
 fn is_readable(error: &FormatError) {
     match error {
         FormatError::Limit { what, count, bytes, limit, .. } => {
@@ -94,7 +94,7 @@ fn is_readable(error: &FormatError) {
     }
 }
 
-/// Corners of the shape.
+/// A matrix with nonzeros at the corners of the shape.
 fn corners(shape: [usize; 2]) -> AnySparse<f32> {
     let [rows, cols] = shape.map(|n| n.saturating_sub(1) as u32);
     let mut places = vec![(0, 0), (0, cols), (rows, 0), (rows, cols)];
@@ -149,7 +149,7 @@ fn memory_and_time_follow_the_entries() {
     generators();
 }
 
-/// Reordering, block fills and slots of formats.
+/// Reordering, block fills, and slots of formats.
 fn orders_and_counts(shape: [usize; 2], coo: &AnySparse<f32>) {
     let Ok(csr) = coo.to_csr() else { return };
     let (pattern, options) = (csr.pattern(), reorder::Options::default());
@@ -179,7 +179,7 @@ fn small_ones_are_all_made() {
     }
 }
 
-/// Formats whose arrays are empty although there are rows.
+/// Formats whose arrays are empty although the matrix has rows.
 fn patterns_without_slots() {
     let none: Vec<f32> = Vec::new();
     let ell = Ell::new(EllPattern::new(ALL, 3, 0, vec![]).unwrap(), none.clone()).unwrap();
@@ -223,7 +223,7 @@ fn generators() {
     assert!(generate::elasticity2d::<f64>(2_000, 2_000).is_err());
 }
 
-/// The limit is of the process, and what it allows is made.
+/// The limit belongs to the process, and conversions within it succeed.
 #[test]
 fn a_limit_can_be_raised() {
     let _alone = alone();

@@ -1,15 +1,15 @@
-//! Generated inputs: sizes, statistics, determinism and the mathematics they stand for.
+//! Generated inputs: sizes, statistics, determinism, and the mathematical properties that they must have.
 
 use einsparse_formats::generate::*;
 use einsparse_formats::{CsrPattern, Element, Pattern, bf16, f16, io};
 
-// The others use the rest.
+// The rest of the module is used by other tests.
 #[allow(dead_code)]
 mod files;
 
 use files::data;
 
-/// FNV-1a, to hold generated indices to the same bits everywhere.
+/// FNV-1a, to check that generated indices have equal bits on every platform.
 fn hash(indices: &[u32]) -> u64 {
     let bytes = indices.iter().flat_map(|index| index.to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -21,7 +21,7 @@ fn lengths(pattern: &CsrPattern) -> Vec<usize> {
     pattern.offsets().windows(2).map(|ends| (ends[1] - ends[0]) as usize).collect()
 }
 
-/// Mean, standard deviation, empty rows.
+/// Mean and standard deviation of row lengths, and number of empty rows.
 fn statistics(pattern: &CsrPattern) -> (f64, f64, usize) {
     let lengths = lengths(pattern);
     let rows = lengths.len() as f64;
@@ -96,7 +96,7 @@ fn bands_and_blocks_have_their_counts() {
 #[test]
 fn rmat_graphs_are_skewed_and_sized_as_the_published_ones() {
     let pattern = rmat(17, 16, 1).unwrap();
-    // The record's graph of this scale has 1,942,840 entries.
+    // The recorded graph of this scale has 1,942,840 nonzeros.
     assert!((1_930_000..1_955_000).contains(&pattern.nnz()), "{}", pattern.nnz());
     assert!(lengths(&pattern)[0] > 5000, "the first row is the heaviest");
     assert_eq!(rmat(0, 4, 1).unwrap().nnz(), 1);
@@ -120,7 +120,7 @@ fn pruned_patterns_follow_the_list_of_real_ones() {
         let (mean, std, found_empty) = statistics(&pattern);
         assert_eq!((pattern.nnz() as f64, found_empty as f64), (nnz, empty), "{line}");
         assert!((mean - wanted_mean).abs() < 1e-9);
-        // The list rounds cov to two digits.
+        // The list rounds the coefficient of variation to two digits.
         assert!(
             (std - wanted_std).abs() <= 0.03 * wanted_std + 0.006 * wanted_mean,
             "{std} for {wanted_std}: {line}"

@@ -4,13 +4,13 @@ use einsparse_formats::io::*;
 use einsparse_formats::{AnySparse, Csr, CsrPattern, FormatError, Pattern, f16};
 use std::{collections::BTreeSet, path::Path};
 
-// The others use the rest.
+// The rest of the module is used by other tests.
 #[allow(dead_code)]
 mod files;
 
 use files::{data, scratch, sparse};
 
-/// What a malformed file must give: the good matrix, something checked by its own test, or an error.
+/// Expected result of a malformed file: the good matrix, a result that a separate test checks, or an error.
 enum Want {
     Good,
     Own,

@@ -8,7 +8,7 @@ use einsparse_formats::io::{
 use einsparse_formats::{AnySparse, Coo, CooPattern, Dense, FormatError};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
-// The others use the rest.
+// The rest of the module is used by other tests.
 #[allow(dead_code)]
 mod files;
 
@@ -67,7 +67,7 @@ fn unsigned_integers_of_matrix_market_are_read() {
     }
 }
 
-/// Values of a file, read as f64.
+/// Reads the values of a file as f64.
 fn values(field: &str, values: &[&str]) -> Result<Vec<f64>, FormatError> {
     let count = values.len();
     let mut text = format!("%%MatrixMarket matrix coordinate {field} general\n{count} 1 {count}\n");
@@ -96,7 +96,7 @@ fn exponents_of_fortran_are_read() {
     assert!(error.contains("value `1D+999` is out of the range of f64"), "{error}");
 }
 
-/// NumPy takes any byte but 0 as True.
+/// NumPy accepts any byte except 0 as True.
 #[test]
 fn booleans_are_zero_or_one() {
     let bytes = npy("|b1", false, "(4,)", &[0_u8, 1, 2, 255]);
@@ -123,7 +123,7 @@ fn arrays_of_any_order_are_read_and_written() {
     assert_eq!(read_one.shape(), [2, 4, 3]);
     assert_eq!(read_one.pattern().coords(), wanted);
     assert_eq!(read_one.values(), [1.0, 2.0, 3.0]);
-    // The other order in memory, and a place given twice.
+    // The other order in memory, and a duplicate position.
     let turned = [1, 3, 0, 0, 2, 1, 1, 0, 1, 1, 3, 0];
     let members = three_axes(true, &turned, &[3.0, 1.0, 2.0, 0.5]);
     let read_other = coo(read(&members).unwrap());
@@ -132,7 +132,7 @@ fn arrays_of_any_order_are_read_and_written() {
     let path = scratch("order_three.npz");
     write_npz(&path, &read_one).unwrap();
     assert_eq!(coo(read_npz(&path).unwrap()), read_one);
-    // Vectors: COO, and CSR of one row.
+    // Vectors: COO, and CSR with one row.
     let pattern = CooPattern::new(vec![5], vec![vec![1, 3]]).unwrap();
     let vector = Coo::new(pattern, vec![2.0_f32, 1.0]).unwrap();
     write_npz(&path, &vector).unwrap();
@@ -182,7 +182,7 @@ fn diagonals(offsets: &[i32], data: &[f64]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// The elements that `scipy.sparse.load_npz(..).toarray()` has.
+/// The elements must equal those of `scipy.sparse.load_npz(..).toarray()`.
 #[test]
 fn diagonals_are_read() {
     let data = [1.0, 2.0, 3.0, 5.0, 6.0, 7.0, 9.0, 10.0, 11.0];
@@ -190,7 +190,7 @@ fn diagonals_are_read() {
     let found = dense(&diagonals(&[2, 0, -1], &data));
     let wanted = [5., 0., 3., 0., 0., 9., 6., 0., 0., 0., 0., 10., 7., 0., 0.];
     assert_eq!(found.values(), wanted);
-    // Zeros fill a diagonal up; elements outside the matrix are dropped.
+    // Diagonals are padded with zeros; elements outside the matrix are dropped.
     let found = read(&diagonals(&[-2, 7], &[0.0, 1.0, f64::NAN, 4.0])).unwrap();
     assert_eq!(found.nnz(), 0);
     let error = read(&diagonals(&[1, 1], &[1.0, 2.0])).unwrap_err();
@@ -201,13 +201,13 @@ fn diagonals_are_read() {
     assert!(error.contains("here (data): 2 diagonals, 1 expected"), "{error}");
 }
 
-/// The methods of `zipfile` that NumPy does not use: 12 is bzip2, 14 LZMA, 93 Zstandard.
+/// Methods of `zipfile` that NumPy does not use: 12 is bzip2, 14 LZMA, 93 Zstandard.
 #[test]
 fn other_compressions_are_refused_by_name() {
     let members = diagonals(&[0], &[1.0]);
     for (method, name) in [(12_u16, "bzip2"), (14, "LZMA"), (93, "Zstandard")] {
         let mut bytes = archive(&members);
-        // Where each local header, and each of the directory, has the method.
+        // Offset of the method in each local header, and in each entry of the central directory.
         for (mark, behind) in [(b"PK\x03\x04", 8), (b"PK\x01\x02", 10)] {
             let found: Vec<usize> =
                 bytes.windows(4).enumerate().filter(|(_, w)| w == mark).map(|(at, _)| at).collect();

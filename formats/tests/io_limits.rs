@@ -1,5 +1,5 @@
-//! Memory of the readers: never over 64 MB and 16 bytes for each byte of the input, whatever it claims or holds. And
-//! writers that fail, which leave the old file. Patterns of few entries in many rows, too, take what their arrays take.
+//! Memory of the readers: at most 64 MB and 16 bytes for each byte of the input, for any declared or real contents.
+//! Writers that fail leave the old file. Patterns with few nonzeros in many rows take only the memory of their arrays.
 
 use einsparse_formats::io::*;
 use einsparse_formats::{
@@ -21,13 +21,13 @@ use memory::{Counting, MOST, TAKEN};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test at a time, so that each sees its own memory.
+/// Allows one test at a time, so that each measures its own memory.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|held| held.into_inner())
 }
 
-/// Runs `read` over an input of so many bytes and holds its memory to the bound; `held` bytes of the input are in
+/// Runs `read` over an input of `input` bytes and checks the bound of its memory; `held` bytes of the input are in
 /// memory already.
 fn within<R>(input: usize, held: usize, read: impl FnOnce() -> R) -> R {
     let before = TAKEN.load(Relaxed) - held;
@@ -45,7 +45,7 @@ fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Through a file, as the command reads.
+/// Reads through a file, as the command does.
 fn from_file<T: Element>(name: &str, bytes: Vec<u8>) -> Result<Loaded<T>, FormatError> {
     let path = scratch(name);
     fs::write(&path, &bytes).unwrap();
@@ -65,7 +65,7 @@ fn header(descr: &str, fortran: bool, shape: &str) -> Vec<u8> {
     bytes
 }
 
-/// An archive of members, each a header and `count` times the bytes.
+/// An archive of members, each a header and `count` repetitions of the bytes.
 fn archive(members: &[(&str, Vec<u8>, &[u8], usize)], method: CompressionMethod) -> Vec<u8> {
     let mut zip = ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(method);
@@ -92,7 +92,7 @@ fn named<'a>(format: &str, rows: i64, cols: i64) -> Vec<(&'static str, Vec<u8>, 
     vec![("shape", shape, b"", 0), ("format", text, b"", 0)]
 }
 
-/// A dense matrix of zeros in CSR, 24 MB of it: deflated to some ten thousand bytes.
+/// A dense matrix of zeros in CSR, 24 MB, deflated to about ten thousand bytes.
 fn bomb() -> Vec<u8> {
     const ENTRIES: usize = 12 << 20;
     let mut members = named("csr", 1, ENTRIES as i64);
@@ -112,7 +112,7 @@ fn a_deflated_member_stays_below_the_limit() {
     let text = error.to_string();
     assert!(text.starts_with("bomb (data): 12582912 elements take 100663296 bytes"), "{text}");
     assert!(text.contains("over the limit of 64") && text.contains("`io::Limits`"), "{text}");
-    // With more memory the reader goes on, and finds what is wrong otherwise.
+    // With more memory, the reader continues and finds the next fault.
     let generous = Limits { bytes: 1 << 30, ..Limits::default() };
     let error = read_npz_from_within::<f64>(&bytes, "bomb", generous).unwrap_err();
     assert!(error.to_string().contains("indptr): member missing"), "{error}");
@@ -152,7 +152,7 @@ fn rows_without_entries_take_no_memory() {
     assert_eq!(within(text.len(), 0, || read.into_csr()).unwrap_err(), error);
 }
 
-/// The shortest lines, in an order that has to be sorted, every one with a mirror.
+/// The shortest possible lines, in an order that must be sorted, each with a mirrored entry.
 #[test]
 fn short_lines_are_read_within_the_bound() {
     let _alone = alone();
@@ -176,7 +176,8 @@ fn short_lines_are_read_within_the_bound() {
     assert!(error.to_string().contains(&place), "{error}");
 }
 
-/// Parts take what their entries take, whatever the file holds; a header that claims rows takes nothing.
+/// Parts take memory in proportion to their nonzeros, independent of the size of the file. Rows that a header declares
+/// take no memory.
 #[test]
 fn parts_of_rows_take_their_share() {
     let _alone = alone();
@@ -187,7 +188,7 @@ fn parts_of_rows_take_their_share() {
     let (mtx, npz) = (scratch("share.mtx"), scratch("share.npz"));
     fs::write(&mtx, text).unwrap();
     write_npz_compressed(&npz, &read_any::<f64>(&mtx).unwrap().to_csr().unwrap()).unwrap();
-    // Pieces of text and what they hold; no text.
+    // Pieces of text and their entries; archives contain no text.
     for (path, pieces) in [(mtx, 40_000_000), (npz, 1_000_000)] {
         let before = TAKEN.load(Relaxed);
         let most = || {
@@ -271,7 +272,7 @@ fn archives_of_narrow_numbers_are_read_within_the_bound() {
     assert_eq!(read.values(), [(COUNT / 2) as f64; 2]);
 }
 
-/// Fortran order, in archives and out of them, of several orders.
+/// Fortran order, inside and outside of archives, for tensors of several orders.
 #[test]
 fn fortran_order_is_turned() {
     let _alone = alone();
@@ -319,7 +320,7 @@ fn a_failed_write_leaves_the_old_file() {
     assert_eq!(read_smtx(&path).unwrap(), pattern(vec![0, 1]));
     write_smtx(&path, &pattern(vec![3, 4])).unwrap();
     assert_eq!(read_smtx(&path).unwrap(), pattern(vec![3, 4]));
-    // Nothing stays behind.
+    // No temporary file remains.
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     assert!(write_smtx(folder.join("none/a.smtx"), &pattern(vec![0, 1])).is_err());
     #[cfg(unix)]
@@ -330,7 +331,7 @@ fn a_failed_write_leaves_the_old_file() {
         assert_eq!(read_smtx(&path).unwrap(), pattern(vec![5, 6]));
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         write_smtx("/dev/null", &pattern(vec![5, 6])).unwrap();
-        // Links that end at no file yet: relative ones, one after the other, and a circle.
+        // Links to files that do not exist yet: relative links, a chain of two, and a circle.
         fs::create_dir(folder.join("data")).unwrap();
         for (to, from) in [
             ("data/first.smtx", "second.smtx"),

@@ -1,11 +1,11 @@
-//! Readers never panic: every file here is a sound one with a few bytes changed, cut out or put in.
+//! Readers never panic: every file here is a valid one with a few bytes changed, removed or inserted.
 
 use einsparse_formats::generate;
 use einsparse_formats::io::*;
 use einsparse_formats::{AnySparse, Csr, FormatError, Pattern};
 use std::{io::Cursor, path::Path};
 
-// The others use the rest.
+// The rest of the module is used by other tests.
 #[allow(dead_code)]
 mod files;
 
@@ -31,7 +31,7 @@ fn mutate(sound: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     bytes
 }
 
-/// Reads `rounds` broken files: each a matrix or an error that names the file, in one line.
+/// Reads `rounds` corrupted files: each gives a matrix, or an error of one line that names the file.
 fn check<R>(sound: &[u8], rounds: usize, read: impl Fn(&[u8]) -> Result<R, FormatError>) {
     let mut numbers = Numbers(rounds as u64);
     let mut refused = 0;
@@ -57,7 +57,7 @@ fn scratch(name: &str, write: impl Fn(&Path) -> Result<(), FormatError>) -> Vec<
     std::fs::read(path).unwrap()
 }
 
-/// Two parts of a file of these bytes.
+/// Reads a file of these bytes in two parts.
 fn rows(path: &Path, bytes: &[u8]) -> Result<(), FormatError> {
     std::fs::write(path, bytes).unwrap();
     let file = RowFile::open(path)?;
@@ -86,7 +86,7 @@ fn broken_tensors_are_refused_or_read() {
     let header = r#"{"__metadata__":{"a":"b"},"w":{"dtype":"F16","shape":[2,1],"data_offsets":[0,4]},
         "v":{"dtype":"F64","shape":[],"data_offsets":[4,12]}}"#;
     let data = [0, 0x3c, 0, 0x3c, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
-    // The length fits, so that each change reaches the header or the data.
+    // The header length is adjusted, so that each change reaches the header or the data.
     let read = |text: &[u8]| {
         let header = text.len().saturating_sub(data.len()) as u64;
         let bytes = [&header.to_le_bytes()[..], text].concat();

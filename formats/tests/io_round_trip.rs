@@ -1,11 +1,12 @@
-//! Writers and readers together: round trips bit for bit, formats kept, corners of Matrix Market, large files.
+//! Writers and readers together: round trips bit for bit, preserved formats, corner cases of Matrix Market, large
+//! files.
 
 use einsparse_formats::io::*;
 use einsparse_formats::{
     AnySparse, Bsr, BsrPattern, Coo, Csr, Dense, Element, Format, Pattern, bf16, f16, generate,
 };
 
-// The others use the rest.
+// The rest of the module is used by other tests.
 #[allow(dead_code)]
 mod files;
 
@@ -79,7 +80,7 @@ fn mtx(text: &str) -> Result<Coo<f32>, String> {
     Ok(coo)
 }
 
-/// What stands behind the banner, and a part of the error.
+/// Text after the banner, and a part of the error.
 const FAULTS: &[(&str, &str)] = &[
     ("coordinate integer general\n2 2 1\n1 1 1.5\n", "here:3: value is not an integer: `1.5`"),
     (
@@ -112,7 +113,7 @@ fn matrix_market_corners() {
         let error = mtx(&format!("%%MatrixMarket matrix {text}")).unwrap_err();
         assert!(error.contains(message), "{error}\nlacks {message}");
     }
-    // Sizes that are only claimed take no memory.
+    // Declared sizes take no memory.
     let coo = mtx(
         "%%MatrixMarket matrix coordinate real general\n4294967295 4294967295 1\n4294967295 1 2\n",
     )
@@ -127,7 +128,7 @@ fn matrix_market_corners() {
     assert_eq!(dense.values(), [0.0, -1.0, -2.0, 1.0, 0.0, -3.0, 2.0, 3.0, 0.0]);
 }
 
-/// Over many chunks: shuffled order, exact values, and the line of a fault near the end.
+/// Files of many chunks: shuffled order, exact values, and the line of a fault near the end.
 #[test]
 fn large_files_keep_order_lines_and_progress() {
     let csr = Csr::new(

@@ -1,4 +1,5 @@
-//! Files that are read in parts of rows: the parts together are what the readers of whole files give, to the bit.
+//! Files that are read in parts of rows: together, the parts equal the result of the readers of whole files, bit for
+//! bit.
 
 use einsparse_formats::io::*;
 use einsparse_formats::{Csr, CsrPattern, Element, f16, generate};
@@ -9,13 +10,13 @@ use std::ops::Range;
 use std::path::Path;
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
-// The others use the rest.
+// The rest of the module is used by other tests.
 #[allow(dead_code)]
 mod files;
 
 use files::{Numbers, scratch};
 
-/// `rows` cut into so many ranges, some of them perhaps empty.
+/// Cuts `rows` into `count` ranges, some of them possibly empty.
 fn ranges(rows: usize, count: usize, numbers: &mut Numbers) -> Vec<Range<usize>> {
     let mut cuts: Vec<usize> = (1..count).map(|_| numbers.below(rows + 1)).collect();
     cuts.extend([0, rows]);
@@ -35,7 +36,7 @@ fn assert_same<T: Element>(part: &Csr<T>, whole: &Csr<T>, rows: Range<usize>) {
     assert_eq!(bits(part.values()), bits(&whole.values()[entries]));
 }
 
-/// All rows at once, and in 1 to 5 ranges.
+/// Reads all rows at once, and in 1 to 5 ranges.
 fn check<T: Element>(path: &Path, numbers: &mut Numbers) {
     let whole = read_any::<T>(path).unwrap().to_csr().unwrap();
     let file = RowFile::open(path).unwrap();
@@ -58,7 +59,7 @@ fn check_every_type(path: &Path, numbers: &mut Numbers) {
     check::<i32>(path, numbers);
 }
 
-/// Entries in any order, some of them several times, with comments and blank lines between them.
+/// Entries in any order, some of them duplicate, with comments and blank lines between them.
 fn random_text(field: &str, symmetry: &str, numbers: &mut Numbers) -> String {
     let rows = 1 + numbers.below(12);
     let general = symmetry == "general";
@@ -69,7 +70,7 @@ fn random_text(field: &str, symmetry: &str, numbers: &mut Numbers) -> String {
     for _ in 0..numbers.below(3 * rows * cols / 4 + 1) {
         let (mut row, mut col) = (numbers.below(rows), numbers.below(cols));
         if !general {
-            // Which half holds a place depends on the place alone.
+            // The position alone determines the triangle that stores it.
             (row, col) = (row.max(col), row.min(col));
             if (row + col) % 3 == 0 {
                 (row, col) = (col, row);
@@ -116,7 +117,7 @@ fn parts_of_text_are_the_whole_to_the_bit() {
     }
 }
 
-/// Several pieces of text: a comment longer than one, then lines in an order that has to be sorted.
+/// Several pieces of text: a comment longer than one piece, then lines in an order that must be sorted.
 #[test]
 fn long_text_is_read_in_pieces() {
     const SIZE: usize = 20_000;
@@ -133,7 +134,7 @@ fn long_text_is_read_in_pieces() {
         let path = scratch("pieces.mtx");
         fs::write(&path, &text).unwrap();
         check::<f32>(&path, &mut numbers);
-        // The line of a fault is counted over pieces.
+        // The line number of a fault is counted over pieces.
         let line = text.lines().count();
         let cut = text.trim_end().rfind(' ').unwrap();
         fs::write(&path, &text[..cut]).unwrap();
@@ -153,7 +154,7 @@ fn npy<T: bytemuck::NoUninit>(descr: &str, shape: &str, data: &[T]) -> Vec<u8> {
     bytes
 }
 
-/// The members of CSR with 64-bit offsets, 16-bit indices and float32 values.
+/// Members of CSR with 64-bit offsets, 16-bit indices and float32 values.
 fn members(
     [rows, cols]: [i64; 2],
     offsets: &[i64],
@@ -182,7 +183,7 @@ fn archive(members: &[(&str, Vec<u8>)], method: CompressionMethod) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
-/// Columns of a row in any order, some of them several times.
+/// Columns of a row in any order, some of them duplicate.
 #[test]
 fn parts_of_archives_are_the_whole_to_the_bit() {
     let mut numbers = Numbers(3);
@@ -249,7 +250,7 @@ fn text_that_is_no_matrix_is_refused() {
         let error = RowFile::open(scratch(name)).unwrap_err().to_string();
         assert!(error.contains(fault), "{error}");
     }
-    // A value that only some types hold is refused with the type, by whoever reads any row.
+    // A value that only some types can represent is refused with the type, in a read of any row.
     let text = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n2 2 1e39\n";
     let file = opened("wide.mtx", text.as_bytes()).unwrap();
     assert_eq!(file.read::<f64>(0..1).unwrap().values(), [1.0]);
@@ -305,7 +306,7 @@ fn archives_that_are_no_matrix_are_refused() {
         let error = opened("fault.npz", &archive(&members, METHODS[0])).unwrap_err();
         assert!(error.contains(fault), "{error}\nlacks {fault}");
     }
-    // What a part does not need is not looked at.
+    // Members that a part does not require are not validated.
     for method in METHODS {
         for (members, fault) in [
             (with("data", npy("<f4", "(4,)", &[0u8; 12])), "(data[2..4]): cut off: 4 of 8 bytes"),
@@ -331,7 +332,7 @@ fn archives_that_are_no_matrix_are_refused() {
     assert!(error.contains("cut.npz (archive): no end of central"), "{error}");
     let error = opened("cut.npz", &bytes[100..]).unwrap_err();
     assert!(error.contains("cut.npz ("), "{error}");
-    // Read whole, the checksum of a member is compared.
+    // When a member is read whole, its checksum is compared.
     let mut bytes = archive(&sound(), METHODS[0]);
     let mut fours = bytes.windows(4);
     let at = fours.position(|four| four == 4_f32.to_le_bytes());
@@ -341,7 +342,7 @@ fn archives_that_are_no_matrix_are_refused() {
     assert!(error.contains("sum.npz (data): Invalid checksum"), "{error}");
 }
 
-/// Of another length; of the same and of the same time; gone.
+/// The file changes its length, changes its content with equal length and time, and is deleted.
 #[test]
 fn a_file_that_changes_is_refused() {
     let text = |value: f64| {
@@ -380,7 +381,7 @@ fn a_file_that_changes_is_refused() {
     }
 }
 
-/// A split by cost: ranges of about as many entries.
+/// A split by cost: ranges with about equal numbers of nonzeros.
 #[test]
 fn counts_are_those_of_the_rows() {
     let pattern = generate::uniform(50, 40, 0.2, 7).unwrap();

@@ -1,11 +1,11 @@
-//! Files of named tensors: what they hold, and broken ones, refused with place and numbers.
+//! Files of named tensors: their contents, and corrupted files, which are refused with position and numbers.
 
 use einsparse_formats::io::*;
 use einsparse_formats::{Dense, FormatError, bf16, f16};
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// A file: its header behind the header's length, then the data.
+/// Creates a file: the length of the header, the header, then the data.
 fn file(header: &str, data: &[u8]) -> Vec<u8> {
     let length = (header.len() as u64).to_le_bytes();
     [&length[..], header.as_bytes(), data].concat()
@@ -15,12 +15,12 @@ fn open(bytes: &[u8]) -> Result<Safetensors<Cursor<&[u8]>>, FormatError> {
     Safetensors::new(Cursor::new(bytes), "model")
 }
 
-/// The fields of a tensor.
+/// Fields of a tensor.
 fn tensor(name: &str, dtype: &str, shape: &str, from: usize, to: usize) -> String {
     format!(r#""{name}":{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[{from},{to}]}}"#)
 }
 
-/// Three types of two elements each, and one that is not read.
+/// Three types with two elements each, and one unsupported type.
 fn sound() -> Vec<u8> {
     let tensors = [
         r#""__metadata__": {"format": "pt", "by": "\"\u00e9\""}"#.to_owned(),
@@ -112,7 +112,7 @@ fn paths_name_a_tensor() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Written in another order than their data has.
+/// Tensors whose order in the header differs from that of their data.
 fn doubles() -> Vec<u8> {
     let tensors = [tensor("b", "F64", "1", 8, 16), tensor("a", "F64", "1", 0, 8)];
     let data = [1e300_f64, -0.1].map(f64::to_le_bytes).concat();
@@ -132,7 +132,7 @@ fn doubles_are_read_in_any_order() {
     assert_eq!(model.read::<i8>("a").unwrap().values(), [127]);
 }
 
-/// Says that it is longer than it is.
+/// A file whose reported length exceeds its content.
 #[derive(Debug)]
 struct Shrunk<'a>(Cursor<&'a [u8]>, u64);
 
@@ -173,13 +173,13 @@ fn a_tensor_has_a_limit() {
         Safetensors::within(Cursor::new(&bytes[..]), "model", limits)
             .and_then(|mut model| model.read::<f64>("x"))
     };
-    // 500 f64, and a block of the file.
+    // 500 f64 values, and one buffer of the file.
     assert_eq!(of(5000).unwrap().len(), 500);
     let error = of(4999).unwrap_err().to_string();
     assert!(error.starts_with("model (`x`): 500 elements take 4000 bytes, 5000 in all"), "{error}");
 }
 
-/// Header and bytes of data of a broken file, and what its error says.
+/// Header and number of data bytes of a corrupted file, and a part of its error.
 #[rustfmt::skip]
 const BROKEN: [(&str, usize, &str); 36] = [
     ("", 0, "(header): byte 0: `{` expected, `` found"),
@@ -256,7 +256,7 @@ fn broken_files_are_refused() {
 
 #[test]
 fn a_header_past_the_limit_is_not_read() {
-    // Zeros that no disk holds.
+    // A sparse file of zeros, which takes no space on disk.
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("huge.safetensors");
     let length = 100_000_001_u64;
     std::fs::write(&path, length.to_le_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Any format into any other: the entries stay those of the COO they came from.
+//! Conversions between any formats: the nonzeros must remain those of the original COO.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use einsparse::formats::{AnySparse, Coo, Format};
 use super::input::Input;
 use super::outcome::{Outcome, outcome, refused};
 
-/// One of each kind, with blocks and groups that do not divide much.
+/// One format of each kind, with blocks and groups that divide few extents.
 pub const FORMATS: [&str; 19] = [
     "coo",
     "csr",
@@ -30,7 +30,7 @@ pub const FORMATS: [&str; 19] = [
     "sell",
 ];
 
-/// A tensor of this shape; entries given twice are added up, zeros left out.
+/// Draws a tensor of this shape. Duplicate entries are summed, zeros are dropped.
 pub fn coo(input: &mut Input<'_>, shape: &[usize], most: usize) -> Coo<f64> {
     let mut entries: BTreeMap<Vec<u32>, f64> = BTreeMap::new();
     let empty = shape.contains(&0);
@@ -56,7 +56,7 @@ fn shape(input: &mut Input<'_>) -> Vec<usize> {
     (0..order).map(|_| input.one(&EXTENTS)).collect()
 }
 
-/// A tensor by way of several formats.
+/// Converts a tensor through several formats.
 pub fn conversions(data: &[u8]) -> Outcome {
     let mut input = Input::new(data);
     let steps: Vec<usize> = (0..3).map(|_| input.below(FORMATS.len())).collect();
@@ -79,7 +79,7 @@ pub fn conversions(data: &[u8]) -> Outcome {
         assert!(next.nnz() <= next.slots() && next.nnz() >= entries.len());
         let same = |what: &AnySparse<f64>| {
             let mut found = what.entries();
-            // Places of a block, or of N:M, that held no entry.
+            // Positions in a block, or in an N:M group, without a nonzero.
             found.retain(|_, value| *value != 0.0);
             found == entries
         };

@@ -1,5 +1,5 @@
-//! Extents at the ends of their types, with few entries or none: an error, or what a small matrix gives. Memory follows
-//! the entries.
+//! Extents at the limits of their types, with few or no nonzeros: an error, or the result of a small matrix. Memory is
+//! proportional to the nonzeros.
 
 use einsparse::dynamic::{
     ChannelDetector, ConvolutionOptions, DetectOptions, Detector, DynamicConvolution,
@@ -18,7 +18,7 @@ use super::input::Input;
 use super::outcome::{Outcome, outcome, refused};
 use super::plans::TEXTS;
 
-/// Small ones, and those at which sizes, index types and memory end.
+/// Small extents, and those at the limits of sizes, index types and memory.
 fn extent(input: &mut Input<'_>) -> usize {
     const EXTENTS: [usize; 16] = [
         u32::MAX as usize,
@@ -41,7 +41,7 @@ fn extent(input: &mut Input<'_>) -> usize {
     input.one(&EXTENTS)
 }
 
-/// Small ones, and those that no memory has: an operator may take the memory of its extents.
+/// Small numbers, and those larger than any memory: an operator may allocate in proportion to its extents.
 fn number(input: &mut Input<'_>) -> usize {
     const SMALL: [usize; 8] = [0, 1, 2, 3, 16, 17, 64, 128];
     const LARGE: [usize; 8] = [
@@ -60,7 +60,7 @@ fn number(input: &mut Input<'_>) -> usize {
     }
 }
 
-/// One of each kind, or one whose blocks or groups are large.
+/// One format of each kind, or one with large blocks or groups.
 fn format(input: &mut Input<'_>) -> Format {
     const LARGE: [&str; 5] = [
         "bsr:65535x65535",
@@ -76,7 +76,7 @@ fn format(input: &mut Input<'_>) -> Format {
     text.parse().expect("a format")
 }
 
-/// A few entries anywhere in the shape.
+/// A few nonzeros anywhere in the shape.
 fn sparse(input: &mut Input<'_>, shape: &[usize]) -> Option<AnySparse<f64>> {
     let empty = shape.contains(&0);
     let count = if empty { 0 } else { input.below(9) };
@@ -96,7 +96,7 @@ fn sparse(input: &mut Input<'_>, shape: &[usize]) -> Option<AnySparse<f64>> {
     coo.ok().map(AnySparse::from)
 }
 
-/// Conversions, orders and counts, within the usual limits.
+/// Conversions, orders and counts, within the default limits.
 fn of_formats(input: &mut Input<'_>) -> Outcome {
     allocate::set_limits(Limits::default());
     let order = input.one(&[2, 2, 2, 2, 1, 3]);
@@ -110,7 +110,7 @@ fn of_formats(input: &mut Input<'_>) -> Outcome {
         Err(error) => return refused(&error),
     };
     let mut seen = outcome(&(format, made.slots().min(9)));
-    // A format of one tensor may be larger than the tensor: what is made of it may be larger again.
+    // A format may be larger than its original tensor, and a conversion of it may be larger again.
     let small = allocate::bytes_of(&made.arrays()) + 8 * made.slots() as u64 <= 1 << 20;
     if small {
         let back = made.to_coo().map(AnySparse::from);
@@ -138,9 +138,9 @@ fn of_formats(input: &mut Input<'_>) -> Outcome {
     seen
 }
 
-/// Plans on the CPU over operands without elements, or of few entries; runs where the output is small.
+/// Plans on the CPU over operands without elements, or with few nonzeros. They run only if the output is small.
 fn of_plans(input: &mut Input<'_>) -> Outcome {
-    // Terms have 64 times as much.
+    // Terms may take 64 times this limit.
     let bytes = 400_000;
     allocate::set_limits(Limits { bytes, ..Limits::default() });
     let text = input.one(&TEXTS);
@@ -217,7 +217,7 @@ fn run(text: &str, held: &[(String, Held)]) -> Outcome {
     }
 }
 
-/// Constructors: an operator, or an error with the numbers.
+/// Constructors: they return an operator, or an error with the numbers.
 fn of_operators(input: &mut Input<'_>) -> Outcome {
     allocate::set_limits(Limits::default());
     let context = &Context::cpu();
@@ -331,7 +331,7 @@ fn nn_gate() -> einsparse::dynamic::Gate {
     einsparse::dynamic::Gate::Silu
 }
 
-/// Conversions, plans or constructors.
+/// Runs conversions, plans or constructors.
 pub fn extents(data: &[u8]) -> Outcome {
     let mut input = Input::new(data);
     match input.below(3) {

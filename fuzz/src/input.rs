@@ -1,4 +1,4 @@
-//! Choices from bytes. Past the end every choice is the first.
+//! Choices decoded from bytes. Past the end of the input, every choice is the first option.
 
 pub struct Input<'a> {
     data: &'a [u8],
@@ -17,7 +17,7 @@ impl<'a> Input<'a> {
         *first
     }
 
-    /// Below `bound`, which is at most 256.
+    /// A number below `bound`, which is at most 256.
     pub fn below(&mut self, bound: usize) -> usize {
         usize::from(self.byte()) % bound.max(1)
     }
@@ -26,7 +26,7 @@ impl<'a> Input<'a> {
         of[self.below(of.len())]
     }
 
-    /// Mostly a small number, at times one at the end of a type.
+    /// A number that is mostly small, and sometimes at the limit of a type.
     pub fn number(&mut self) -> usize {
         const FAR: [usize; 12] = [
             31,
@@ -48,7 +48,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// An index array of up to so many elements.
+    /// An index array of up to `most` elements.
     pub fn array(&mut self, most: usize) -> Vec<u32> {
         let count = self.below(most + 1);
         (0..count).map(|_| self.number() as u32).collect()

@@ -1,6 +1,6 @@
-//! One function for each target: any bytes, and a panic where the library does not keep its word. What it does with good
-//! input is part of that word, so results are compared, not only made.
-//! Each returns what came out, so that a runner without coverage can tell one outcome from another.
+//! One function for each fuzz target. It accepts any bytes, and panics if the library violates its contract. The
+//! contract includes results, so they are compared with references. Each returns its outcome, so that a runner without
+//! coverage can distinguish outcomes.
 
 mod conversions;
 mod extents;
@@ -23,10 +23,10 @@ pub use text::{einsum, format};
 
 use outcome::Outcome;
 
-/// A name and what it runs.
+/// A name and its function.
 pub type Target = (&'static str, fn(&[u8]) -> Outcome);
 
-/// Every target.
+/// All targets.
 pub const TARGETS: [Target; 12] = [
     ("matrix_market", matrix_market),
     ("smtx", smtx),

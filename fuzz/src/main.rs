@@ -1,10 +1,10 @@
-//! Runs the targets without a nightly compiler: inputs that are changed at random, the ones with a new outcome kept, and
-//! memory held to 64 MB and 16 bytes for each byte of the input, on a machine of 256 MB. Runs with one seed draw
+//! Runs the targets without a nightly compiler. Inputs are mutated at random, and those with a new outcome are kept.
+//! Memory is limited to 64 MB and 16 bytes for each byte of the input, on a machine of 256 MB. Runs with one seed draw
 //! identical inputs.
 //!
 //! `einsparse-fuzz [--seconds N] [--runs N] [--seed N] [--input FILE] [--corpus FOLDER] [TARGET ...]`
 //!
-//! With `--input` it runs those files alone, with `--corpus` it only writes the seeds there, for libFuzzer.
+//! `--input` runs only those files. `--corpus` only writes the seeds to that directory, for libFuzzer.
 
 mod memory;
 mod mutate;
@@ -23,11 +23,11 @@ use mutate::Random;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// An input that takes longer is a fault: none is longer than a few hundred kB.
+/// Maximum time of an input; a longer one is a fault. Inputs have at most a few hundred kB.
 const SLOW: Duration = Duration::from_secs(5);
-/// Bytes of the machine that targets run on: what takes more is refused, or aborts.
+/// Bytes that the allocator provides: larger requests are refused, or abort.
 const MEMORY: usize = 256_000_000;
-/// Inputs kept of a target.
+/// Maximum number of kept inputs of a target.
 const KEPT: usize = 4096;
 
 struct Arguments {
@@ -65,7 +65,7 @@ fn arguments() -> Result<Arguments, String> {
     Ok(given)
 }
 
-/// Runs one input; the fault if there is one.
+/// Runs one input. The error is its fault.
 fn one(target: &Target, input: &[u8]) -> Result<u64, String> {
     let before = TAKEN.load(Relaxed);
     MOST.store(before, Relaxed);
@@ -83,7 +83,7 @@ fn one(target: &Target, input: &[u8]) -> Result<u64, String> {
     Ok(seen)
 }
 
-/// Says what went wrong and keeps the input.
+/// Reports a fault and stores its input.
 fn fault(target: &Target, input: &[u8], reason: &str, count: usize) {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/artifacts"));
     let path = folder.join(format!("{}-{count}", target.0));
@@ -95,7 +95,7 @@ fn fault(target: &Target, input: &[u8], reason: &str, count: usize) {
     eprintln!("{}: {reason}: {place}", target.0);
 }
 
-/// Writes the seeds of a target into a folder of its own.
+/// Writes the seeds of a target to a separate directory.
 fn write_seeds(target: &Target, folder: &Path) -> std::io::Result<()> {
     let folder = folder.join(target.0);
     std::fs::create_dir_all(&folder)?;
@@ -104,7 +104,7 @@ fn write_seeds(target: &Target, folder: &Path) -> std::io::Result<()> {
     all.try_for_each(|(at, seed)| std::fs::write(folder.join(format!("seed-{at}")), seed))
 }
 
-/// Runs a target until its time is over; the number of faults.
+/// Runs a target until its time is over. Returns the number of faults.
 fn run(target: &Target, arguments: &Arguments, time: Duration) -> usize {
     let (mut corpus, words) = seeds(target.0);
     let mut random = Random::new(arguments.seed);
@@ -113,7 +113,7 @@ fn run(target: &Target, arguments: &Arguments, time: Duration) -> usize {
     let start = Instant::now();
     let mut next = 0;
     while runs < arguments.runs && start.elapsed() < time && faults < 8 {
-        // The seeds first, as they are.
+        // The unchanged seeds run first.
         let input = match corpus.get(next) {
             Some(seed) => seed.clone(),
             None => random.changed(&corpus, words),

@@ -1,22 +1,23 @@
-//! An allocator that counts and that has no more than a limit, for programs that hold what they take to a bound.
+//! An allocator with a counter and a limit, for programs that check the bound of their memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Counts what is taken.
+/// Allocator that counts allocated bytes.
 pub struct Counting;
 
-/// Bytes taken now.
+/// Bytes allocated now.
 pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// The most since it was set last.
+/// Maximum since it was last reset.
 pub static MOST: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that may be taken. More fails as on a machine without memory: fallible allocations return an error, others
-/// abort.
+/// Limit in bytes. Beyond it, fallible allocations return an error and others abort, as on a machine without free
+/// memory.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Blocks of up to so many bytes are given beyond the limit: messages and lists of threads, which follow no extent.
+/// Blocks of up to this size are allocated beyond the limit: messages and lists of threads, whose sizes do not depend
+/// on extents.
 const SMALL: usize = 1 << 16;
 
-/// Takes bytes if there are any.
+/// Reserves bytes if the limit allows it.
 fn add(bytes: usize) -> bool {
     let limit = if bytes > SMALL { LIMIT.load(Relaxed) } else { usize::MAX };
     let more = |taken: usize| taken.checked_add(bytes).filter(|&all| all <= limit);
@@ -29,7 +30,7 @@ fn add(bytes: usize) -> bool {
     }
 }
 
-/// Memory from `take`, if so many bytes are left.
+/// Calls `take` for memory, if the limit allows this many bytes.
 fn counted(bytes: usize, take: impl FnOnce() -> *mut u8) -> *mut u8 {
     if !add(bytes) {
         return std::ptr::null_mut();
@@ -41,22 +42,22 @@ fn counted(bytes: usize, take: impl FnOnce() -> *mut u8) -> *mut u8 {
     data
 }
 
-// SAFETY: every call is passed to the system's allocator unchanged, or gives no memory.
+// SAFETY: every call is passed to the system allocator unchanged, or returns null.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         counted(layout.size(), || unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         counted(layout.size(), || unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, data: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Large blocks are moved by the page table: the old and the new are never there both.
+        // The page table moves large blocks: the old and the new block never take memory together.
         let (old, more) = (layout.size(), size.saturating_sub(layout.size()));
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         let data = counted(more, || unsafe { System.realloc(data, layout, size) });
         if !data.is_null() {
             TAKEN.fetch_sub(old.saturating_sub(size), Relaxed);
@@ -66,7 +67,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, data: *mut u8, layout: Layout) {
         TAKEN.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(data, layout) }
     }
 }

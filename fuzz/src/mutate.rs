@@ -1,4 +1,4 @@
-//! Changing inputs at random, always in the same way for a seed.
+//! Random mutations of inputs, reproducible by seed.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 pub struct Random(u64);
@@ -19,7 +19,7 @@ impl Random {
         (self.word() % bound.max(1) as u64) as usize
     }
 
-    /// One of the corpus with one to eight changes.
+    /// Returns an input of the corpus with one to eight changes.
     pub fn changed(&mut self, corpus: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
         let mut bytes = corpus[self.below(corpus.len())].clone();
         let most = self.below(8);
@@ -42,13 +42,13 @@ impl Random {
             4 => drop(bytes.remove(at)),
             5 if self.below(4) == 0 => bytes.truncate(at),
             6 => {
-                // A piece twice.
+                // Duplicates a piece.
                 let end = (at + 1 + self.below(16)).min(bytes.len());
                 let piece = bytes[at..end].to_vec();
                 bytes.splice(at..at, piece);
             }
             7 => {
-                // The end of another.
+                // Replaces the end by that of another input.
                 let other = &corpus[self.below(corpus.len())];
                 let from = self.below(other.len() + 1);
                 bytes.truncate(at);
@@ -59,7 +59,7 @@ impl Random {
                 bytes.drain(at..end);
             }
             9 => {
-                // A number of four bytes, as archives hold them.
+                // Writes a number of four bytes, as in archives.
                 let value = [0_u32, 1, 0xffff, 0x7fff_ffff, u32::MAX][self.below(5)];
                 for (slot, byte) in bytes[at..].iter_mut().zip(value.to_le_bytes()) {
                     *slot = byte;

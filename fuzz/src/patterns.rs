@@ -1,4 +1,4 @@
-//! Every pattern's `new`: whatever it accepts is a pattern, which the naive reader of its arrays and the conversions agree on.
+//! Constructors of all patterns: for every accepted pattern, the naive reader of its arrays and the conversions agree.
 
 use einsparse_formats::*;
 
@@ -6,7 +6,7 @@ use super::conversions::{FORMATS, coo};
 use super::input::Input;
 use super::outcome::{Outcome, outcome, refused};
 
-/// What a constructor takes beside arrays.
+/// Arguments of a constructor other than arrays.
 struct Sizes {
     shape: Vec<usize>,
     block: (usize, usize),
@@ -15,7 +15,7 @@ struct Sizes {
     classes: Vec<GroupClass>,
 }
 
-/// The pattern of this format from its arrays, in the order of `Pattern::arrays`.
+/// Creates the pattern of this format from its arrays, in the order of `Pattern::arrays`.
 fn build(kind: usize, sizes: &Sizes, arrays: Vec<Vec<u32>>) -> Result<SharedPattern, FormatError> {
     let Sizes { shape, block, group, axis, classes } = sizes;
     let (rows, cols) = match shape[..] {
@@ -68,7 +68,7 @@ fn kind_of(format: Format) -> usize {
     }
 }
 
-/// What holds of every pattern that was accepted.
+/// Checks the properties of every accepted pattern.
 fn check(pattern: SharedPattern) -> Outcome {
     let view = pattern.view();
     let (format, shape) = (view.format(), view.shape().to_vec());
@@ -79,7 +79,7 @@ fn check(pattern: SharedPattern) -> Outcome {
         assert_eq!(array.data.len(), array.shape.iter().product::<usize>(), "{format}");
     }
     let kind = outcome(&(kind_of(format), view.nnz().min(4)));
-    // Rows that are not there still have offsets, and slots values.
+    // Empty rows take memory for offsets, and slots for values.
     if shape.iter().any(|extent| *extent > 1 << 12) || view.slots() > 1 << 16 {
         return kind;
     }
@@ -98,7 +98,7 @@ fn check(pattern: SharedPattern) -> Outcome {
     kind
 }
 
-/// Arrays made up.
+/// Patterns from random arrays.
 pub fn patterns(data: &[u8]) -> Outcome {
     let mut input = Input::new(data);
     let kind = input.below(KINDS);
@@ -120,7 +120,7 @@ pub fn patterns(data: &[u8]) -> Outcome {
     }
 }
 
-/// Arrays of a sound pattern with a few slots changed.
+/// Arrays of a valid pattern with a few changed slots.
 pub fn mutated_patterns(data: &[u8]) -> Outcome {
     let mut input = Input::new(data);
     let format: Format = input.one(&FORMATS).parse().expect("a format");

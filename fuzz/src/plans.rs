@@ -1,4 +1,4 @@
-//! Plans on the CPU: an error, or what plain loops give.
+//! Plans on the CPU: an error, or the result of plain loops.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::input::Input;
 use super::outcome::{Outcome, outcome, refused};
 use super::reference::{Value, Values, result};
 
-/// Expressions of every family, and some that are none.
+/// Expressions of every family, and some that no family supports.
 pub const TEXTS: [&str; 46] = [
     "C[m,n] = A[m,k] * B[k,n]",
     "C[m,n] += A[m,k] * B[k,n]",
@@ -61,7 +61,7 @@ pub const TEXTS: [&str; 46] = [
     "C[m,n] = A[m,k] * B[j,n] * D[p]",
 ];
 
-/// An expression put together at random.
+/// A random expression.
 fn made_up(input: &mut Input<'_>) -> String {
     const NAMES: [&str; 4] = ["i", "j", "k", "l"];
     let mut access = |name: &str, most: usize| {
@@ -70,7 +70,7 @@ fn made_up(input: &mut Input<'_>) -> String {
         format!("{name}[{}]", indices.join(","))
     };
     let out = access("C", 3);
-    // A may be there twice.
+    // A may occur twice.
     let names = ["A", "B", "D", "A"];
     let factors: Vec<String> = names.iter().map(|name| access(name, 3)).collect();
     let count = 1 + input.below(names.len());
@@ -78,19 +78,19 @@ fn made_up(input: &mut Input<'_>) -> String {
     format!("{out} {mode} {}", factors[..count].join(" * "))
 }
 
-/// Extents that are drawn, and what elements may be.
+/// Extents that are drawn, and the range of elements.
 pub struct Sizes {
     pub extents: &'static [usize],
-    /// Terms of all sums together.
+    /// Maximum number of terms of all sums together.
     pub terms: usize,
-    /// Elements lie from minus this to this.
+    /// Elements are in the range from `-largest` to `largest`.
     pub largest: u64,
 }
 
-/// Small ones: a panic hides in the code of the host, not in size.
+/// Small extents: panics of host code do not depend on size.
 const SMALL: Sizes = Sizes { extents: &[2, 3, 4, 1, 5, 7, 0, 6], terms: usize::MAX, largest: 3 };
 
-/// Extents of the operands: one for each index name, at times one that disagrees.
+/// Draws the shapes of the operands: one extent for each index name, sometimes with a mismatch.
 fn shapes(e: &Einsum, sizes: &Sizes, input: &mut Input<'_>) -> BTreeMap<String, Vec<usize>> {
     let names = e.index_names();
     let mut extents: BTreeMap<&str, usize> = BTreeMap::new();
@@ -131,7 +131,7 @@ fn shapes(e: &Einsum, sizes: &Sizes, input: &mut Input<'_>) -> BTreeMap<String, 
     shapes
 }
 
-/// Names that stand within brackets of others.
+/// Names of tensors that are used as indices of others.
 fn arrays(e: &Einsum) -> Vec<String> {
     let mut found = Vec::new();
     let mut visit = |access: &Access| {
@@ -159,22 +159,22 @@ fn dense(input: &mut Input<'_>, shape: &[usize], largest: u64) -> Option<Dense<f
     Dense::new(shape.to_vec(), (0..elements).map(next).collect()).ok()
 }
 
-/// An expression and all that it names.
+/// An expression and all of its operands.
 pub struct Case {
     pub text: String,
     pub einsum: Einsum,
     pub shapes: BTreeMap<String, Vec<usize>>,
-    /// Sparse ones as dense ones.
+    /// Values of all operands; sparse ones are stored as dense ones.
     pub values: Values,
     pub sparse: BTreeMap<String, AnySparse<f64>>,
-    /// What the output holds before.
+    /// Previous content of the output.
     pub before: Dense<f64>,
-    /// The plan is told the extents of the output.
+    /// Whether the plan receives the extents of the output.
     pub is_output_given: bool,
 }
 
 impl Case {
-    /// `Err`: nothing to run, and what was found instead.
+    /// Draws a case. The error is the outcome of an expression that cannot run.
     pub fn draw(input: &mut Input<'_>, sizes: &Sizes) -> Result<Case, Outcome> {
         let text = match input.below(64) {
             at if at < TEXTS.len() => TEXTS[at].to_owned(),
@@ -240,7 +240,7 @@ impl Case {
         })
     }
 
-    /// Extents of all that is planned with. Panics where they do not agree, though there is a plan.
+    /// Extents of the planned operands. Panics if they do not agree although a plan exists.
     pub fn extents(&self) -> Extents {
         let mut given = self.shapes.clone();
         if !self.is_output_given {
@@ -250,13 +250,13 @@ impl Case {
         extents.unwrap_or_else(|error| panic!("{}: planned, but {error}", self.text))
     }
 
-    /// The truth, where it is known.
+    /// Expected result, if the reference can compute it.
     pub fn wanted(&self, extents: &Extents) -> Option<Dense<f64>> {
         result(&self.einsum, extents, &self.values, &self.before)
     }
 }
 
-/// An expression over operands of any format.
+/// Plans an expression over operands of any format.
 pub fn plans(data: &[u8]) -> Outcome {
     let case = match Case::draw(&mut Input::new(data), &SMALL) {
         Ok(case) => case,

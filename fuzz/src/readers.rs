@@ -1,5 +1,5 @@
-//! The readers: an error of one line that names the input, or a matrix that is what its parts say, and that a writer and
-//! the reader again leave as it is.
+//! Readers: they return an error of one line that names the input, or a matrix that is consistent with its parts.
+//! Writing and reading it again must not change it.
 
 use std::io::{Cursor, Write};
 
@@ -12,7 +12,7 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
 use super::outcome::{Outcome, outcome, refused};
 
-/// The error is in a form that a user can read.
+/// Checks that an error is readable for users.
 fn is_readable(error: &FormatError) -> Outcome {
     let text = error.to_string();
     assert!(!text.contains('\n') && text.len() < 400, "{text}");
@@ -22,7 +22,7 @@ fn is_readable(error: &FormatError) -> Outcome {
     refused(error)
 }
 
-/// The checks of the constructors hold for what a reader made without them.
+/// Checks a result that a reader created without checks, with the checks of the constructors.
 fn is_sound<T: Element>(sparse: &AnySparse<T>) -> Outcome {
     match sparse {
         AnySparse::Coo(coo) => {
@@ -50,7 +50,7 @@ fn assert_sound_csr<T: Element>(csr: &Csr<T>) {
     assert_eq!(csr.values().len(), p.nnz());
 }
 
-/// Bits, so that a NaN is itself.
+/// Bits of the values, so that NaN equals itself.
 fn bits<T: Element>(values: &[T]) -> Vec<u64> {
     values.iter().map(|value| value.to_f64().to_bits()).collect()
 }
@@ -61,7 +61,7 @@ fn loaded<T: Element>(loaded: Loaded<T>) -> Outcome {
             let product = |n: u128, extent: &usize| n.saturating_mul(*extent as u128);
             assert_eq!(dense.len() as u128, dense.shape().iter().fold(1, product));
             let shape = outcome(&dense.shape().len());
-            // Empty rows may fill the memory once, not twice.
+            // Offsets of empty rows may fill the memory once, but not twice.
             if dense.is_empty() && dense.shape().first().is_some_and(|rows| *rows >= 1 << 16) {
                 let _ = Loaded::Dense(dense).into_csr();
                 return shape;
@@ -89,7 +89,7 @@ pub fn matrix_market(data: &[u8]) -> Outcome {
     if let Loaded::Sparse(AnySparse::Coo(coo)) = &read.matrix {
         let mut text = Vec::new();
         io::write_matrix_market_to(&mut text, "input", coo).expect("memory takes all");
-        // Infinities are written as words, and a sum of finite values may be one.
+        // Infinities are written as words. A sum of finite values may be infinite.
         let again = io::read_matrix_market_from::<f64>(&text, "input").expect("what was written");
         let Loaded::Sparse(AnySparse::Coo(again)) = again.matrix else {
             panic!("not COO any more");
@@ -118,17 +118,17 @@ pub fn smtx(data: &[u8]) -> Outcome {
 }
 
 const MEMBERS: [&str; 7] = ["shape", "format", "data", "indices", "indptr", "row", "col"];
-/// In front of members that are not an archive yet, and between them.
+/// Marker before each member of an input that is not an archive yet.
 const MARK: &[u8] = b"MEMBER";
 
-/// Members as one input of [`npz`].
+/// Joins members to one input of [`npz`].
 pub fn joined(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let of = |name: &str| members.iter().find(|member| member.0 == name);
     let bytes = MEMBERS.iter().map(|name| of(name).map_or(&[][..], |member| &member.1));
     bytes.flat_map(|bytes| [MARK, bytes].concat()).collect()
 }
 
-/// The archive of an input of members; no checksum is wrong in it.
+/// Creates the archive of an input of members, with valid checksums.
 fn packed(data: &[u8]) -> Vec<u8> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
@@ -165,8 +165,8 @@ pub fn npz(data: &[u8]) -> Outcome {
     }
 }
 
-/// A file of named tensors, as it is and with the length of a header that ends in the last brace: few changes of a
-/// file would get past a wrong length.
+/// Reads a file of named tensors unchanged, and with a header length that ends at the last brace. Otherwise a wrong
+/// length would hide most mutations.
 pub fn safetensors(data: &[u8]) -> Outcome {
     let outcome = tensors(data);
     let Some(brace) = data.iter().rposition(|byte| *byte == b'}') else {

@@ -1,11 +1,11 @@
-//! The truth: the expression by plain loops in f64, term by term.
+//! Reference: the expression by plain loops in f64, term by term.
 
 use std::collections::BTreeMap;
 
 use einsparse::einsum::{Access, Activation, Einsum, Extents, IndexExpr, Mode, Scalar};
 use einsparse::formats::Dense;
 
-/// What a name stands for.
+/// Value of a name.
 pub enum Value {
     Dense(Dense<f64>),
     Index(Vec<usize>, Vec<u32>),
@@ -14,7 +14,7 @@ pub enum Value {
 
 pub type Values = BTreeMap<String, Value>;
 
-/// The place that an access reads. `None`: a slot that says there is nothing.
+/// Position that an access reads; `None` for a padding slot.
 fn place(access: &Access, at: &BTreeMap<&str, usize>, values: &Values) -> Option<Vec<usize>> {
     let one = |index: &IndexExpr| match index {
         IndexExpr::Name(name) => Some(at[name.as_str()]),
@@ -58,7 +58,8 @@ fn points<'a>(
     }
 }
 
-/// The output, after what it held `before`. With scatters, the epilogue is not known here: `None`.
+/// Computes the output from its previous content `before`. Returns `None` for epilogues that this reference does not
+/// support: GELU, or an output that scatters or repeats an index.
 pub fn result(
     e: &Einsum,
     extents: &Extents,

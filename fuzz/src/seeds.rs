@@ -1,10 +1,10 @@
-//! Sound inputs to start from, computed: the project keeps no data files.
+//! Valid inputs to start from. They are computed, because the project contains no data files.
 
 use std::io::{Cursor, Write};
 
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
-/// Inputs of the target, and pieces of text that mean something to it.
+/// Inputs of the target, and pieces of text that its parser recognizes.
 pub fn seeds(target: &str) -> (Vec<Vec<u8>>, &'static [&'static str]) {
     match target {
         "matrix_market" => (matrix_market(), &MARKET_WORDS),
@@ -244,7 +244,7 @@ fn npz() -> Vec<Vec<u8>> {
                 zip.write_all(bytes).expect("memory takes all");
             }
             all.push(zip.finish().expect("memory takes all").into_inner());
-            // The same as members alone, which stay an archive whatever is changed in them.
+            // The members without the archive. Mutations of them still give a valid archive.
             all.push(crate::readers::joined(&all_members));
         }
     }
@@ -253,7 +253,7 @@ fn npz() -> Vec<Vec<u8>> {
 
 fn einsum() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = crate::plans::TEXTS.map(|text| text.into()).to_vec();
-    // Deeper than any stack.
+    // Nesting deeper than any stack.
     all.push(format!("C[m] = {}m{}", "A[".repeat(100_000), "]".repeat(100_000)).into_bytes());
     all.push(format!("C[m] = {}A[m]", "A[m] * ".repeat(200)).into_bytes());
     all.push(format!("C[m] = A[{}]", vec!["m"; 200].join(",")).into_bytes());
@@ -262,7 +262,7 @@ fn einsum() -> Vec<Vec<u8>> {
     all
 }
 
-/// Choices for the targets that make up their own input.
+/// Random choices for targets that generate their own input.
 fn random(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let byte = |_| {

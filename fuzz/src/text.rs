@@ -1,4 +1,4 @@
-//! Texts: what parses prints itself, and parses back to an equal value.
+//! Texts: a parsed value can be printed, and the printed text parses to an equal value.
 
 use einsparse::einsum::Einsum;
 use einsparse::indirect::{rewrite, rewrite_dense, rewrite_sampled};
@@ -6,7 +6,7 @@ use einsparse_formats::Format;
 
 use super::outcome::{Outcome, outcome, refused};
 
-/// The name of a format.
+/// Parses the name of a format.
 pub fn format(data: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(data);
     match text.parse::<Format>() {
@@ -19,7 +19,7 @@ pub fn format(data: &[u8]) -> Outcome {
     }
 }
 
-/// An expression, and its rewriting for every format.
+/// Parses an expression, and rewrites it for every format.
 pub fn einsum(data: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(data);
     let einsum: Einsum = match text.parse() {

@@ -1,4 +1,4 @@
-//! Files: content hashes, and writes that are seen whole or not at all.
+//! Files: content hashes, atomic writes, and a lock.
 
 use crate::Error;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// FNV-1a, 128 bits: the key of a module. Equal on every platform and compiler.
+/// FNV-1a hash of 128 bits, the key of a module. It is equal on every platform and with every compiler.
 pub(crate) struct Hash(u128);
 
 impl Hash {
@@ -14,7 +14,7 @@ impl Hash {
         Hash(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
     }
 
-    /// Adds one part; parts are kept apart by their length.
+    /// Adds one part and its length, so that the boundaries of parts count.
     pub(crate) fn add(mut self, part: impl AsRef<[u8]>) -> Self {
         let part = part.as_ref();
         for &byte in (part.len() as u64).to_le_bytes().iter().chain(part) {
@@ -56,7 +56,7 @@ pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
     fs::remove_file(path).map_err(at(path))
 }
 
-/// The folders directly below `folder`.
+/// Returns the directories directly below `folder`.
 pub(crate) fn folders(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(at(folder))?;
     Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
@@ -66,7 +66,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     fs::rename(from, to).map_err(at(to))
 }
 
-/// Writes beside the place and renames, so that a reader never sees half a file.
+/// Writes to a temporary file next to `path` and renames it, so that a reader never sees a partial file.
 pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     create_dir(path.parent().unwrap_or(Path::new(".")))?;
@@ -87,7 +87,7 @@ pub(crate) fn executable(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// An exclusive lock on `<folder>/lock`, held until dropped: one device build at a time.
+/// Acquires an exclusive lock on `<folder>/lock`, held until the file is dropped. It serializes device builds.
 pub(crate) fn lock(folder: &Path) -> Result<fs::File, Error> {
     create_dir(folder)?;
     let path = folder.join("lock");
@@ -96,7 +96,8 @@ pub(crate) fn lock(folder: &Path) -> Result<fs::File, Error> {
     Ok(file)
 }
 
-/// All files below `folder` that `keep` takes (relative paths, sorted); folders as well are asked.
+/// Returns all files below `folder` that `keep` accepts, as sorted relative paths. Directories are passed to `keep`
+/// too.
 pub(crate) fn files(folder: &Path, keep: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::new()];

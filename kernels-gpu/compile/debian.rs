@@ -1,5 +1,5 @@
-//! Debian's packages of rustc and its library sources, downloaded with apt into a folder of our own
-//! and unpacked there: no root, no system lists, no installation.
+//! Debian's packages of rustc and its library sources, downloaded with apt and unpacked into a directory of the build.
+//! This requires no root and changes neither the system's package lists nor its installation.
 
 use crate::error::run;
 use crate::{Error, cache, toolchain};
@@ -8,13 +8,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The compiler and its sources; what else belongs to the compiler is found from their dependencies.
+/// Packages of the compiler and its sources. The other packages are found from their dependencies.
 const WANTED: [&str; 2] = ["rustc-web", "rust-web-src"];
 
-/// Rounds of asking which shared libraries are still missing; each can bring in new ones.
+/// Max rounds of adding missing shared libraries. Each round can require new libraries.
 const ROUNDS: usize = 5;
 
-/// Unpacks the toolchain into `folder`, which appears only when it is whole.
+/// Unpacks the toolchain into `folder`. The directory appears only when it is complete.
 pub(crate) fn install(folder: &Path) -> Result<(), Error> {
     let part = folder.with_extension("part");
     cache::remove_dir(&part)?;
@@ -32,7 +32,7 @@ pub(crate) fn install(folder: &Path) -> Result<(), Error> {
     cache::rename(&part, folder)
 }
 
-/// Adds the packages of shared libraries that the system lacks.
+/// Adds the packages of shared libraries that the system does not have.
 fn add_libraries(
     apt: &Apt,
     closure: &[String],
@@ -71,7 +71,7 @@ fn provides(package: &str, library: &str) -> bool {
     name.len() > "lib".len() && stem.starts_with(name)
 }
 
-/// What `ldd` does not find for the unpacked compiler.
+/// Returns the shared libraries of the unpacked compiler that `ldd` does not find.
 fn missing_libraries(root: &Path) -> Result<Vec<String>, Error> {
     let libraries = root.join(format!("usr/lib/{}-linux-gnu", env::consts::ARCH));
     let mut ldd = Command::new("ldd");
@@ -84,7 +84,7 @@ fn missing_libraries(root: &Path) -> Result<Vec<String>, Error> {
     Ok(names.into_iter().collect())
 }
 
-/// Removes what building `core` never reads: two thirds of the files.
+/// Removes files that a build of `core` does not read: two thirds of all files.
 fn drop_unused(root: &Path) -> Result<(), Error> {
     cache::remove_dir(&root.join("apt"))?;
     cache::remove_dir(&root.join("usr/share"))?;
@@ -96,14 +96,14 @@ fn drop_unused(root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// apt with lists, state and cache in a folder of ours.
+/// apt with lists, state and cache in a directory of the build.
 struct Apt {
     folder: PathBuf,
 }
 
 impl Apt {
     fn new(folder: &Path) -> Result<Apt, Error> {
-        // apt takes paths below its own working folders only as absolute ones.
+        // apt accepts paths below its own working directories only as absolute paths.
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
         cache::create_dir(&folder.join("state/lists/partial"))?;
         cache::create_dir(&folder.join("cache/archives/partial"))?;
@@ -122,7 +122,7 @@ impl Apt {
         command
     }
 
-    /// The packages and everything they depend on, without alternatives that only recommend.
+    /// Returns the packages and their transitive dependencies, without recommended or suggested packages.
     fn closure(&self, packages: &[&str]) -> Result<Vec<String>, Error> {
         let mut command = self.command("apt-cache");
         command.args(["depends", "--recurse"]);

@@ -1,5 +1,6 @@
-//! The device build: one rustc for each module over the kernel sources -> PTX with launch bounds -> ptxas. `core` is
-//! built once for each architecture. One pool of jobs over all modules, longest first.
+//! Device build. For each module, one rustc compiles the kernel sources to PTX, launch bounds are added, and ptxas
+//! assembles the PTX. `core` is built once for each architecture. One pool of jobs compiles all modules, the longest
+//! first.
 
 use crate::cache::{self, Hash};
 use crate::error::run;
@@ -18,22 +19,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// The PTX version, as rustc names it: enough for wgmma and setmaxnreg, and open to drivers from 525 on.
+/// PTX version, as rustc names it. It supports wgmma and setmaxnreg, and drivers from 525 on accept it.
 const PTX_FEATURE: &str = "+ptx80";
 
-/// The same version, as PTX names it.
+/// PTX version, as PTX names it.
 #[cfg(feature = "nvvm")]
 pub(crate) const PTX_VERSION: &str = "8.0";
 
-/// Memory that one rustc may take for a module, link-time optimisation included.
+/// Memory in bytes that one rustc may use for a module, link-time optimisation included.
 const MEMORY_PER_JOB: u64 = 2 << 30;
 
-/// A compiler from LLVM IR to PTX, in place of rustc's own backend.
+/// Compiler from LLVM IR to PTX, in place of rustc's own backend.
 pub trait Backend: Sync {
-    /// Name, release and build: modules of another backend or release are not taken.
+    /// Name, release and build. Modules of another backend or release are not reused.
     fn name(&self) -> String;
 
-    /// PTX of the LLVM IR that rustc emits, for an architecture such as `sm_90a`.
+    /// Compiles the LLVM IR that rustc emits to PTX, for an architecture such as `sm_90a`.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the messages of the compiler.
@@ -42,23 +43,23 @@ pub trait Backend: Sync {
 
 /// A build of some modules.
 pub(crate) struct Build<'a> {
-    /// Where `core` is.
+    /// Directory that contains `core`.
     pub(crate) folder: &'a Path,
-    /// Where finished modules are.
+    /// Directory of finished modules.
     pub(crate) modules: &'a Path,
-    /// Compiles rustc's LLVM IR; rustc itself does if there is none.
+    /// Compiler for rustc's LLVM IR. `None` selects rustc's own backend.
     pub(crate) backend: Option<&'a dyn Backend>,
     pub(crate) sources: &'a Sources,
     pub(crate) toolchain: &'a Toolchain,
     pub(crate) ptxas: Option<&'a Ptxas>,
-    /// Assemble also what has no cubin, for ptxas' report.
+    /// Also assembles modules without a cubin, for the ptxas report.
     pub(crate) report_all: bool,
-    /// Told after each module: "kernels 12 of 55, wgmma.sm_90a, 40 s".
+    /// Called after each module, as in "kernels 12 of 55, wgmma.sm_90a, 40 s".
     pub(crate) progress: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Build<'_> {
-    /// Compiles the modules, in the order of `specs`. `work` is a measure of the time each takes.
+    /// Compiles the modules and returns them in the order of `specs`. `work` estimates the time of each.
     pub(crate) fn compile(
         &self,
         specs: &[&Spec],
@@ -84,20 +85,20 @@ impl Build<'_> {
         Ok(modules.into_iter().map(|(_, module)| module).collect())
     }
 
-    /// Flags for the kernels and for `core` alike.
+    /// Flags for both the kernels and `core`.
     fn flags(&self, arch: &str) -> Vec<String> {
         vec![
             format!("-Ctarget-cpu={arch}"),
             format!("-Ctarget-feature={PTX_FEATURE}"),
             // Nothing is linked: the assembly text is the PTX.
             "-Clinker=true".to_owned(),
-            // It copies what stands between two questions for the same condition, barriers and shuffles too: lanes that
-            // answer differently would meet at different ones.
+            // Jump threading copies the code between two tests of the same condition, barriers and shuffles included.
+            // Lanes with different results would then execute different copies of a barrier.
             "-Zmir-enable-passes=-JumpThreading".to_owned(),
         ]
     }
 
-    /// `core` for the architecture, built by cargo for a package that has nothing of its own.
+    /// `core` for the architecture, built by cargo for an empty package.
     fn core(&self, arch: &str) -> Result<Core, Error> {
         let way = Hash::new().add(RECIPE).add(&self.toolchain.version);
         let folder = self.folder.join(format!("core-{arch}-{}", &way.hex()[..8]));
@@ -154,19 +155,20 @@ impl Build<'_> {
             cache::rename(&part, &cubin)?;
         }
         cache::remove_dir(&scratch)?;
-        // At once: what is finished stays when others fail.
+        // Each manifest is written at once, so that finished modules remain if others fail.
         let text = manifest::write(std::slice::from_ref(&entry));
         cache::write(&place("txt"), text.as_bytes())?;
         Ok(Module { entry, ptx: Some(Code::Raw(ptx)), cubin: assembled.map(|_| Code::Raw(cubin)) })
     }
 
-    /// rustc and the backend, as in `rustc 1.96.0 (ac68faa20 2026-05-25) + NVVM 13.5.37 (CL-39125733), recipe 1`.
+    /// Name of rustc and of the backend, as in `rustc 1.96.0 (ac68faa20 2026-05-25) + NVVM 13.5.37 (CL-39125733),
+    /// recipe 1`.
     fn compiler(&self) -> String {
         let rustc = self.toolchain.name();
         self.backend.map_or(rustc.clone(), |backend| format!("{rustc} + {}", backend.name()))
     }
 
-    /// The PTX as rustc writes it, or the LLVM IR for the backend, and the sources it read.
+    /// Returns rustc's PTX, or the LLVM IR for the backend, and the sources that rustc read.
     fn rustc(
         &self,
         spec: &Spec,
@@ -174,7 +176,7 @@ impl Build<'_> {
         scratch: &Path,
     ) -> Result<(String, BTreeSet<String>), Error> {
         let mut rustc = self.toolchain.rustc();
-        // Relative, so that nothing depends on where the sources lie.
+        // A relative path makes the output independent of the location of the sources.
         rustc.current_dir(&self.sources.folder).arg("lib.rs");
         let name = format!("device_{}", spec.module);
         rustc.args(["--crate-type=cdylib", "--edition=2024", "--crate-name", &name]);
@@ -187,7 +189,7 @@ impl Build<'_> {
         let arch = Arch::named(&spec.arch).ok_or_else(|| Error::Invalid {
             reason: format!("{}: no such architecture", spec.arch),
         })?;
-        // What bodies may use says the table; `since` selects between instructions that do the same.
+        // The table states which features a body may use. `since` selects between equivalent instructions.
         for (major, minor) in CAPABILITIES.iter().filter(|least| **least <= arch.capability) {
             rustc.arg(format!("--cfg=since=\"{major}.{minor}\""));
         }
@@ -205,7 +207,7 @@ impl Build<'_> {
         Ok((text, sources_in(&cache::read_to_string(&list)?)))
     }
 
-    /// The key of what was made, of the sources as they are after it.
+    /// Returns the key of a compiled module. An error if its sources changed during the compilation.
     fn key(&self, spec: &Spec, needed: &BTreeSet<String>) -> Result<String, Error> {
         let compiler = self.compiler();
         let key = |sources: &Sources| sources.key(spec, needed, &compiler);
@@ -222,7 +224,7 @@ impl Build<'_> {
     }
 }
 
-/// The kernel sources of a list as make reads it: `output: file file`.
+/// Returns the kernel sources in a dependency list in make's format: `output: file file`.
 fn sources_in(list: &str) -> BTreeSet<String> {
     let rules = list.lines().filter_map(|line| line.split_once(": "));
     rules
@@ -232,7 +234,7 @@ fn sources_in(list: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// `core` and what belongs to it, for one architecture.
+/// `core` and its dependencies, for one architecture.
 struct Core {
     folder: PathBuf,
     core: PathBuf,
@@ -266,8 +268,7 @@ impl Core {
     }
 }
 
-/// Runs `work` on every item, in their order, on as many threads as there are cores and memory for. After a failure
-/// nothing new is started.
+/// Runs `work` on every item, started in order, on [`jobs`] threads. After a failure no new item is started.
 fn pool<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, Error> + Sync,
@@ -292,7 +293,7 @@ fn pool<T: Sync, R: Send>(
     done.into_inner().unwrap_or_else(|e| e.into_inner()).into_iter().collect()
 }
 
-/// Compilers to run at the same time: as many as there are cores and memory for.
+/// Number of compilers that run at the same time, limited by cores and available memory.
 fn jobs() -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What can go wrong between kernel sources and modules.
+//! Errors of the device build.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use std::process::{Command, Output};
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum Error {
-    /// No compiler that can build `core` for nvptx64.
+    /// No compiler that can build `core` for nvptx64 was found.
     MissingToolchain(MissingToolchain),
-    /// A program could not be started or ended with a failure.
+    /// A program could not be started, or it failed.
     Command {
-        /// What it was run for.
+        /// Purpose of the program.
         what: String,
         /// The command line.
         command: String,
-        /// Its messages, or why it could not be started.
+        /// Messages of the program, or the reason why it could not be started.
         messages: String,
     },
     /// The entries of a module and the rows of the kernel table differ.
@@ -30,22 +30,22 @@ pub enum Error {
     },
     /// A file could not be read or written.
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// An input that this crate cannot use.
+    /// This crate cannot use an input.
     Invalid {
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
 }
 
-/// No compiler that can build the kernels was found.
+/// Error: no compiler that can build the kernels was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingToolchain {
-    /// Each place that was looked at, with what was found there.
+    /// Each searched location, with the reason why it was rejected.
     pub tried: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Runs `command` to its end; a failure carries its messages.
+/// Runs `command` to its end. The error of a failed command contains its messages.
 pub(crate) fn run(what: &str, command: &mut Command) -> Result<Output, Error> {
     let output = std::process::Command::output(command);
     let messages = match output {

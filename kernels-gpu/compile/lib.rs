@@ -1,6 +1,7 @@
-//! From the sources of `einsparse-kernels` to PTX and cubin. [`Kernels`] takes the modules that the project keeps where
-//! the sources still fit them, and compiles the rest: [`Toolchain`] finds (or installs) a rustc that can build `core`
-//! for nvptx64, [`Ptxas`] the assembler, [`resources`] reads what ptxas says about registers and spills.
+//! Compiles the sources of `einsparse-kernels` to PTX and cubin. [`Kernels`] reuses the prebuilt modules of the project
+//! whose sources are unchanged, and compiles the others. [`Toolchain`] finds (or installs) a rustc that can build
+//! `core` for nvptx64. [`Ptxas`] finds or installs the assembler. [`resources`] parses the registers and spills that
+//! ptxas reports.
 
 mod cache;
 mod debian;
@@ -28,13 +29,13 @@ pub use toolchain::{Origin, Toolchain};
 
 use std::path::{Path, PathBuf};
 
-/// Changes whenever the way of building changes, so that no module of an older way is taken.
+/// Version of the build. Increment it with every change of the build, so that older modules are not reused.
 const RECIPE: &str = "6";
 
-/// The build folder that `path` (`OUT_DIR`, or a program that cargo built) lies in: the outermost
-/// ancestor with cargo's CACHEDIR.TAG, else the parent of the `debug` or `release` folder.
+/// Returns the build directory that contains `path` (`OUT_DIR`, or a program that cargo built). This is the outermost
+/// ancestor with cargo's CACHEDIR.TAG, or else the parent of the `debug` or `release` directory.
 ///
-/// Debug, release, test and documentation builds share it, and with it toolchain, `core` and modules.
+/// Debug, release, test and documentation builds share it, and thus the toolchain, `core` and the modules.
 pub fn target_dir(path: &Path) -> Option<PathBuf> {
     let tagged = path.ancestors().filter(|dir| dir.join("CACHEDIR.TAG").is_file()).last();
     let profile = || {
@@ -44,8 +45,8 @@ pub fn target_dir(path: &Path) -> Option<PathBuf> {
     tagged.or_else(profile).map(Path::to_path_buf)
 }
 
-/// File that changes when [`Toolchain::install`] or [`Ptxas::install`] put something into
-/// `target_dir`; created empty where missing, so that a build script can watch it.
+/// Returns a file that changes when [`Toolchain::install`] or [`Ptxas::install`] installs into `target_dir`. An empty
+/// file is created if it is missing, so that a build script can watch it.
 pub fn stamp(target_dir: &Path) -> Result<PathBuf, Error> {
     let path = target_dir.join("toolchain").join("installed");
     if !path.is_file() {
@@ -54,7 +55,7 @@ pub fn stamp(target_dir: &Path) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Notes an installation in [`stamp`].
+/// Records an installation in [`stamp`].
 fn note_installed(target_dir: &Path, what: &str) -> Result<(), Error> {
     let path = stamp(target_dir)?;
     let before = cache::read_to_string(&path)?;

@@ -1,5 +1,5 @@
-//! What is written down beside compiled modules: of what sources, with which compiler, and what ptxas said of each
-//! kernel. A module fits when the hash of the sources it names, as they are now, is the one written down.
+//! Manifests of compiled modules: sources, compiler, and the ptxas report of each kernel. A module is up to date if the
+//! hash of its sources equals the hash in its manifest.
 
 use crate::cache::{self, Hash};
 use crate::resources::{Report, Resources, Warning};
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The kernel sources as they are now.
+/// Kernel sources in their current state.
 pub(crate) struct Sources {
     pub(crate) folder: PathBuf,
-    /// Path below the folder, with `/`, and hash of the code.
+    /// Maps the path below the directory, with `/`, to the hash of the code.
     files: BTreeMap<String, String>,
 }
 
@@ -27,7 +27,7 @@ impl Sources {
         Ok(Sources { folder: folder.to_path_buf(), files })
     }
 
-    /// The key of a module made of `named` sources by `compiler`; `None` where a source is gone.
+    /// Returns the key of a module that `compiler` makes of the sources `named`. `None` if a source is missing.
     pub(crate) fn key(
         &self,
         spec: &Spec,
@@ -45,42 +45,42 @@ impl Sources {
     }
 }
 
-/// A source without the comments that have a line of their own, which leave nothing in the PTX.
+/// Returns a source without its comment lines, which have no effect on the PTX.
 fn code(source: &[u8]) -> Vec<u8> {
     let lines = source.split_inclusive(|&byte| byte == b'\n');
     let is_code = |line: &&[u8]| !line.trim_ascii_start().starts_with(b"//");
     lines.filter(is_code).flatten().copied().collect()
 }
 
-/// One module as written down.
+/// One module in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) module: String,
     pub(crate) arch: String,
     pub(crate) key: String,
     pub(crate) compiler: String,
-    /// The ptxas that made report and machine code; empty where there was none.
+    /// Release of the ptxas that made the report and the machine code; empty if the module was not assembled.
     pub(crate) ptxas: String,
-    /// Bytes of the PTX: a measure of the work it takes.
+    /// Bytes of the PTX, an estimate of the compile time.
     pub(crate) bytes: u64,
     pub(crate) sources: BTreeSet<String>,
     pub(crate) report: Report,
 }
 
 impl Entry {
-    /// As much of the key as names a file.
+    /// Prefix of the key that is used in file names.
     pub(crate) fn short_key(&self) -> &str {
         self.key.get(..16).unwrap_or(&self.key)
     }
 
-    /// Whether it was made of these sources and rows.
+    /// Whether the module was made of these sources and rows.
     pub(crate) fn fits(&self, spec: &Spec, sources: &Sources) -> bool {
         let key = sources.key(spec, &self.sources, &self.compiler);
         self.module == spec.module && self.arch == spec.arch && key.as_ref() == Some(&self.key)
     }
 }
 
-/// The text of a manifest: what is common to all modules, then the modules.
+/// Returns the text of a manifest: the sources that all modules share, then the modules.
 pub(crate) fn write(entries: &[Entry]) -> String {
     let Some(first) = entries.first() else {
         return String::new();
@@ -120,7 +120,7 @@ pub(crate) fn write(entries: &[Entry]) -> String {
     text
 }
 
-/// Reads what [`write`] wrote; `None` for anything else.
+/// Parses a text that [`write`] returned. `None` for any other text.
 pub(crate) fn parse(text: &str) -> Option<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut common = BTreeSet::new();
@@ -171,7 +171,8 @@ pub(crate) fn parse(text: &str) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// The modules of a manifest as text: architecture, and what ptxas said; `None` for anything else.
+/// Parses a manifest. Returns the architecture and the ptxas report of each module; `None` if the text is not a
+/// manifest.
 pub fn reports(text: &str) -> Option<Vec<(String, Report)>> {
     Some(parse(text)?.into_iter().map(|entry| (entry.arch, entry.report)).collect())
 }

@@ -1,9 +1,9 @@
-//! NVIDIA's libNVVM as a second backend: it compiles the LLVM IR that rustc emits for nvptx64 to PTX, in place of rustc's
-//! own NVPTX backend. Nothing links it: [`Nvvm::open`] opens the library at run time.
+//! NVIDIA's libNVVM as a second backend. It compiles the LLVM IR that rustc emits for nvptx64 to PTX, in place of
+//! rustc's own NVPTX backend. The library is not linked: [`Nvvm::open`] opens it at run time.
 //!
-//! libNVVM reads the same dialect of LLVM IR as rustc writes (with `-nvvm-latest`, for every architecture). Three things
-//! differ, and [`rewrite`] changes them: the data layout, a version in the metadata, and the attribute `convergent`, which
-//! rustc gives to no inline assembly.
+//! With `-nvvm-latest`, libNVVM reads the dialect of LLVM IR that rustc writes, for every architecture. [`rewrite`]
+//! changes three things: the data layout, a version in the metadata, and the attribute `convergent`, which rustc does
+//! not add to inline assembly.
 
 use crate::device::{Backend, PTX_VERSION};
 use crate::ptxas::from_wheel;
@@ -15,22 +15,22 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
-/// Changes whenever the way from IR to PTX changes, so that no module of an older way is taken.
+/// Version of the way from IR to PTX. Increment it with every change, so that older modules are not reused.
 const RECIPE: u32 = 1;
 
-/// File name of the library, as the wheel contains it.
+/// File name of the library in the wheel.
 const LIBRARY: &str = "libnvvm.so.4";
 
 /// The data layout of NVVM IR. (NVVM IR Specification, "Data Layout".)
 const DATA_LAYOUT: &str = "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-f64:64:64-\
     v16:16:16-v32:32:32-v64:64:64-v128:128:128-n16:32:64";
 
-/// Added to the number of an attribute group: the same attributes and `convergent`.
+/// Offset that is added to the number of an attribute group. The new group has the same attributes and `convergent`.
 const CONVERGENT: u32 = 1000;
 
 /// NVIDIA's compiler from LLVM IR to PTX.
 pub struct Nvvm {
-    /// The library.
+    /// Path of the library.
     pub path: PathBuf,
     /// Release and build, as in `13.5.37 (CL-39125733)`.
     pub version: String,
@@ -38,10 +38,11 @@ pub struct Nvvm {
 }
 
 impl Nvvm {
-    /// Opens the library that `EINSPARSE_NVVM` names, else the one that [`Nvvm::install`] left in `target_dir`.
+    /// Opens the library that `EINSPARSE_NVVM` names, or else the one that [`Nvvm::install`] unpacked into
+    /// `target_dir`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such library, or if it is too old.
+    /// [`Error::Invalid`] if the library is missing or too old.
     pub fn find(target_dir: &Path) -> Result<Nvvm, Error> {
         match env::var_os("EINSPARSE_NVVM") {
             Some(named) => Nvvm::open(Path::new(&named)),
@@ -65,11 +66,11 @@ impl Nvvm {
                 path.display()
             ),
         };
-        // SAFETY: libNVVM is NVIDIA's; its initialisers do nothing but register LLVM's passes.
+        // SAFETY: libNVVM is NVIDIA's; its initialisers only register LLVM's passes.
         let library = unsafe { Library::new(path) }.map_err(|error| invalid(error.to_string()))?;
-        // It is never unloaded: LLVM leaves handlers for the end of the process.
+        // The library is never unloaded, because LLVM registers handlers for the end of the process.
         let api = Api::of(Box::leak(Box::new(library))).map_err(|e| invalid(e.to_string()))?;
-        // A module without functions: the library writes its release into the PTX only.
+        // The library writes its release only into PTX, so a module without functions is compiled.
         let empty = format!(
             "target datalayout = \"{DATA_LAYOUT}\"\ntarget triple = \"nvptx64-nvidia-cuda\"\n"
         );
@@ -98,11 +99,11 @@ fn installed(target_dir: &Path) -> PathBuf {
     target_dir.join("toolchain").join("nvvm").join(LIBRARY)
 }
 
-/// rustc's LLVM IR as NVVM IR.
+/// Converts rustc's LLVM IR to NVVM IR.
 ///
 /// Passes of LLVM may copy, sink or hoist a call unless it is `convergent`. Instructions that several threads execute
-/// together (barriers, shuffles, mma) must stay where they are, so that all inline assembly with side effects and all with
-/// `.sync` becomes convergent, and with it the functions that contain it.
+/// together (barriers, shuffles, mma) must not move. All inline assembly with side effects or with `.sync` therefore
+/// becomes convergent, and so do the functions that contain it.
 fn rewrite(ir: &str) -> Result<String, String> {
     let mut text = String::with_capacity(ir.len() + ir.len() / 64);
     let mut layouts = 0;
@@ -136,7 +137,7 @@ fn is_convergent_asm(line: &str) -> bool {
     call.contains("call ") && (assembly.starts_with("sideeffect ") || assembly.contains(".sync"))
 }
 
-/// The line before, in and after the number of its last attribute group.
+/// Splits a line at the number of its last attribute group: text before it, number, text after it.
 fn attribute_group(line: &str) -> Option<(&str, u32, &str)> {
     let (start, rest) = line.rsplit_once(" #")?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -150,15 +151,15 @@ fn attributes(line: &str) -> Option<(u32, &str)> {
     Some((number.parse().ok()?, attributes))
 }
 
-/// The module with the version of NVVM IR, under a number that no metadata has: they are numbered one after the other.
+/// Adds the version of NVVM IR to the module, under an unused number: metadata are numbered consecutively.
 fn with_ir_version(mut ir: String) -> String {
     let number = ir.lines().filter(|line| line.starts_with('!')).count();
     let _ = write!(ir, "\n!nvvmir.version = !{{!{number}}}\n!{number} = !{{i32 2, i32 0}}\n");
     ir
 }
 
-/// The PTX with the version that the project writes: libNVVM declares the newest it can. ptxas refuses instructions that
-/// are newer.
+/// Replaces the PTX version by the one that the project uses: libNVVM declares the newest version that it supports.
+/// ptxas rejects instructions that are newer than the declared version.
 fn with_header(ptx: &str, arch: &str) -> Result<String, String> {
     let line = |start: &str| {
         let found = ptx.lines().find(|line| line.starts_with(start));
@@ -172,7 +173,7 @@ fn with_header(ptx: &str, arch: &str) -> Result<String, String> {
     Ok(ptx.replacen(version, &format!(".version {PTX_VERSION}"), 1))
 }
 
-/// Release and build in the comments that libNVVM writes first.
+/// Release and build, from the comments at the start of libNVVM's PTX.
 fn version(ptx: &str) -> Option<String> {
     let after = |word: &str| {
         let rest = ptx.split_once(word)?.1;
@@ -185,7 +186,7 @@ fn version(ptx: &str) -> Option<String> {
 
 type Program = *mut c_void;
 
-/// The functions of the library. (nvvm.h)
+/// Functions of the library. (nvvm.h)
 struct Api {
     error: unsafe extern "C" fn(c_int) -> *const c_char,
     create: unsafe extern "C" fn(*mut Program) -> c_int,
@@ -196,7 +197,7 @@ struct Api {
     log: Text,
 }
 
-/// A function that tells the size of a text, zero at its end included, and one that writes it.
+/// A function that returns the size of a text, including the terminating zero, and one that writes the text.
 type Text = (
     unsafe extern "C" fn(Program, *mut usize) -> c_int,
     unsafe extern "C" fn(Program, *mut c_char) -> c_int,
@@ -224,9 +225,9 @@ impl Api {
         }
     }
 
-    /// NVVM IR to PTX. The library compiles programs of several threads at the same time.
+    /// Compiles NVVM IR to PTX. The library compiles programs of several threads at the same time.
     fn compile(&self, ir: &str, arch: &str) -> Result<String, String> {
-        // Multiplications and additions stay apart (`-fma=0`), as in Rust: results are those of rustc's backend.
+        // `-fma=0` keeps multiplications and additions separate, as in Rust, so results equal those of rustc's backend.
         let options = ["-arch=", "-nvvm-latest", "-opt=3", "-fma=0"];
         let options = options.map(|option| match option {
             "-arch=" => CString::new(format!("-arch={arch}")),
@@ -236,8 +237,8 @@ impl Api {
         let options = options.map_err(|error| error.to_string())?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = null_mut();
-        // SAFETY: the handle is created first and destroyed last; every pointer is to memory that outlives the call, of the
-        // size that is passed with it.
+        // SAFETY: the handle is created first and destroyed last; every pointer is to memory that outlives the call, of
+        // the size that is passed with it.
         unsafe {
             self.check((self.create)(&mut program), None)?;
             let mut status = (self.add)(program, ir.as_ptr().cast(), ir.len(), c"kernels".as_ptr());
@@ -253,7 +254,7 @@ impl Api {
         }
     }
 
-    /// The meaning of a status that is not success, with the messages of the program.
+    /// Converts a status to an error with its name and the messages of the program.
     ///
     /// # Safety
     /// `program` is a program of the library.
@@ -261,9 +262,9 @@ impl Api {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the library returns a text of its own for any number.
+        // SAFETY: the library returns a static text for any number.
         let name = unsafe { CStr::from_ptr((self.error)(status)) }.to_string_lossy().into_owned();
-        // SAFETY: as above.
+        // SAFETY: `program` is a program of the library.
         let log = program.map(|program| unsafe { self.text(self.log, program) });
         let log = log.and_then(Result::ok).unwrap_or_default();
         Err(format!("{name}: {}", log.trim()))
@@ -276,7 +277,7 @@ impl Api {
         // SAFETY: the library writes one number.
         unsafe { self.check(size(program, &mut bytes), None)? };
         let mut text = vec![0_u8; bytes];
-        // SAFETY: the library writes as many bytes as it told.
+        // SAFETY: the library writes as many bytes as `size` returned.
         unsafe { self.check(write(program, text.as_mut_ptr().cast()), None)? };
         text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(bytes));
         String::from_utf8(text).map_err(|error| error.to_string())
@@ -330,7 +331,7 @@ attributes #7 = { nounwind memory(none) }
     #[test]
     fn version_has_a_number_of_its_own() {
         let text = rewrite(IR).unwrap();
-        // Three lines of metadata, `!0` and `!1` among them.
+        // The text has three lines of metadata, including `!0` and `!1`.
         assert!(text.ends_with("\n!nvvmir.version = !{!3}\n!3 = !{i32 2, i32 0}\n"), "{text}");
     }
 
@@ -341,7 +342,7 @@ attributes #7 = { nounwind memory(none) }
             "define ptx_kernel void @a([2 x i64] %0) unnamed_addr #1000 {",
             "\"~{memory}\"() #1005, !srcloc !1",
             "\"=r,r\"(i32 0) #1007, !srcloc !1",
-            // Registers only: such a call may move.
+            // Only registers: this call may move.
             "\"=r,r\"(i32 %1) #7\n",
             "declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32) #4\n",
             "module asm \".extern",
@@ -377,7 +378,7 @@ attributes #7 = { nounwind memory(none) }
             kernels: vec![kernel],
             partial: false,
         };
-        // A tensor map in a parameter needs this alignment.
+        // A tensor map in a parameter requires this alignment.
         let text = ptx::with_launch_bounds(&text, &spec).unwrap();
         assert!(text.contains("\t.param .align 64 .b8 a_param_0[128]\n)\n.maxntid 128, 1, 1\n{"));
     }

@@ -1,5 +1,5 @@
-//! The modules that the project keeps, packed, in crates of their own, and those that this machine made. What fits the
-//! sources is taken from there; only the rest is compiled.
+//! Modules that were compiled before: those that the project stores, packed, in crates of their own, and those that
+//! this machine compiled. Modules whose sources are unchanged are reused; only the others are compiled.
 
 use crate::cache;
 use crate::device::{Backend, Build};
@@ -12,36 +12,36 @@ use einsparse_kernels::table::{ARCHS, Arch};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// File in each folder of kept modules that says what they were made of.
+/// Manifest in each directory of stored modules.
 const MANIFEST: &str = "manifest.txt";
 
-/// Folders of kept modules, in which each architecture has one.
+/// Directories of stored modules, with one subdirectory for each architecture.
 const FOLDERS: [&str; 2] = [einsparse_cubin::FOLDER, einsparse_ptx::FOLDER];
 
-/// Ends of the names of kept files: text, machine code.
+/// Suffixes of stored files: PTX, machine code.
 const TEXT: &str = ".ptx.zst";
 const MACHINE_CODE: &str = ".cubin.zst";
 
-/// Builds of one module that stay on this machine.
+/// Number of builds of one module that remain on this machine.
 const KEPT: usize = 4;
 
 /// A finished module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
     pub(crate) entry: Entry,
-    /// Its text, launch bounds included. The project keeps none where that of an architecture below has the same kernels.
+    /// PTX with launch bounds. `None` if the project stores the PTX of an older architecture with the same kernels.
     pub ptx: Option<Code>,
-    /// Machine code, where it was asked for and ptxas was at hand.
+    /// Machine code, if it was requested and ptxas was found.
     pub cubin: Option<Code>,
 }
 
 impl Module {
-    /// Its name in the table.
+    /// Name of the module in the table.
     pub fn stem(&self) -> &str {
         &self.entry.module
     }
 
-    /// Architecture it was compiled for.
+    /// Architecture that the module was compiled for.
     pub fn arch(&self) -> &str {
         &self.entry.arch
     }
@@ -51,12 +51,12 @@ impl Module {
         format!("{}.{}", self.stem(), self.arch())
     }
 
-    /// What ptxas reported; no kernels where there was none.
+    /// Report of ptxas; without kernels if the module was not assembled.
     pub fn report(&self) -> &Report {
         &self.entry.report
     }
 
-    /// Bytes of its PTX: a measure of the time it takes to compile.
+    /// Bytes of the PTX, an estimate of the compile time.
     pub fn work(&self) -> u64 {
         self.entry.bytes
     }
@@ -66,7 +66,8 @@ impl Module {
         &self.entry.compiler
     }
 
-    /// The ptxas that made machine code and report, as in `13.5.37`; empty where there was none.
+    /// Release of the ptxas that made the machine code and the report, as in `13.5.37`; empty if the module was not
+    /// assembled.
     pub fn ptxas(&self) -> &str {
         &self.entry.ptxas
     }
@@ -82,29 +83,29 @@ impl Module {
     }
 }
 
-/// What was written down beside the modules of an architecture.
+/// Path of the manifest of an architecture's modules.
 fn manifest_of(arch: &Arch) -> PathBuf {
     Path::new(einsparse_ptx::FOLDER).join(arch.name).join(MANIFEST)
 }
 
-/// A file of code.
+/// File of PTX or machine code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// Kept by the project, packed ([`einsparse_kernels::packed`]).
+    /// Stored by the project, packed ([`einsparse_kernels::packed`]).
     Packed(PathBuf),
-    /// Made on this machine, as it is.
+    /// Compiled on this machine, not packed.
     Raw(PathBuf),
 }
 
 impl Code {
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         match self {
             Code::Packed(path) | Code::Raw(path) => path,
         }
     }
 
-    /// Its content, unpacked.
+    /// Reads the file and unpacks its content.
     pub fn content(&self) -> Result<Vec<u8>, Error> {
         let bytes = cache::read(self.path())?;
         match self {
@@ -120,25 +121,25 @@ impl Code {
     }
 }
 
-/// How modules are found and made.
+/// Settings with which modules are found and compiled.
 pub struct Kernels<'a> {
-    /// Folder of the sources.
+    /// Directory of the sources.
     pub sources: &'a Path,
-    /// Build folder: modules made here are kept in it, and the toolchain is looked for there.
+    /// Build directory. It contains the modules that this machine compiled and the installed toolchain.
     pub target_dir: &'a Path,
-    /// Report registers and spills also for architectures that have no cubin.
+    /// Also reports registers and spills for architectures without a cubin.
     pub report_all: bool,
-    /// Do not take what the project keeps.
+    /// Recompiles all modules and ignores those that were compiled before.
     pub anew: bool,
-    /// Compiles rustc's LLVM IR to PTX; rustc's own backend does if there is none. The project keeps modules of rustc's
-    /// backend only.
+    /// Compiler from rustc's LLVM IR to PTX. `None` selects rustc's own backend. The project stores only modules of
+    /// rustc's backend.
     pub backend: Option<&'a dyn Backend>,
-    /// Told what is being compiled.
+    /// Called with the progress of the compilation.
     pub progress: &'a (dyn Fn(&str) + Sync),
 }
 
 impl Kernels<'_> {
-    /// Which of the modules the sources no longer fit.
+    /// Returns the specs whose modules are missing or have changed sources.
     pub fn stale<'s>(&self, specs: &'s [Spec]) -> Result<Vec<&'s Spec>, Error> {
         let sources = Sources::read(self.sources)?;
         let kept = self.kept();
@@ -146,11 +147,11 @@ impl Kernels<'_> {
         Ok(specs.iter().filter(stale).collect())
     }
 
-    /// The modules, those that do not fit compiled anew. A toolchain is looked for only then.
+    /// Returns the modules and compiles those that are stale. A toolchain is searched only if a module is stale.
     ///
     /// # Errors
-    /// [`Error::MissingToolchain`] where one is wanted, [`Error::Command`] with the compiler's or ptxas' messages,
-    /// [`Error::Table`] when entries and rows differ.
+    /// [`Error::MissingToolchain`] if a toolchain is required and missing, [`Error::Command`] with the compiler's or
+    /// ptxas' messages, [`Error::Table`] if entries and rows differ.
     pub fn modules(&self, specs: &[Spec]) -> Result<Vec<Module>, Error> {
         let sources = Sources::read(self.sources)?;
         let kept = self.kept();
@@ -175,7 +176,7 @@ impl Kernels<'_> {
                 report_all: self.report_all,
                 progress: self.progress,
             };
-            // By the size of the last build: what is not known yet is likely new, and small.
+            // Ordered by the size of the last build. Unknown modules are likely new and small.
             let work = |spec: &Spec| {
                 let known = kept.iter().find(|e| e.module == spec.module && e.arch == spec.arch);
                 known.map_or(0, |entry| entry.bytes)
@@ -211,7 +212,7 @@ impl Kernels<'_> {
         })
     }
 
-    /// What the project keeps, as its manifests say.
+    /// Stored modules of the project, read from its manifests.
     fn kept(&self) -> Vec<Entry> {
         let texts = ARCHS.iter().map(|arch| fs::read_to_string(manifest_of(arch)));
         let entries = texts.flatten().filter_map(|text| manifest::parse(&text));
@@ -225,12 +226,13 @@ impl Kernels<'_> {
         })
     }
 
-    /// Where modules made here are, below [`Kernels::folder`]. Names of modules of two backends may be equal.
+    /// Directory of the modules that this machine compiled, below [`Kernels::folder`]. The backends have different
+    /// directories, because their modules may have equal names.
     fn modules_folder(&self) -> &'static str {
         if self.backend.is_some() { "backend-modules" } else { "modules" }
     }
 
-    /// Manifests of what this machine made of a module, the newest first.
+    /// Manifests of a module's builds on this machine, the newest first.
     fn made_here(&self, spec: &Spec) -> Vec<PathBuf> {
         let start = format!("{}.", spec.file_name());
         let entries = fs::read_dir(self.target_dir.join("device").join(self.modules_folder()));
@@ -247,29 +249,29 @@ impl Kernels<'_> {
         dated.into_iter().rev().map(|(_, path)| path).collect()
     }
 
-    /// Drops old builds of a module.
+    /// Deletes old builds of a module.
     fn drop_old(&self, spec: &Spec) {
         for old in self.made_here(spec).into_iter().skip(KEPT) {
             for end in ["txt", "ptx", "cubin"] {
-                // Another build may be removing it as well; what stays is only disk space.
+                // Another build may delete the file at the same time. A remaining file only uses disk space.
                 let _ = fs::remove_file(old.with_extension(end));
             }
         }
     }
 }
 
-/// The folders of all architectures that exist.
+/// Existing directories of stored modules, for all architectures.
 fn folders() -> impl Iterator<Item = PathBuf> {
     let of = |folder: &'static str| ARCHS.iter().map(move |arch| Path::new(folder).join(arch.name));
     FOLDERS.into_iter().flat_map(of).filter(|folder| folder.is_dir())
 }
 
-/// Where the project keeps the sources of its kernels.
+/// Directory of the kernel sources.
 pub fn source_dir() -> &'static Path {
     Path::new(einsparse_kernels::SOURCE_DIR)
 }
 
-/// Every file that decides which modules there are: kernel sources and what the project keeps.
+/// Every file that determines the modules: kernel sources, stored modules and manifests.
 pub fn inputs() -> Result<Vec<PathBuf>, Error> {
     let folder = source_dir();
     let sources = cache::files(folder, &is_kernel_source)?;
@@ -282,11 +284,12 @@ pub fn inputs() -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// Writes the modules into the crates that keep them, packed by `compress`; files of modules that are kept already
-/// stay.
+/// Writes the modules into the crates that store them, packed by `compress`. Files of modules that are already packed
+/// remain.
 ///
 /// # Errors
-/// Modules that ptxas did not see, files that cannot be written.
+/// [`Error::Invalid`] for a module without a ptxas report or for PTX that cannot be packed, [`Error::Io`] for a file
+/// that cannot be read or written.
 pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(), Error> {
     let mut files = Vec::new();
     let mut write = |folder: &str, module: &Module, end: &str, code: &Code| {
@@ -335,7 +338,7 @@ pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Whether the text of an architecture below has the same kernels.
+/// Whether the PTX of an older architecture has the same kernels.
 fn has_twin(module: &Module, modules: &[Module]) -> bool {
     let names = |module: &Module| {
         let kernels = module.report().kernels.iter();
@@ -353,7 +356,7 @@ fn has_twin(module: &Module, modules: &[Module]) -> bool {
 mod tests {
     use super::*;
 
-    /// The modules in git are those of the sources in git.
+    /// Checks that the modules in git were made of the sources in git.
     #[test]
     fn no_kept_module_is_stale() {
         let kernels = Kernels {
@@ -376,7 +379,7 @@ mod tests {
             if let Some(ptx) = &module.ptx {
                 let text = String::from_utf8(ptx.content().unwrap()).unwrap();
                 assert!(text.contains(".version"), "{}", module.name());
-                // A file that was packed another way would unpack to another text.
+                // A file that was packed differently would unpack to a different text.
                 assert_eq!(text.len() as u64, module.work(), "{}", module.name());
             }
             assert!(module.ptx.is_some() || module.cubin.is_some(), "{}", module.name());

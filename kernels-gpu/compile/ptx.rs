@@ -1,13 +1,13 @@
-//! The text of a PTX module: its entries, and the launch bounds that rustc has no attribute for.
+//! Text of a PTX module: its entries, and the launch bounds, for which rustc has no attribute.
 
 use crate::{Error, Spec};
 
-/// Names of the entries of a module, in order.
+/// Returns the names of a module's entries, in order.
 pub fn entries(ptx: &str) -> Vec<&str> {
     positions(ptx).map(|(name, _)| name).collect()
 }
 
-/// Each entry's name and where its parameter list ends.
+/// Returns each entry's name and the end of its parameter list.
 fn positions(ptx: &str) -> impl Iterator<Item = (&str, usize)> {
     const DIRECTIVE: &str = ".entry ";
     ptx.match_indices(DIRECTIVE).filter_map(move |(at, _)| {
@@ -20,12 +20,12 @@ fn positions(ptx: &str) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// Inserts `.maxntid` and `.minnctapersm` of the table's rows after the parameter list of each entry, and aligns the
-/// parameter to the 64 bytes that a tensor map in it needs. Without both bounds, ptxas ignores `setmaxnreg` and guesses
-/// the register budget.
+/// Inserts `.maxntid` and `.minnctapersm` of the table's rows after the parameter list of each entry. Aligns the
+/// parameter to 64 bytes, as tensor maps in it require. Without both bounds, ptxas ignores `setmaxnreg` and guesses the
+/// register budget.
 ///
 /// # Errors
-/// [`Error::Table`] when the entries are not exactly those of `spec`.
+/// [`Error::Table`] if the entries are not exactly those of `spec`.
 pub fn with_launch_bounds(ptx: &str, spec: &Spec) -> Result<String, Error> {
     let found: Vec<(&str, usize)> = positions(ptx).collect();
     let row = |name: &str| spec.kernels.iter().find(|kernel| kernel.name == name);
@@ -54,7 +54,7 @@ pub fn with_launch_bounds(ptx: &str, spec: &Spec) -> Result<String, Error> {
     Ok(text)
 }
 
-/// Instructions that want a newer PTX version than rustc is asked for, and which.
+/// Instructions that require a newer PTX version than the one passed to rustc, and that version.
 const NEWER: [(&str, &str); 5] = [
     (".row.col.f32.e4m3.", "8.4"),
     (".row.col.f32.e5m2.", "8.4"),
@@ -63,8 +63,8 @@ const NEWER: [(&str, &str); 5] = [
     ("st.async.", "8.1"),
 ];
 
-/// The text with the PTX version that its instructions want. Modules without such instructions stay open to older
-/// drivers.
+/// Sets the PTX version that the module's instructions require. Older drivers still accept modules without such
+/// instructions.
 pub fn with_version(ptx: String) -> String {
     let Some((_, version)) = NEWER.iter().find(|(word, _)| ptx.contains(word)) else {
         return ptx;

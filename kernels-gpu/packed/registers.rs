@@ -1,6 +1,5 @@
-//! PTX text in which each register's number is a difference. A compiler numbers registers one after the other, so
-//! unrolled code repeats everything but the numbers, and their differences repeat too. Packed text is less than half as
-//! long for it.
+//! PTX text in which each register's number is a difference. A compiler numbers registers consecutively, so unrolled
+//! code repeats everything but the numbers. Their differences repeat too. Packed text is less than half as long.
 
 extern crate std;
 
@@ -8,7 +7,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::vec::Vec;
 
-/// The numbers are differences from those of the last line that begins with the same words.
+/// Replaces each number by its difference from the number in the last line that begins with the same words.
 pub(super) fn to_differences(text: &[u8]) -> Vec<u8> {
     rewrite(text, |number, last| {
         let difference = number.wrapping_sub(*last);
@@ -17,7 +16,7 @@ pub(super) fn to_differences(text: &[u8]) -> Vec<u8> {
     })
 }
 
-/// The text of which [`to_differences`] made this one.
+/// Inverse of [`to_differences`].
 pub(super) fn from_differences(text: &[u8]) -> Vec<u8> {
     rewrite(text, |difference, last| {
         *last = last.wrapping_add(difference);
@@ -25,10 +24,11 @@ pub(super) fn from_differences(text: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Digits that a number has at the most.
+/// Max number of digits of a register number.
 const DIGITS: usize = 9;
 
-/// Puts `new(number, last)` in place of each register's number. `last` is kept for each place behind the same words.
+/// Replaces each register's number by `new(number, last)`. `last` is stored for each first part of a line and each
+/// index of a register in the line.
 fn rewrite(text: &[u8], new: impl Fn(i64, &mut i64) -> i64) -> Vec<u8> {
     let mut lasts: HashMap<&[u8], Vec<i64>> = HashMap::new();
     let mut out = Vec::with_capacity(text.len());
@@ -46,7 +46,7 @@ fn rewrite(text: &[u8], new: impl Fn(i64, &mut i64) -> i64) -> Vec<u8> {
                 lasts.push(0);
             }
             out.extend(name);
-            // A `Vec` takes all that is written.
+            // Writing to a `Vec` cannot fail.
             let _ = write!(out, "{}", new(number, &mut lasts[place]));
             (place, rest) = (place + 1, behind);
         }
@@ -55,7 +55,7 @@ fn rewrite(text: &[u8], new: impl Fn(i64, &mut i64) -> i64) -> Vec<u8> {
     out
 }
 
-/// All up to the next register's number, the number, and what is behind it.
+/// Returns the text up to the next register's number, the number, and the text after it.
 fn register(text: &[u8]) -> Option<(&[u8], i64, &[u8])> {
     let mut from = 0;
     loop {

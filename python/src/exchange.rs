@@ -1,4 +1,4 @@
-//! DLPack between Python objects: capsules in and out, and the stream on which both sides order their work.
+//! DLPack exchange between Python objects: capsules, and the stream on which both sides order their work.
 
 use std::ffi::{CStr, c_void};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict};
 use pyo3::{ffi, intern};
 
-/// A header of DLPack, and the names of its capsules before and after they were taken.
+/// DLPack header type, and the names of its capsules before and after they are consumed.
 pub trait Header: ManagedTensorBase + 'static {
     const NAME: &'static CStr;
     const USED: &'static CStr;
@@ -31,13 +31,13 @@ impl Header for DLManagedTensorVersioned {
     const USED: &'static CStr = c"used_dltensor_versioned";
 }
 
-/// A tensor of another library.
+/// Tensor of another library.
 pub enum Foreign {
     Legacy(Managed<DLManagedTensor>),
     Versioned(Managed<DLManagedTensorVersioned>),
 }
 
-/// Where work is queued: the handle of a CUDA stream, and what PyTorch and other producers of tensors are told of it.
+/// CUDA stream on which work is queued: its handle, and the `stream` arguments for PyTorch and for other producers.
 #[derive(Clone, Copy)]
 pub struct Order {
     handle: usize,
@@ -46,29 +46,29 @@ pub struct Order {
     others: i64,
 }
 
-/// To producers: their work is in order already.
+/// Tells producers not to synchronize: their work is in order already.
 const NO_WAIT: i64 = -1;
 
 impl Order {
-    /// For what is not read or written by this call.
+    /// Order for tensors that the call neither reads nor writes.
     pub const NONE: Order = Order { handle: 0, gpu: 0, torch: NO_WAIT, others: NO_WAIT };
 
     fn new(handle: usize, gpu: u32) -> PyResult<Order> {
-        // The protocol writes 1 for the default stream, whose handle is 0.
+        // The protocol uses 1 for the default stream, whose handle is 0.
         let told = i64::try_from(handle.max(1));
         let told =
             told.map_err(|_| PyValueError::new_err(format!("no stream has the handle {handle}")))?;
         Ok(Order { handle, gpu, torch: told, others: told })
     }
 
-    /// The stream, for as long as whoever made it keeps it.
+    /// Returns the stream, which is valid as long as its creator keeps it.
     pub fn stream(self) -> Stream {
-        // SAFETY: it is of the primary context, as all of Python's libraries are, and Python's caller keeps it.
+        // SAFETY: it belongs to the primary context, as in all Python libraries, and the Python caller keeps it alive.
         unsafe { Stream::from_raw(self.handle as *mut c_void) }
     }
 
-    /// The stream that was given (a number, or an object of PyTorch or CuPy), else PyTorch's or CuPy's current one for
-    /// their tensors, else the default stream.
+    /// Returns the order of `given` (a number, or a stream of PyTorch or CuPy). Without it, uses the current stream of
+    /// PyTorch or CuPy if `like` is their tensor, otherwise the default stream.
     pub fn of(
         given: Option<&Bound<'_, PyAny>>,
         like: Option<&Bound<'_, PyAny>>,
@@ -88,7 +88,7 @@ impl Order {
             Some(like) if is_of(like, "torch")? => {
                 static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
                 let py = like.py();
-                // Whoever made the tensor has imported it.
+                // The creator of the tensor has already imported `torch`.
                 let current = CURRENT.import(py, "torch.cuda", "current_stream")?;
                 let stream = current.call1((gpu,))?;
                 let handle = stream.getattr(intern!(py, "cuda_stream"))?.extract()?;
@@ -105,8 +105,8 @@ impl Order {
     }
 }
 
-/// Keeps the memory of a tensor of PyTorch until the work on a stream that was given is done: else it may be used again
-/// in the order of the current one.
+/// Keeps the memory of a PyTorch tensor until the work on an explicit stream is done. Otherwise PyTorch may reuse the
+/// memory in the order of its current stream.
 pub fn hold(object: &Bound<'_, PyAny>, order: Option<Order>) -> PyResult<()> {
     let Some(Order { handle, gpu, torch, .. }) = order else {
         return Ok(());
@@ -122,7 +122,7 @@ pub fn hold(object: &Bound<'_, PyAny>, order: Option<Order>) -> PyResult<()> {
     object.call_method1("record_stream", (stream,)).map(drop)
 }
 
-/// Whether the type of an object, or one that it derives from, is of this package.
+/// Whether the type of an object, or one of its base types, is defined in this package.
 pub fn is_of(object: &Bound<'_, PyAny>, package: &str) -> PyResult<bool> {
     for of in object.get_type().mro() {
         let of = of.getattr(intern!(object.py(), "__module__"))?;
@@ -134,7 +134,7 @@ pub fn is_of(object: &Bound<'_, PyAny>, package: &str) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Refuses an operand that requires a gradient: this package computes none.
+/// Rejects operands that require a gradient, because this package computes none.
 pub fn without_gradient(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     let asked = object.getattr_opt(intern!(object.py(), "requires_grad"))?;
     match asked.map(|asked| asked.is_truthy()).transpose()? {
@@ -145,7 +145,7 @@ pub fn without_gradient(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     }
 }
 
-/// The name of a type as NumPy and PyTorch have it.
+/// Name of an element type as in NumPy and PyTorch.
 pub fn type_name(dtype: DLDataType) -> String {
     let bits = dtype.bits;
     let name = match dtype.code {
@@ -165,7 +165,7 @@ pub fn type_name(dtype: DLDataType) -> String {
     }
 }
 
-/// Number of the GPU on which it lies; `None` on the host.
+/// Returns the index of the GPU that stores an operand, or `None` if it is in host memory.
 pub fn gpu_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<u32>> {
     let py = object.py();
     let (kind, id): (u32, u32) =
@@ -179,7 +179,7 @@ pub fn gpu_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<u32>> {
     }
 }
 
-/// The same on the host; a copy where it lies on a GPU.
+/// Returns the array in host memory, copied if it is on a GPU.
 fn on_host<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     match gpu_of(object, name)? {
         None => Ok(object.clone()),
@@ -188,7 +188,7 @@ fn on_host<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, P
     }
 }
 
-/// Whatever has `__dlpack__`, without a copy. The producer orders its work before that of the stream.
+/// Imports an object with `__dlpack__` without a copy. The producer orders its work before that of the stream.
 pub fn take(object: &Bound<'_, PyAny>, name: &str, order: Option<Order>) -> PyResult<Foreign> {
     without_gradient(object, name)?;
     let py = object.py();
@@ -200,7 +200,7 @@ pub fn take(object: &Bound<'_, PyAny>, name: &str, order: Option<Order>) -> PyRe
     }
     arguments.set_item(intern!(py, "max_version"), (1, 0))?;
     let made = match method.call((), Some(&arguments)) {
-        // Of a library from before the versions.
+        // Libraries older than DLPack 1.0 do not accept `max_version`.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             arguments.del_item(intern!(py, "max_version"))?;
             method.call((), Some(&arguments))?
@@ -216,22 +216,22 @@ pub fn take(object: &Bound<'_, PyAny>, name: &str, order: Option<Order>) -> PyRe
 
 fn out_of<M: Header>(capsule: &Bound<'_, PyCapsule>) -> PyResult<Managed<M>> {
     let pointer = capsule.pointer_checked(Some(M::NAME))?;
-    // SAFETY: a capsule, and a name that lives on.
+    // SAFETY: it is a capsule, and the name is static.
     if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), M::USED.as_ptr()) } != 0 {
         return Err(PyErr::fetch(capsule.py()));
     }
-    // SAFETY: a capsule of this name holds such a header, and by its new name it is ours.
+    // SAFETY: a capsule of this name contains such a header, and the new name transfers ownership to this module.
     let managed = unsafe { Managed::from_raw(pointer.as_ptr().cast()) };
     managed.map_err(|e| PyValueError::new_err(e.to_string()))
 }
 
-/// A capsule that whoever asked for it takes the tensor out of.
+/// Wraps a tensor in a capsule for a consumer.
 pub fn into_capsule<M: Header>(
     py: Python<'_>,
     tensor: Managed<M>,
 ) -> PyResult<Bound<'_, PyCapsule>> {
     unsafe extern "C" fn drop_untaken<M: Header>(capsule: *mut ffi::PyObject) {
-        // SAFETY: Python calls it with a capsule of ours; taken ones have another name.
+        // SAFETY: Python calls it with a capsule created below; consumed capsules have another name.
         unsafe {
             if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) != 0 {
                 let pointer = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr());
@@ -241,7 +241,7 @@ pub fn into_capsule<M: Header>(
     }
     let pointer = NonNull::new(tensor.into_raw().cast::<c_void>());
     let pointer = pointer.ok_or_else(|| PyValueError::new_err("no tensor"))?;
-    // SAFETY: the header lives until somebody calls its deleter, which any thread may.
+    // SAFETY: the header lives until its deleter is called, which any thread may do.
     unsafe {
         PyCapsule::new_with_pointer_and_destructor(py, pointer, M::NAME, Some(drop_untaken::<M>))
     }
@@ -267,7 +267,7 @@ impl Foreign {
         }
     }
 
-    /// From the first byte to behind the last.
+    /// Address range from the first byte to the end of the last element.
     pub fn range(&self) -> PyResult<Range<u64>> {
         let view = self.view()?;
         let strides =
@@ -282,16 +282,16 @@ impl Foreign {
         Ok(start..start.saturating_add((last.max(0) as u64 + 1).saturating_mul(size)))
     }
 
-    /// The tensor in the context, without a copy.
+    /// Returns the tensor in the context, without a copy.
     ///
     /// # Safety
-    /// As of [`Tensor::from_dlpack`].
+    /// The requirements of [`Tensor::from_dlpack`] apply.
     pub unsafe fn into_tensor<T: Scalar>(
         self,
         context: &Context,
         name: &str,
     ) -> PyResult<Tensor<T>> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let tensor = unsafe {
             match self {
                 Foreign::Legacy(tensor) => Tensor::from_dlpack(context, tensor),
@@ -307,20 +307,20 @@ impl Foreign {
     }
 }
 
-/// Values of any array, in row-major order, on the host.
+/// Copies the values of an array to the host, in row-major order.
 pub fn values<T: Scalar>(array: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
     let foreign = take(&on_host(array, name)?, name, None)?;
-    // SAFETY: the array lives for this call, in which nobody writes it, and is only read.
+    // SAFETY: the array lives for this call, which only reads it; no other code writes it meanwhile.
     let tensor = unsafe { foreign.into_tensor::<T>(&Context::cpu(), name)? };
     Ok(tensor.to_dense().map_err(crate::raise)?.into_values())
 }
 
-/// Type of the elements of any array.
+/// Returns the element type of an array.
 pub fn type_of(array: &Bound<'_, PyAny>, name: &str) -> PyResult<DLDataType> {
     take(&on_host(array, name)?, name, None)?.dtype()
 }
 
-/// Extents and elements of an array of indices, `what` of an operand.
+/// Returns extents and elements of an index array. `what` describes the array in errors.
 pub fn indices(
     array: &Bound<'_, PyAny>,
     (name, what): (&str, &str),
@@ -332,7 +332,7 @@ pub fn indices(
     macro_rules! of {
         ($($I:ty),*) => {
             $(if view.dtype().is::<$I>() {
-                // SAFETY: the array lives for this call, and is only read.
+                // SAFETY: the array lives for this call, which only reads it.
                 let all = unsafe { view.cpu_slice::<$I>() };
                 let all = all.map_err(|e| wrong(format!("cannot be read, {e}: give a contiguous copy")))?;
                 return match narrow(all) {

@@ -1,5 +1,5 @@
-//! The Python package `einsparse`: plans over NumPy's, SciPy's and PyTorch's data, which come in and go out by DLPack.
-//! No library of Python is linked or imported.
+//! Native module of the Python package `einsparse`: plans on data of NumPy, SciPy and PyTorch, exchanged by DLPack.
+//! It links no Python library, and imports one only if an operand belongs to that library.
 
 mod exchange;
 mod plan;
@@ -23,7 +23,7 @@ fn _einsparse(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::Tensor>()
 }
 
-/// An error of the library as Python's, with the library's words.
+/// Converts an error of the library to a Python exception with the same text.
 fn raise(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
@@ -34,7 +34,7 @@ fn raise(error: Error) -> PyErr {
     }
 }
 
-/// The GPU of this number, or the CPU. Opened at the first use, and kept.
+/// Returns the context of this GPU, or of the CPU. A GPU is opened at its first use and stays open.
 fn context(gpu: Option<u32>) -> PyResult<Context> {
     static OPEN: Mutex<BTreeMap<u32, Context>> = Mutex::new(BTreeMap::new());
     let Some(ordinal) = gpu else {
@@ -50,7 +50,7 @@ fn context(gpu: Option<u32>) -> PyResult<Context> {
     Ok(context)
 }
 
-/// Runs `$body` with `$T` as the element type of this DLPack type; else the error says whose type it is.
+/// Runs `$body` with `$T` as the element type of this DLPack type. Otherwise the error names the operand and its type.
 macro_rules! with_element {
     ($dtype:expr, $name:expr, $T:ident => $body:expr) => {{
         let dtype: dlpark::ffi::DLDataType = $dtype;

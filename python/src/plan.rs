@@ -1,4 +1,4 @@
-//! Plans: made once of an expression and its operands, run many times.
+//! Plans: created once from an expression and its operands, run many times.
 
 use dlpark::ffi::{DLDataType, DLDataTypeCode};
 use einsparse::einsum::{Access, Einsum, IndexExpr};
@@ -14,16 +14,18 @@ use crate::sparse::{Slots, Sparse};
 use crate::typed::{Facts, Of, Typed};
 use crate::{raise, unknown_type, with_element};
 
-/// An expression bound to formats, shapes and a kernel. `einsparse.plan` makes it.
+/// Expression bound to formats, shapes and a kernel.
+///
+/// `einsparse.plan` creates it.
 #[pyclass(frozen, module = "einsparse")]
 pub struct Plan {
     of: Box<dyn Typed>,
-    /// Of the operands that it keeps.
+    /// Value orders of the sparse operands.
     slots: Vec<(String, Slots)>,
     facts: Facts,
     context: Context,
     gpu: Option<u32>,
-    /// Names of the dense operands that a run takes.
+    /// Names of the dense operands that `run` requires.
     #[pyo3(get)]
     operands: Vec<String>,
 }
@@ -31,18 +33,18 @@ pub struct Plan {
 /// Extents and elements.
 type IndexArray = (Vec<usize>, Vec<u32>);
 
-/// Operands as they were given.
+/// Operands by kind.
 #[derive(Default)]
 pub struct Given<'py> {
     pub sparse: Vec<(String, Bound<'py, Sparse>)>,
     pub dense: Vec<(String, Bound<'py, PyAny>)>,
     pub indices: Vec<(String, IndexArray)>,
     pub numbers: Vec<(String, f64)>,
-    /// Type of the dense operands, else of the first sparse one.
+    /// Element type of the dense operands, or of the first sparse operand if no dense operand exists.
     pub dtype: Option<DLDataType>,
 }
 
-/// The operands of a dict and those by keywords, by their names.
+/// Collects the operands of a dict and of keywords by name.
 fn named<'py>(
     dicts: [Option<&Bound<'py, PyDict>>; 2],
 ) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
@@ -76,7 +78,7 @@ impl<'py> Given<'py> {
         } else if object.hasattr(intern!(object.py(), "__dlpack__"))? {
             self.dense.push((name, object));
         } else if let Ok(number) = object.extract() {
-            // NumPy's numbers.
+            // NumPy scalars.
             self.numbers.push((name, number));
         } else {
             let kind = object.get_type();
@@ -87,7 +89,7 @@ impl<'py> Given<'py> {
         Ok(())
     }
 
-    /// Moves index arrays from the dense operands to the indices; the type of the others.
+    /// Moves index arrays from `dense` to `indices`, and returns the element type of the others.
     fn sort_out(&mut self, e: &Einsum) -> PyResult<DLDataType> {
         let [mut tensors, mut arrays] = [Vec::new(), Vec::new()];
         for access in std::iter::once(&e.out).chain(e.right()) {
@@ -115,7 +117,7 @@ impl<'py> Given<'py> {
     }
 }
 
-/// Names of the arrays in the brackets of an access.
+/// Returns the names of the arrays in the brackets of an access.
 fn index_arrays(access: &Access) -> impl Iterator<Item = &str> {
     access.indices.iter().filter_map(|index| match index {
         IndexExpr::Access(array) => Some(array.tensor.as_str()),
@@ -125,7 +127,7 @@ fn index_arrays(access: &Access) -> impl Iterator<Item = &str> {
 
 #[pymethods]
 impl Plan {
-    // Each has a name in Python.
+    // Python callers pass options by keyword.
     #[allow(clippy::too_many_arguments)]
     #[new]
     #[pyo3(signature = (
@@ -170,10 +172,26 @@ impl Plan {
         Ok(Plan { of, slots, facts, context, gpu, operands: names })
     }
 
-    /// Runs with these dense operands and numbers, and returns the output: `out`, or a new array of the library that
-    /// the operands are of. Operands are given by their names, or in a dict where a name is `out` or `stream`. Sparse
-    /// operands, index arrays and numbers are those of the plan. On a GPU the work is queued on `stream` (a handle, or
-    /// a stream of PyTorch or CuPy), else on PyTorch's or CuPy's current stream, else on the default one.
+    /// Runs the plan and returns the output.
+    ///
+    /// Sparse operands and index arrays are those of the plan, and so are numbers that are not given.
+    ///
+    /// Parameters
+    /// ----------
+    /// operands : dict, optional
+    ///     Dense operands and numbers by name, for names that are `out` or `stream`.
+    /// out : array, optional
+    ///     Array for the output. The default is a new array of the library of the operands.
+    /// stream : int or stream, optional
+    ///     CUDA stream on which a GPU's work is queued: a handle, or a stream of PyTorch or CuPy. The default is the
+    ///     current stream of PyTorch or CuPy for their operands, otherwise the default stream.
+    /// **by_name
+    ///     Dense operands and numbers by name.
+    ///
+    /// Returns
+    /// -------
+    /// array
+    ///     `out`, or the new array.
     #[pyo3(signature = (operands=None, /, *, out=None, stream=None, **by_name))]
     fn run<'py>(
         &self,
@@ -222,9 +240,17 @@ impl Plan {
         Ok(out)
     }
 
-    /// Takes new values of the sparse operands, in the order in which the plan was given those before (`a.data`,
-    /// `a.values()`). The pattern stays. Values on a GPU are copied there, behind the work on PyTorch's current stream,
-    /// unless the format was converted or has blocks that reach past the edge: those pass through the host.
+    /// Replaces values of the sparse operands; the patterns do not change.
+    ///
+    /// Values on a GPU are copied there, after the work on the current stream of PyTorch or CuPy. They pass through the
+    /// host if the format was converted, or if it has blocks that extend past the edge of the matrix.
+    ///
+    /// Parameters
+    /// ----------
+    /// operands : dict, optional
+    ///     New values by name, in the order of the values that the plan was given (`a.data`, `a.values()`).
+    /// **by_name
+    ///     New values by name.
     #[pyo3(signature = (operands=None, /, **by_name))]
     fn update_values(
         &self,
@@ -248,7 +274,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The chain from the expression to the kernel, its rivals, and why others were refused.
+    /// Returns the expression, its indirect form, the kernel, the other candidates, and why kernels were refused.
     fn explain(&self) -> String {
         self.of.explain()
     }
@@ -263,19 +289,19 @@ impl Plan {
         &self.facts.out
     }
 
-    /// Extents of the output.
+    /// Shape of the output.
     #[getter]
     fn out_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.facts.shape)
     }
 
-    /// Whether a run adds to its output (`+=`), which has to be given then.
+    /// Whether runs add to the output (`+=`). If so, `run` requires `out`.
     #[getter]
     fn accumulates(&self) -> bool {
         self.facts.accumulates
     }
 
-    /// Name of the kernel, `cpu` without a GPU.
+    /// Name of the kernel, or `cpu` without a GPU.
     #[getter]
     fn variant(&self) -> &str {
         self.facts.variant
@@ -283,7 +309,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// The output that was given, or a new one, to be written.
+    /// Returns the given output, or a new one, as a writable tensor.
     fn output<'py>(
         &self,
         py: Python<'py>,
@@ -303,7 +329,7 @@ impl Plan {
         }
     }
 
-    /// A new output, of the library that `like` is of.
+    /// Creates an output of the library of `like`.
     fn fresh<'py>(
         &self,
         py: Python<'py>,

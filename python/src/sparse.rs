@@ -1,4 +1,4 @@
-//! A sparse matrix or tensor of SciPy or PyTorch, in a format of ours.
+//! Sparse matrix or tensor of SciPy or PyTorch, in a format of einsparse.
 
 use std::any::Any;
 
@@ -14,10 +14,12 @@ use pyo3::types::PyTuple;
 use crate::exchange::{indices, type_of, values, without_gradient};
 use crate::with_element;
 
-/// A sparse operand, converted and checked once, for any number of plans. `einsparse.sparse` makes it.
+/// Sparse operand, converted and validated once for any number of plans.
+///
+/// `einsparse.sparse` creates it.
 #[pyclass(frozen, module = "einsparse")]
 pub struct Sparse {
-    /// An [`AnySparse`] of elements of `dtype`.
+    /// [`AnySparse`] with elements of type `dtype`.
     of: Box<dyn Any + Send + Sync>,
     pub dtype: DLDataType,
     pub gpu: Option<u32>,
@@ -27,22 +29,22 @@ pub struct Sparse {
     entries: usize,
 }
 
-/// Where the value of each slot comes from.
+/// Source of the value of each slot.
 #[derive(Clone)]
 pub struct Slots {
-    /// Values that were given.
+    /// Number of given values.
     given: usize,
-    /// For each slot the position among them, counted from 1, or 0 for padding; `None` where all are in their order.
+    /// For each slot the position of its value, counted from 1, or 0 for padding. `None` if the order is unchanged.
     from: Option<Vec<u32>>,
 }
 
 impl Slots {
-    /// Whether the slots hold the values as they were given.
+    /// Whether the slots contain the values in the given order.
     pub fn are_in_order(&self) -> bool {
         self.from.is_none()
     }
 
-    /// Values as they were given, as the slots hold them.
+    /// Arranges given values in the order of the slots.
     pub fn fill<T: Scalar>(&self, name: &str, values: Vec<T>) -> PyResult<Vec<T>> {
         if values.len() != self.given {
             return Err(PyValueError::new_err(format!(
@@ -67,9 +69,9 @@ impl Sparse {
 
 #[pymethods]
 impl Sparse {
-    /// `kind` is csr, csc, bsr (offsets, indices) or coo (an array for each axis), `gpu` where the values were. Errors
-    /// contain the name.
-    // Called by `einsparse.sparse` alone.
+    /// Creates a sparse operand. `kind` is csr, csc or bsr (offsets, indices), or coo (an array for each axis). `gpu`
+    /// is the GPU of the values. Errors contain `name`.
+    // Only `einsparse.sparse` calls it.
     #[allow(clippy::too_many_arguments)]
     #[new]
     fn new(
@@ -114,19 +116,19 @@ impl Sparse {
         Ok(Sparse { of, dtype, gpu, order, shape, format, entries })
     }
 
-    /// Extents.
+    /// Shape of the matrix or tensor.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape)
     }
 
-    /// The format, with its block and group size.
+    /// Name of the format, with its block and group sizes.
     #[getter]
     fn format(&self) -> &str {
         &self.format
     }
 
-    /// Stored entries without padding.
+    /// Number of stored entries without padding.
     #[getter]
     fn nnz(&self) -> usize {
         self.entries
@@ -144,7 +146,7 @@ fn refused(name: &str, reason: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(format!("operand `{name}`: {reason}"))
 }
 
-/// Name of an index array of a matrix, for messages.
+/// Name of an index array for error messages.
 fn index_array(kind: &str, at: usize) -> String {
     match (kind, at) {
         ("coo", axis) => format!("indices of axis {axis}"),
@@ -153,7 +155,7 @@ fn index_array(kind: &str, at: usize) -> String {
     }
 }
 
-/// The tensor with the position of each value among those given, counted from 1, in its place.
+/// Builds the tensor with the position of each given value, counted from 1, as its value.
 fn places(
     (kind, name): (&str, &str),
     (shape, extents): (&[usize], &[usize]),
@@ -196,7 +198,7 @@ fn places(
     made.map_err(wrong)
 }
 
-/// Sorts the indices of each row, and tells where each came from. What the offsets say wrong, the pattern refuses.
+/// Sorts the indices of each row, and returns the old position of each. The pattern rejects invalid offsets later.
 fn sort(starts: &[u32], index: &mut [u32]) -> Vec<usize> {
     let mut from: Vec<usize> = (0..index.len()).collect();
     for row in starts.windows(2) {

@@ -1,4 +1,4 @@
-//! A dense tensor of ours, for results that no other library was asked for.
+//! Dense tensor of einsparse, for results that are not arrays of another library.
 
 use std::sync::Arc;
 
@@ -13,7 +13,9 @@ use pyo3::types::{PyCapsule, PyTuple};
 
 use crate::exchange::into_capsule;
 
-/// A dense tensor that other libraries take by DLPack: `numpy.from_dlpack(c)`, `torch.from_dlpack(c)`.
+/// Dense tensor that other libraries import by DLPack.
+///
+/// For example `numpy.from_dlpack(c)` or `torch.from_dlpack(c)`.
 #[pyclass(frozen, module = "einsparse")]
 pub struct Tensor {
     of: Arc<Dlpack>,
@@ -21,7 +23,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Zeros.
+    /// Creates a tensor of zeros.
     pub fn zeros<T: Scalar>(context: &Context, shape: &[usize]) -> einsparse::Result<Self> {
         Ok(Tensor {
             of: Arc::new(context.zeros::<T>(shape)?.into_dlpack()?),
@@ -29,7 +31,7 @@ impl Tensor {
         })
     }
 
-    /// Another header for the same memory.
+    /// Creates another header for the same memory.
     fn again<M: ManagedTensorBase>(&self) -> PyResult<Managed<M>> {
         let wrong = |e: dlpark::tensor::Error| PyValueError::new_err(e.to_string());
         let view = self.of.validate().map_err(wrong)?;
@@ -39,12 +41,12 @@ impl Tensor {
         let mut made = prepared.initialize(Arc::clone(&self.of));
         made.set_data(view.data_ptr().cast_mut());
         made.set_device(view.device()).set_dtype(view.dtype());
-        // SAFETY: the first header keeps the memory, and lives as long as this one.
+        // SAFETY: the first header owns the memory, and this header keeps it alive.
         Ok(unsafe { made.finish() })
     }
 
     fn described(&self) -> (Vec<i64>, DLDataType, DLDevice) {
-        // SAFETY: the header is ours, and nobody changes it.
+        // SAFETY: this object owns the header, and no other code changes it.
         let of = unsafe { self.of.tensor() };
         let shape = self.of.validate().map(|view| view.shape().to_vec());
         (shape.unwrap_or_default(), of.dtype, of.device)
@@ -53,13 +55,13 @@ impl Tensor {
 
 #[pymethods]
 impl Tensor {
-    /// Extents.
+    /// Shape of the tensor.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.described().0)
     }
 
-    /// `float32`, `float64`, `float16` or `bfloat16`.
+    /// Element type: `float32`, `float64`, `float16` or `bfloat16`.
     #[getter]
     fn dtype(&self) -> String {
         let dtype = self.described().1;
@@ -82,7 +84,9 @@ impl Tensor {
         self.described().2.into()
     }
 
-    /// A capsule of the versioned kind where `max_version` is 1.0 or newer. Waits for the GPU, unless `stream` is -1.
+    /// Exports the tensor as a DLPack capsule, versioned if `max_version` is 1.0 or newer.
+    ///
+    /// Waits for the GPU unless `stream` is -1.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         &self,

@@ -1,4 +1,4 @@
-//! The plan of the library behind a plan of Python, with its element type.
+//! Plan of the library with its element type, which a Python plan contains.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -14,17 +14,17 @@ use crate::raise;
 use crate::sparse::Slots;
 use crate::tensor::Tensor;
 
-/// What stays as it is.
+/// Properties of a plan, constant after planning.
 pub struct Facts {
     /// Name of the output.
     pub out: String,
-    /// Its extents.
+    /// Extents of the output.
     pub shape: Vec<usize>,
     pub accumulates: bool,
     pub variant: &'static str,
 }
 
-/// A plan whose element type is known to it alone.
+/// Plan with a hidden element type.
 pub trait Typed: Send + Sync {
     fn facts(&self) -> Facts;
     fn explain(&self) -> String;
@@ -45,7 +45,7 @@ pub trait Typed: Send + Sync {
     ) -> PyResult<()>;
 }
 
-/// Until it is dropped the GPU of the plan may be current on this thread; then again what was so before.
+/// Guard under which the plan's GPU may be current on this thread. Dropping it restores the previous state.
 fn kept_current(context: &Context) -> PyResult<Option<KeptCurrent>> {
     let kept = context.is_cuda().then(KeptCurrent::new);
     kept.transpose().map_err(raise)
@@ -84,7 +84,7 @@ impl<T: Scalar> Of<T> {
         let mut dense = Vec::new();
         for (name, object) in &given.dense {
             let foreign = take(object, name, gpu_of(object, name)?.map(|_| Order::NONE))?;
-            // SAFETY: the object is held for this call, which reads no values.
+            // SAFETY: `given` keeps the object alive for this call, which reads no values.
             dense.push((name.as_str(), unsafe { foreign.into_tensor::<T>(context, name)? }));
         }
         let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
@@ -107,14 +107,15 @@ impl<T: Scalar> Of<T> {
 }
 
 impl<T: Scalar> Of<T> {
-    /// Whether values of a sparse operand may be copied as they are.
+    /// Whether values of a sparse operand may be copied unchanged.
     fn has_whole_blocks(&self, name: &str) -> bool {
         let all = self.sparse.read().unwrap_or_else(PoisonError::into_inner);
         let mut own = all.iter().filter(|(own, _)| own == name);
         own.all(|(_, sparse)| sparse.has_whole_blocks())
     }
 
-    /// Sets values, also those that the plan keeps. Without the interpreter: who runs now may wait for it.
+    /// Sets values, including those that the plan stores. The caller must not hold the GIL: a thread that runs the plan
+    /// may wait for it.
     fn renew(
         &self,
         name: &str,
@@ -167,17 +168,17 @@ impl<T: Scalar> Typed for Of<T> {
     ) -> PyResult<()> {
         let _kept = kept_current(&self.context)?;
         let tensor = |(name, foreign): (String, Foreign)| {
-            // SAFETY: whoever called holds the object for this call. On a GPU its library orders its work before that
-            // of the stream, and frees in its order: it is its own, or was told to hold the memory (`exchange::hold`).
+            // SAFETY: the caller keeps the object alive for this call. On a GPU its library orders its work before that
+            // of the stream, and frees in stream order: the stream is its own, or `exchange::hold` recorded the stream.
             let tensor = unsafe { foreign.into_tensor::<T>(&self.context, &name)? };
             Ok((name, tensor))
         };
         let dense: Vec<_> = dense.into_iter().map(tensor).collect::<PyResult<_>>()?;
-        // SAFETY: as above; it may be written, and overlaps no operand.
+        // SAFETY: as for the operands; it may be written, and overlaps no operand.
         let mut out =
             unsafe { out.into_tensor::<T>(&self.context, &self.plan.einsum().out.tensor)? };
         let run = || {
-            // Without the interpreter: who renews the values may wait for it, and others for those.
+            // The GIL is released: a thread that updates the values holds the lock and may wait for the GIL.
             let sparse = self.sparse.read().unwrap_or_else(PoisonError::into_inner);
             let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::with_capacity(8);
             operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
@@ -201,7 +202,7 @@ impl<T: Scalar> Typed for Of<T> {
     ) -> PyResult<()> {
         let _kept = kept_current(&self.context)?;
         let gpu = gpu_of(array, name)?.filter(|_| self.context.is_cuda());
-        // Blocks at the edge hold values outside the matrix, which only the host clears.
+        // Blocks at the edge contain values outside the matrix. Only the host path clears them.
         let copied = slots.are_in_order() && py.detach(|| self.has_whole_blocks(name));
         if let (Some(gpu), true) = (gpu, copied) {
             let order = Order::of(None, Some(array), gpu)?;
@@ -223,7 +224,7 @@ impl<T: Scalar> Typed for Of<T> {
     }
 }
 
-/// An error of an operand's new values, with its name.
+/// Adds the operand's name to an error about its new values.
 fn of_values(name: &str, error: Error) -> PyErr {
     match error {
         Error::Operand { reason, .. } => raise(Error::Operand { name: name.into(), reason }),

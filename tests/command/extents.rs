@@ -1,11 +1,12 @@
-//! Files of a few bytes that claim many rows or columns: a result, or one line with operand, axis and numbers.
+//! Files of a few bytes that declare many rows or columns. The command returns a result, or one line with the operand,
+//! the axis and the numbers.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use super::{fails, folder, works};
 
-/// A Matrix Market file of these numbers in the header, without entries.
+/// Writes a Matrix Market file without entries and with these numbers in its header.
 fn claiming(name: &str, header: &str) -> (String, String) {
     let folder = folder("extents");
     let path = folder.join(format!("{name}.mtx"));
@@ -26,7 +27,7 @@ fn sums_over_rows_without_entries_run_or_name_the_operand() {
     }
     let out = works(&["run", "s[] = A[m,k]", &a, "--format", "groupcoo:2@1", "--device", "cpu"]);
     assert!(out.contains("[0.0000]"), "{out}");
-    // What is made for a claimed extent is bounded too.
+    // Arrays that are allocated for a declared extent are bounded too.
     let error = fails(&["run", "y[m] = A[m,k]", &a, "--format", "groupcoo:2@1", "--device", "cpu"]);
     assert!(error.contains("operand `y`") && error.contains("4294967295"), "{error}");
     let spmm = "C[m,n] = A[k,m] * B[k,n]";

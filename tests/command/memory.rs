@@ -1,4 +1,4 @@
-//! Memory and time of the command on files that claim much, and outputs of a command that is killed.
+//! Memory and time of the command on files that declare large sizes, and output files of a command that is killed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,13 +7,13 @@ use std::{fs, thread};
 
 use super::{fails, folder, program, text};
 
-/// What `inspect` prints of the file. On Linux it may take `bytes` at the most: the kernel refuses more address space
-/// than that beside the stacks of the threads, and more than 5 s of the processors, which a busy machine does not
-/// lengthen as it does the time.
+/// Returns what `inspect` prints about the file. On Linux, the kernel refuses more than `bytes` of address space in
+/// addition to the stacks of the threads, and more than 5 s of CPU time. CPU time, unlike elapsed time, does not depend
+/// on the load of the machine.
 fn inspect(file: &Path, bytes: u64) -> String {
     let mut command = match cfg!(target_os = "linux") {
-        // A Rayon thread has a stack of 2 MiB and an arena of the allocator, both mostly untouched: the limit is on
-        // data.
+        // A Rayon thread has a stack of 2 MiB and an arena of the allocator. Both are mostly untouched, so the limit
+        // applies to data.
         true => {
             let mut shell = Command::new("sh");
             shell
@@ -49,7 +49,7 @@ fn many_rows_and_few_entries_take_little() {
         ];
         assert!(words.iter().all(|word| out.contains(word)), "{out}");
     }
-    // As many as are counted in that memory.
+    // This many rows and columns can be counted within the memory limit.
     let text = "%%MatrixMarket matrix coordinate real general\n500000 499000 1\n2 2 1\n";
     fs::write(&file, text).expect("a file");
     let out = inspect(&file, 64_000_000);
@@ -82,7 +82,7 @@ fn tensors_of_nothing_take_little() {
         }
     }
     let npz = folder.join("w.npz").display().to_string();
-    // The last one has rows alone.
+    // The last file has only rows.
     let error = fails(&["convert", &file.display().to_string(), &npz]);
     assert!(error.contains("17179869180 bytes, over the limit of 64000000"), "{error}");
 }
@@ -99,7 +99,7 @@ fn memory_is_an_option() {
     assert!(!wrong.status.success());
 }
 
-/// Killed at any time, the command leaves the old output or the new one.
+/// If the command is killed at any time, the output file contains the old or the new content.
 #[test]
 fn a_killed_command_leaves_no_half_of_a_file() {
     let folder = folder("killed");
@@ -122,7 +122,7 @@ fn a_killed_command_leaves_no_half_of_a_file() {
         fs::write(&to, "old").expect("a file");
         let mut command = convert();
         thread::sleep(took * at / 20);
-        // It may have ended.
+        // The command may have ended already.
         let _ = command.kill();
         command.wait().expect("it ends");
         let found = fs::read(&to).expect("the output");

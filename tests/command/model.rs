@@ -1,4 +1,4 @@
-//! Files of named tensors: listed, and a tensor of one converted and run.
+//! Files of named tensors: they are listed, and one of their tensors is converted and run.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use einsparse::formats::io;
 
 use super::{fails, folder, works, works_spmm};
 
-/// A model of a 2:4 matrix of f16, 32 x 64, of counts, of a tensor of three axes, of an empty one, and of a matrix that
-/// no format holds.
+/// Writes a model: a 2:4 matrix of f16 (32 x 64), integers, a tensor of three axes, an empty tensor, and an unsupported
+/// matrix.
 fn model(path: &Path) {
     let header = r#"{"layer.weight":{"dtype":"F16","shape":[32,64],"data_offsets":[0,4096]},
         "step":{"dtype":"I64","shape":[],"data_offsets":[4096,4104]},

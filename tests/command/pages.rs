@@ -1,4 +1,4 @@
-//! The guide shows what the command prints.
+//! The guide shows the output that the command prints.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::works;
 use crate::support::skipped;
 
-/// Commands of the blocks of a page, each with the lines below it.
+/// Commands in the blocks of a page, each with the lines after it.
 fn shown(page: &str) -> Vec<(&str, String)> {
     let mut found: Vec<(&str, String)> = Vec::new();
     for block in page.split("```text\n").skip(1) {

@@ -1,4 +1,4 @@
-//! Pictures of matrices and of the chain, and what a format stores.
+//! Pictures of matrices and of the chain, and the arrays that a format stores.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ fn a_spy_plot_says_what_it_is_of() {
     ] {
         assert!(drawn.contains(words), "{words}: {}", &drawn[..2000]);
     }
-    // Every entry is seen: there is no scale.
+    // Every nonzero is drawn, so the picture has no color scale.
     let small = file("small.svg");
     works(&["inspect", "example", "--spy", &small]);
     let drawn = fs::read_to_string(&small).expect("the plot");

@@ -1,4 +1,4 @@
-//! What the command says of expressions and files that it does not take.
+//! Errors of the command for expressions and files that it does not support.
 
 use std::fs;
 
@@ -14,7 +14,8 @@ fn a_parse_error_keeps_its_caret() {
     assert_eq!(lines[1..3], ["C[m,n = A[m,k]", "      ^"], "{error}");
 }
 
-/// Every file of the malformed set: read, or refused with one line that names it. Its README says which.
+/// Every file of the malformed set is either read or refused with one line that names it. The README of the set lists
+/// the expected outcome.
 #[test]
 fn malformed_files_are_refused_in_one_line() {
     let Some(data) = data() else { return };

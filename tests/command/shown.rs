@@ -1,4 +1,4 @@
-//! The command prints what a file holds and which code runs.
+//! The command prints what a file contains and which code runs.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use einsparse::formats::{Csr, CsrPattern, Dense, io};
 
 use super::{SPMM, folder, run, text, works, works_spmm};
 
-/// A stored zero, at a place where B has a NaN.
+/// A matrix with a stored zero at a position where B has a NaN.
 fn with_zero(folder: &Path) -> [String; 2] {
     let pattern = CsrPattern::new(3, 4, vec![0, 2, 3, 4], vec![0, 1, 2, 3]).expect("sound");
     let a = Csr::new(pattern, vec![1.0_f32, 0.0, 2.0, 3.0]).expect("sound");
@@ -19,7 +19,7 @@ fn with_zero(folder: &Path) -> [String; 2] {
     places.map(|place| place.display().to_string())
 }
 
-/// Blocks and 2:4 fill up with zeros, so a stored zero is not an entry there.
+/// Blocks and 2:4 are filled with zeros, so a stored zero does not count as a nonzero in them.
 #[test]
 fn stored_zeros_are_checked_as_the_format_has_them() {
     let [a, b] = with_zero(&folder("stored_zeros"));
@@ -45,7 +45,7 @@ fn stored_zeros_are_checked_as_the_format_has_them() {
     }
 }
 
-/// Only places where both factors have an entry are terms: infinity times an absent entry is not a term.
+/// Only positions where all factors have a nonzero are terms: infinity times an implicit zero is not a term.
 #[test]
 fn several_sparse_factors_are_checked_by_their_entries() {
     let folder = folder("several");
@@ -116,7 +116,7 @@ fn small_and_large_numbers_are_shown() {
     assert!(rows.contains(&vec!["1e-7", "0", "1", "1e300", "0.99999"]), "{out}");
 }
 
-/// Blocks of f64 are multiplied by a general kernel: its time is predicted, as the plan takes it.
+/// A general kernel multiplies blocks of f64. The advice predicts the time of the kernel that the plan selects.
 #[test]
 fn advice_and_plan_are_one() {
     let rest = "A=uniform:100x100:0.1 B=random:_x64 --dtype f64 --device cpu";

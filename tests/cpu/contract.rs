@@ -1,4 +1,4 @@
-//! The parts of the contract that exact sums do not show: NaN and Inf, padding, rounding, threads.
+//! Guarantees that exact sums do not test: NaN and Inf, padding, rounding, threads.
 
 use crate::support::stored;
 use einsparse::cpu::{self, Operands, Output};
@@ -11,7 +11,7 @@ use super::{MATRIX, Problem};
 
 const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// A NaN or Inf in a dense operand reaches only outputs that own an entry there.
+/// A NaN or Inf in a dense operand reaches only outputs that have a nonzero at its position.
 #[test]
 fn not_a_number_stays_where_it_belongs() {
     for text in [
@@ -45,7 +45,7 @@ fn not_a_number_stays_where_it_belongs() {
     }
 }
 
-/// A matrix of full blocks, so that a slot without a value is padding or past the edge: those become NaN.
+/// A matrix of full blocks. A slot without a value is then padding or past the edge; those slots become NaN.
 fn full_blocks(rows: usize, cols: usize, format: &str) -> AnySparse<f32> {
     let mut coords = vec![Vec::new(); 2];
     for r in 0..rows {
@@ -110,7 +110,7 @@ fn infinite_scalar_meets_only_entries() {
     }
 }
 
-/// 4096 + 1 + 1 + ... in f16 needs an f32 sum: f16 would stay at 4096.
+/// 4096 + 1 + 1 + ... in f16 requires an f32 accumulator: in f16 the sum would remain 4096.
 #[test]
 fn sums_are_wide_and_rounded_once() {
     let k = 65;
@@ -200,7 +200,8 @@ fn wrong_sparse_operands_are_refused() {
     assert!(matches!(&shape, Error::Shape { .. } | Error::InvalidIndex { .. }), "{shape}");
 }
 
-/// Normal values: what rounding leaves between the executor in f32 and the reference in f64, in every row format.
+/// Normally distributed values in every row format: the executor in f32 agrees with the reference in f64 up to
+/// rounding.
 #[test]
 fn random_values_agree_with_the_reference() {
     let pattern = generate::uniform(90, 120, 0.2, 4).unwrap();
@@ -213,17 +214,17 @@ fn random_values_agree_with_the_reference() {
         let a = stored(a.clone(), format);
         let c = einsparse::ops::spmm(&einsparse::Context::cpu(), &a, &b).unwrap();
         for (x, y) in c.to_dense().unwrap().values().iter().zip(wanted.values()) {
-            // About 24 terms of magnitude 1; 4 u sqrt(24) of their sum of magnitudes.
+            // Bound for about 24 terms of magnitude 1: 4 u sqrt(24) times the sum of magnitudes.
             approx::assert_relative_eq!(f64::from(*x), *y, max_relative = 1e-5, epsilon = 3e-5);
         }
     }
 }
 
-/// Name of the variable that makes this program a child of the test below.
+/// Environment variable that makes this program a child process of the test below.
 const CHILD: &str = "EINSPARSE_TEST_OF_ARCH";
 
-/// On a CPU context, EINSPARSE_ARCH selects the GPU whose checks apply. A value that names none is an error where an
-/// operator is created; a context without checks ignores it.
+/// On a CPU context, EINSPARSE_ARCH selects the GPU whose checks apply. An unknown value is an error when an operator
+/// is created; a context without checks ignores the variable.
 #[test]
 fn einsparse_arch_is_checked_on_the_cpu() {
     if std::env::var_os(CHILD).is_some() {

@@ -1,4 +1,4 @@
-//! Indirect Einsums written by hand: gathers, scatters and padding that no format describes.
+//! Handwritten indirect Einsums: gathers, scatters and padding that no format describes.
 
 use einsparse::Error;
 use einsparse::cpu::{self, Operands, Output};
@@ -12,7 +12,7 @@ fn hand(text: &str) -> IndirectEinsum {
     rewrite_dense(&Einsum::parse(text).unwrap()).unwrap()
 }
 
-/// Indices below `bound`, about one in five PAD.
+/// Indices below `bound`; about one in five is PAD.
 fn slots(n: usize, bound: u32, seed: u64) -> Vec<u32> {
     let draw = generate::small_integers::<f32>(3 * n, seed);
     let number =

@@ -1,4 +1,4 @@
-//! Several sparse factors, and sparse outputs, against the naive reference: every format, exactly.
+//! Several sparse factors, and sparse outputs, against the naive reference: every format, with exact equality.
 
 use std::collections::BTreeMap;
 
@@ -30,10 +30,11 @@ const ENTRIES: &[&str] = &[
 ];
 const TENSORS: &[&str] = &["coo", "groupcoo:2", "groupcoo@1"];
 
-/// Number of formats without fill. The tests compare nonzeros of an output, and blocks have results in their fill too.
+/// Number of formats without fill. The tests compare the nonzeros of an output, and blocks store results in their fill
+/// too.
 const WITHOUT_FILL: usize = 11;
 
-/// Expressions, with capitals A, B, E for sparse factors; indices have extents of their letter.
+/// Expressions. The sparse factors are A, B and E; the extent of an index depends on its letter.
 const DENSE: &[&str] = &[
     "C[m,n] = A[m,k] * B[k,n]",
     "C[m,n] += 2 * A[m,k] * B[k,n]",
@@ -57,7 +58,7 @@ const DENSE: &[&str] = &[
     "C[i] = A[i,j,k] * B[i,j,k] * d[k]",
 ];
 
-/// Expressions into a sparse S.
+/// Expressions with a sparse output S.
 const SAMPLED: &[&str] = &[
     "S[m,n] = A[m,n] * x[m,k] * y[n,k]",
     "S[m,n] = x[m,k] * y[n,k]",
@@ -82,8 +83,8 @@ struct Lists {
 }
 
 impl Lists {
-    /// `formats`: one for each sparse tensor, by turns; `same`: the output and A have one pattern where their shapes
-    /// agree.
+    /// `formats`: formats of the sparse tensors, used cyclically. `same`: the output and A have one pattern if their
+    /// shapes agree.
     fn new(text: &str, extents: &[usize], formats: &[usize], seed: u64, same: bool) -> Lists {
         let e = Einsum::parse(text).unwrap();
         let all = e.index_names();
@@ -126,7 +127,7 @@ impl Lists {
         Lists { e, extents, sparse, dense, alpha }
     }
 
-    /// Sums of products at every place of the output.
+    /// Sums of products at every position of the output.
     fn sums(&self) -> Dense<f64> {
         let index: Vec<&String> = self.extents.keys().collect();
         let number = |a: &Access| -> Vec<usize> {
@@ -169,7 +170,7 @@ impl Lists {
         sparse.chain(self.dense.iter().map(|(n, d)| (n.as_str(), d.into()))).collect()
     }
 
-    /// Into a dense output that holds ones.
+    /// Compares with a dense output that contains ones before the run.
     fn assert_dense(&self) {
         let ctx = Context::unchecked_cpu();
         let operands = self.operands();
@@ -183,7 +184,7 @@ impl Lists {
         assert_eq!(wide(&out), wanted, "{} as {}", self.e, plan.indirect());
     }
 
-    /// Into the sparse S.
+    /// Compares with the sparse output S.
     fn assert_sampled(&self) {
         let ctx = Context::unchecked_cpu();
         let mut out = ctx.upload(self.sparse["S"].clone()).unwrap();
@@ -222,7 +223,7 @@ proptest! {
         case in 0..SAMPLED.len(), extents in [0usize..10, 0..10, 0..10, 0..10],
         formats in [0usize..14, 0..14, 0..14], seed in 0u64..1000, same in any::<bool>(),
     ) {
-        // The kernels of SDDMM want the mask in the output's pattern; other forms do not.
+        // SDDMM kernels require that the mask has the output's pattern; other forms do not.
         let same = same || case == 0;
         let formats = match case {
             0 => formats.map(|f| f % WITHOUT_FILL),
@@ -232,7 +233,7 @@ proptest! {
     }
 }
 
-/// What lists look like, and that a plan says how long they are.
+/// Printed form of position lists. The plan states their lengths.
 #[test]
 fn joined_lists_are_printed() {
     let of = |text: &str| {
@@ -275,13 +276,13 @@ fn refusals_say_why() {
             other => other.to_string(),
         }
     };
-    // Without a shared index every entry meets every other.
+    // Without a shared index, every nonzero of A is paired with every nonzero of B.
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let apart = ctx.position_lists("C[m,n] = A[m,k] * B[j,n]", &operands);
     assert_eq!(apart.unwrap().rows, a.nnz() * b.nnz());
     let through = words("C[m,n] = A[m,k] * B[I[k],n]", &small);
     assert!(!through.is_empty());
-    // Another pattern than planned.
+    // The pattern differs from the planned one.
     let operands = [("A", (&a).into()), ("B", (&small).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let plan = ctx.plan(text).operands(&operands).build().unwrap();

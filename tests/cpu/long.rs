@@ -1,11 +1,12 @@
-//! Long sums: the error is that of a few hundred additions, however many terms there are.
+//! Long sums: their error is that of a few hundred additions, independent of the number of terms.
 
 use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::Einsum;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format};
 use einsparse::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 
-/// A power of two above which f32 holds even numbers only, and ones after it: added in order, each one is lost.
+/// A power of two above which f32 represents only even numbers, followed by ones. If they are added in order, each one
+/// is lost.
 const LARGE: f32 = 16_777_216.0;
 const ONES: usize = 1 << 17;
 

@@ -1,5 +1,4 @@
-//! Plans of several factors, several of them sparse, against plain loops: pair by pair, by lists of positions, and all
-//! at once.
+//! Plans of several factors, several of them sparse, against plain loops: pairwise, by position lists, and all at once.
 
 mod trial;
 
@@ -69,11 +68,11 @@ fn csr(shape: [usize; 2], places: &[[u32; 2]]) -> AnySparse<f32> {
     AnySparse::from(Coo::new(pattern, values).unwrap()).convert("csr".parse().unwrap()).unwrap()
 }
 
-/// Rows without entries stay zero, whatever later factors hold there.
+/// Rows without nonzeros stay zero, whatever values later factors contain there.
 #[test]
 fn elements_without_a_term_are_left_out() {
     let ctx = Context::cpu();
-    // Row 1 of A is empty. B is NaN in the rows that no entry of A reads.
+    // Row 1 of A is empty. B is NaN in the rows that no nonzero of A reads.
     let a = csr([3, 40], &[[0, 3], [0, 5], [0, 7], [2, 3], [2, 5], [2, 9]]);
     let b = Dense::from_fn([40, 30], |i| if [3, 5, 7, 9].contains(&i[0]) { 1.0 } else { f32::NAN });
     let (b, c) = (b.unwrap(), integers::<f32>(&[30, 100], 1));
@@ -93,7 +92,7 @@ fn intermediate_results_are_not_rounded_to_the_element_type() {
     let ctx = Context::cpu();
     let fill =
         |shape: [usize; 2], value: f64| Dense::from_fn(shape, |_| f16::from_f64(value)).unwrap();
-    // The first product is 204,800, more than f16 has.
+    // The first product is 204,800, which is above the maximum of f16.
     let (a, b, c) = (fill([1, 512], 20.0), fill([512, 1], 20.0), fill([1, 1], 0.125));
     let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
     let text = "Y[i,l] = A[i,j] * B[j,k] * C[k,l]";
@@ -102,7 +101,7 @@ fn intermediate_results_are_not_rounded_to_the_element_type() {
     assert_eq!(y.to_dense().unwrap().values()[0].to_f32(), 25_600.0);
 }
 
-/// Fifty thousand entries on each side of one shared index make 2.5e9 pairs.
+/// Fifty thousand nonzeros on each side of one shared index make 2.5e9 pairs.
 #[test]
 fn more_pairs_than_a_list_may_have_run_pair_by_pair() {
     let ctx = Context::cpu();
@@ -117,12 +116,13 @@ fn more_pairs_than_a_list_may_have_run_pair_by_pair() {
     let plan = ctx.plan(text).operands(&operands).build().unwrap();
     let words = "\n  P0[k,n] = B[k,n]\n  C[m,n] = A[m,k] * P0[k,n]";
     assert!(plan.to_string().contains(words), "{plan}");
-    // No index is shared.
+    // The factors share no index.
     let (_, y) = plan_and_run(&ctx, "y[] = A[m,k] * B[j,n]", &operands, &Options::default());
     assert_eq!(y.to_dense().unwrap().values(), [2.5e9]);
 }
 
-/// Lists of all three are too long, and neither A nor B fits in memory as a dense tensor: lists of A and B remain.
+/// Lists of all three factors are too long, and neither A nor B fits in memory as a dense tensor. Lists of A and B
+/// remain.
 #[test]
 fn two_large_sparse_factors_are_joined_within_a_path() {
     let ctx = Context::cpu();
@@ -138,7 +138,7 @@ fn two_large_sparse_factors_are_joined_within_a_path() {
     let text = "Y[m,n] = A[m,k] * B[k,n] * E[n,p]";
     let (plan, y) = plan_and_run(&ctx, text, &operands, &Options::default());
     assert!(plan.to_string().contains("= A[m,k] * B[k,n]"), "{plan}");
-    // 40 entries meet at each of 2,500 places, and E has 2,000 in each row.
+    // Each of 2,500 positions sums 40 pairs of nonzeros, and E has 2,000 nonzeros in each row.
     assert_eq!(y.to_dense().unwrap().values(), [80_000.0; 2500]);
 }
 
@@ -147,7 +147,7 @@ fn in_order(mut places: Vec<[u32; 2]>) -> Vec<[u32; 2]> {
     places
 }
 
-/// Neither way: the error has the reasons of both.
+/// If neither method can run, the error contains the reasons of both.
 #[test]
 fn what_runs_in_no_way_is_refused_with_numbers() {
     let ctx = Context::cpu();
@@ -170,7 +170,7 @@ fn what_runs_in_no_way_is_refused_with_numbers() {
 #[test]
 fn stored_zeros_of_blocks_are_left_out_of_lists() {
     let ctx = Context::cpu();
-    // Blocks of 2 x 2 with one entry each: three of four values are fill.
+    // Blocks of 2 x 2 with one nonzero each: three of four values are fill.
     let a = csr([4, 4], &[[0, 0], [3, 3]]).convert("bsr:2x2".parse().unwrap()).unwrap();
     let pattern = CsrPattern::new(4, 4, vec![0, 1, 2, 2, 3], vec![0, 1, 3]).unwrap();
     let b = Csr::new(pattern, vec![1.0f32, f32::NAN, 5.0]).unwrap();

@@ -9,7 +9,7 @@ use einsparse::formats::reference::{self, Factor};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Element, Format, generate};
 use einsparse::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 
-/// Entries at about a third of the places, small integers as values.
+/// Nonzeros at about a third of the positions, with small integers as values.
 pub fn random_coo<T: Element>(shape: &[usize], seed: u64) -> Coo<T> {
     let space: usize = shape.iter().product();
     let places = generate::uniform(1, space, if space == 0 { 0.0 } else { 0.3 }, seed).unwrap();
@@ -30,7 +30,7 @@ pub fn integers<T: Element>(shape: &[usize], seed: u64) -> Dense<T> {
     Dense::new(shape.to_vec(), generate::small_integers(n, seed)).unwrap()
 }
 
-/// An expression with operands of one element type.
+/// Expression with operands of one element type.
 pub struct Problem<T> {
     pub e: Einsum,
     pub extents: BTreeMap<String, usize>,
@@ -39,7 +39,7 @@ pub struct Problem<T> {
     pub out: Dense<T>,
 }
 
-/// Indices of an access, all of which are names.
+/// Indices of an access. All of them must be names.
 pub fn names(access: &Access) -> Vec<&str> {
     let indices = access.indices.iter();
     indices
@@ -50,7 +50,7 @@ pub fn names(access: &Access) -> Vec<&str> {
         .collect()
 }
 
-/// Adds a bias of these indices at every place of sums whose indices are `out`.
+/// Adds a bias with indices `own` to every element of sums whose indices are `out`.
 pub fn add_bias(sums: &mut Dense<f64>, out: &[usize], (own, bias): (&[usize], &Dense<f64>)) {
     let shape = sums.shape().to_vec();
     for (at, sum) in sums.values_mut().iter_mut().enumerate() {
@@ -88,14 +88,14 @@ impl<T: einsparse::Scalar> Problem<T> {
             }
         }
         let out = match mode {
-            // What was in the output must not matter.
+            // The previous contents of the output must not matter.
             Mode::Assign => Dense::from_fn(shape(&e.out), |_| T::from_f64(f64::NAN)).unwrap(),
             Mode::Accumulate => integers(&shape(&e.out), seed + 100),
         };
         Problem { e, extents, sparse, dense, out }
     }
 
-    /// To another format; what N:M does not hold is pruned first.
+    /// Converts the sparse operand to another format. For N:M, values that the format cannot store are pruned first.
     pub fn convert(&mut self, format: Format) {
         if let Some((_, tensor)) = &mut self.sparse {
             if matches!(format, Format::Nm { .. }) {
@@ -133,7 +133,7 @@ impl<T: einsparse::Scalar> Problem<T> {
         out
     }
 
-    /// The contract in f64: sums, bias, ReLU, then the old output.
+    /// The specified result in f64: sums, bias, ReLU, then the previous output.
     pub fn reference(&self) -> Vec<f64> {
         let index: Vec<&String> = self.extents.keys().collect();
         let number = |a: &Access| -> Vec<usize> {

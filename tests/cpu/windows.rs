@@ -1,5 +1,5 @@
-//! Sums of indices on the CPU: convolutions by plans, exactly what loops give; sparse operands beside them, and what is
-//! refused.
+//! Affine indices on the CPU: plans of convolutions equal loops exactly. Sparse operands in the same expressions, and
+//! refused expressions.
 
 use einsparse::cpu::{Operands, Output, run_listed};
 use einsparse::dynamic::Dynamic;
@@ -22,7 +22,7 @@ fn windows_are_what_loops_give() {
     windows_agree::<bf16>(&cpu, |_, _| {});
 }
 
-/// By the steps of the general GPU kernels, in every way in which their lanes may run.
+/// Runs the steps of the general GPU kernels, for every assignment of lanes.
 #[test]
 fn windows_are_what_loops_give_by_the_steps_of_kernels() {
     for (text, shapes, out) in windows() {
@@ -70,7 +70,7 @@ fn windows_worked_by_hand() {
     assert_eq!(run("C[x] = A[2*x] * B[x]"), [1.0 + 0.0, 30.0, 500.0]);
 }
 
-/// An output that is given says how far a place goes; strides are told apart though shapes agree.
+/// A given output determines the extent of an index. Strides are distinguished although the shapes agree.
 #[test]
 fn outputs_that_are_given_tell_extents() {
     let cpu = Context::cpu();
@@ -88,7 +88,7 @@ fn outputs_that_are_given_tell_extents() {
     assert!(said.contains("`4*x+i`") && said.contains("wants 6 elements"), "{said}");
 }
 
-/// Entries where the sum of the coordinates is a multiple of three.
+/// Nonzeros at positions whose coordinates sum to a multiple of three.
 fn entries(shape: &[usize]) -> Coo<f64> {
     let all = (0..shape[0] * shape[1]).map(|p| [p / shape[1], p % shape[1]]);
     let places: Vec<_> = all.filter(|[a, b]| (a + b) % 3 == 0).collect();
@@ -98,7 +98,8 @@ fn entries(shape: &[usize]) -> Coo<f64> {
     Coo::new(pattern, values).unwrap()
 }
 
-/// A sparse factor, two of them, and a sparse output beside an operand that is read at a sum.
+/// One sparse factor, two sparse factors, and a sparse output, together with an operand that is read at an affine
+/// index.
 #[test]
 fn sparse_operands_stand_beside_sums() {
     let cpu = Context::cpu();
@@ -129,7 +130,7 @@ fn sparse_operands_stand_beside_sums() {
     }
 }
 
-/// A dynamic operand is the dense tensor that it is. Several factors are contracted pair by pair.
+/// A dynamic operand is treated as its dense tensor. Several factors are contracted pairwise.
 #[test]
 fn dynamic_operands_may_be_read_at_sums() {
     let cpu = Context::cpu();

@@ -1,4 +1,4 @@
-//! Attention at the entries of a mask, with masks that are data, over a cache, and encoder layers.
+//! Attention at the nonzeros of a mask, with masks that are data, over a cache, and encoder layers.
 
 mod attention;
 mod cached;

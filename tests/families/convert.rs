@@ -1,4 +1,4 @@
-//! From one format to another.
+//! Conversions between formats.
 
 mod convert;
 mod entries;
@@ -10,7 +10,7 @@ use crate::support::dense::{strided, upload_values};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, generate};
 use einsparse::{Context, Scalar, SparseTensor, Tensor};
 
-/// The same pattern, and the same bits.
+/// Requires equal patterns and equal bits.
 fn assert_same<T: Scalar>(found: &SparseTensor<T>, wanted: &SparseTensor<T>, what: &dyn Debug) {
     let (found, wanted) = (found.to_host().unwrap(), wanted.to_host().unwrap());
     assert_eq!(found.format(), wanted.format(), "{what:?}");
@@ -22,7 +22,7 @@ fn assert_same<T: Scalar>(found: &SparseTensor<T>, wanted: &SparseTensor<T>, wha
     assert_eq!(differs, None, "{what:?}: byte");
 }
 
-/// Words as the bits of elements, which is how arrays of them are uploaded.
+/// Uploads words as the bits of f32 elements, because tensors hold only elements.
 fn words(context: &Context, words: &[u32]) -> Tensor<f32> {
     let data = words.iter().map(|&w| f32::from_bits(w)).collect();
     upload_values(context, &[words.len()], data)
@@ -33,7 +33,7 @@ fn bits(tensor: &Tensor<f32>) -> Vec<u32> {
     stored.iter().map(|v| v.to_bits()).collect()
 }
 
-/// A matrix with these elements between its rows.
+/// Uploads a matrix with `gap` elements of 7 between its rows.
 fn with_gap<T: Scalar>(context: &Context, dense: &Dense<T>, gap: usize) -> Tensor<T> {
     let leading = dense.shape()[1] + gap;
     strided(context, dense, leading, T::from_f64(7.0))
@@ -53,7 +53,7 @@ const SHAPES: [(usize, usize); 11] = [
     (65, 4400),
 ];
 
-/// Patterns with rows of all lengths.
+/// Returns patterns with rows of all lengths.
 fn uneven() -> Vec<CsrPattern> {
     vec![
         generate::uniform(0, 0, 0.5, 1).unwrap(),

@@ -1,4 +1,4 @@
-//! What of an operand holds something: detection, channels, samples, routes.
+//! Detection of the nonzero parts of an operand: micro-tiles, channels, samples, routes.
 
 mod channels;
 mod choice;

@@ -1,4 +1,4 @@
-//! Normalisation, rotary positions, gates and tokens: the GPU against the CPU, and that against formulas written out.
+//! Normalization, rotary positions, activations and tokens: the GPU against the CPU, the CPU against explicit formulas.
 
 mod gates;
 mod norms;
@@ -37,7 +37,7 @@ fn values<T: Scalar>(shape: &[usize], seed: u64) -> Dense<T> {
     Dense::new(shape, values.collect()).unwrap()
 }
 
-/// Rows with gaps of NaN, of so many elements.
+/// Uploads rows with `gap` elements of NaN between them.
 fn with_gaps<T: Scalar>(ctx: &Context, dense: &Dense<T>, gap: usize) -> Tensor<T> {
     let leading = dense.shape()[1] + gap;
     strided(ctx, dense, leading, T::from_f64(f64::NAN))
@@ -61,7 +61,7 @@ fn near<T: Scalar>(what: &str, found: &[f64], wanted: &[f64], within: f64) {
     }
 }
 
-/// As a few roundings of the type leave it.
+/// Returns the tolerance: a few roundings of the type.
 fn within<T: Scalar>() -> f64 {
     match T::NAME {
         "f32" => 4e-6,
@@ -70,7 +70,7 @@ fn within<T: Scalar>() -> f64 {
     }
 }
 
-/// Of tokens in columns, or in rows.
+/// Returns the shape for tokens in columns or in rows.
 fn shape_of(columns: bool, [tokens, width]: [usize; 2]) -> [usize; 2] {
     if columns { [width, tokens] } else { [tokens, width] }
 }

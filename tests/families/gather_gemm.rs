@@ -1,4 +1,4 @@
-//! Gathered rows times matrices: convolutions, experts, micro-tiles found at run time.
+//! Products of gathered rows with matrices: convolutions, experts, dynamic micro-tiles.
 
 mod conv;
 mod convolution;

@@ -1,4 +1,4 @@
-//! Blocks and dense matrices on Tensor Cores.
+//! Block-sparse and dense matrices on Tensor Cores.
 
 mod batched;
 mod dense;

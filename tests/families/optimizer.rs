@@ -1,4 +1,4 @@
-//! Loss and gradient of logits, gradients of dense weights, steps of optimisers.
+//! Loss and gradient of logits, gradients of dense weights, steps of optimizers.
 
 mod cross_entropy;
 mod steps;

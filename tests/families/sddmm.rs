@@ -1,4 +1,4 @@
-//! Dense times dense at the places of a pattern.
+//! Dense times dense at the entries of a pattern.
 
 mod int8;
 mod sampled;

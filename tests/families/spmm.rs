@@ -1,4 +1,4 @@
-//! A of single entries times a dense matrix.
+//! A with unstructured nonzeros times a dense matrix.
 
 mod batches;
 mod bitmap;

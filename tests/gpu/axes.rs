@@ -1,10 +1,10 @@
-//! PIT axes of the expressions that the paper lists (arXiv 2301.10936, table 1) and of hand-worked ones.
+//! PIT axes of the expressions in the paper (arXiv 2301.10936, table 1) and of handwritten ones.
 
 use einsparse::dynamic::{DenseTile, dense_tiles, matmul_extents, micro_tiles, pit_axes};
 use einsparse::einsum::Einsum;
 use einsparse::registry::Dtype;
 
-/// The indices that are PIT axes of the operands they stand at, and those that are not, in alphabetical order.
+/// Indices that are PIT axes of the operands that contain them, and indices that are not, in alphabetical order.
 fn split(text: &str) -> [String; 2] {
     let axes = pit_axes(&Einsum::parse(text).unwrap());
     [true, false].map(|pit| {
@@ -16,7 +16,7 @@ fn split(text: &str) -> [String; 2] {
     })
 }
 
-/// Table 1 of the paper, and the last line of it with index arrays in place of the sums.
+/// Table 1 of the paper, and its last line with index arrays in place of the affine indices.
 #[test]
 fn pit_axes_of_the_papers_list() {
     for (text, pit, fixed) in [
@@ -34,12 +34,12 @@ fn pit_axes_of_the_papers_list() {
 #[test]
 fn pit_axes_worked_by_hand() {
     for (text, pit, fixed) in [
-        // A bias is gathered with the rows that it belongs to.
+        // A bias is gathered together with its rows.
         ("C[m,n] = relu(A[m,k] * B[k,n] + bias[m])", "k m n", ""),
         ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "i j k r", ""),
         ("s[] = A[m,k]", "k m", ""),
         ("d[i] = A[i,i]", "i", ""),
-        // Only what the index arrays are read with is fixed.
+        // Only indices of the index arrays are fixed.
         ("Out[MO[p,q],m] += MV[p,q] * In[MI[p,q],c] * W[MW[p],c,m]", "c m", "p q"),
         ("C[AM[p],n] += AV[p] * B[AK[p],n]", "n", "p"),
         ("C[x,n] = A[2*x,n]", "n", "x"),
@@ -80,7 +80,7 @@ fn shapes(text: &str, tile: [usize; 3], element: usize) -> Vec<String> {
     tiles.iter().map(ToString::to_string).collect()
 }
 
-/// Figure 5 of the paper: the k axis of A makes columns, the m axis rows.
+/// Figure 5 of the paper: the k axis of A yields columns, the m axis rows.
 #[test]
 fn micro_tiles_of_a_product() {
     assert_eq!(
@@ -93,8 +93,8 @@ fn micro_tiles_of_a_product() {
     );
 }
 
-/// The axes that are no part of a sum are those of a product: n by f by m. A is read through windows, and is not cut
-/// into boxes.
+/// Axes outside of affine indices are those of a product: n by f by m. A is read through windows and is not cut into
+/// boxes.
 #[test]
 fn micro_tiles_of_a_convolution() {
     let sums = shapes("C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]", [128, 256, 64], 2);
@@ -105,7 +105,7 @@ fn micro_tiles_of_a_convolution() {
     assert_eq!(shapes(arrays, [128, 256, 64], 2), wanted);
 }
 
-/// 8 elements of 2 bytes are 16: two of them make an access.
+/// 8 elements of 2 bytes are 16 bytes, so a 32-byte access contains two of them.
 #[test]
 fn micro_tiles_have_32_bytes() {
     let small = shapes("C[m,n] = A[m,k] * B[k,n]", [8, 16, 16], 2);
@@ -126,7 +126,7 @@ fn micro_tiles_follow_for_every_tile_of_the_table() {
     for dtype in [Dtype::F16, Dtype::Bf16, Dtype::Tf32] {
         let tiles = dense_tiles(dtype);
         assert!(!tiles.is_empty(), "{dtype:?}");
-        // A strip of wgmma; TF32 has none.
+        // A wgmma tile of 128 x 256 x 64, which TF32 does not have.
         let strip = (128, 256, 64);
         let has = tiles.iter().any(|t| (t.m, t.n, t.k) == strip);
         assert_eq!(has, dtype != Dtype::Tf32, "{dtype:?}: {tiles:?}");

@@ -1,4 +1,5 @@
-//! Shapes that every row of the table must meet: nothing, one, a tile less or more, ragged, cut rows.
+//! Shapes that every row of the table must run: empty, one element, a tile minus or plus a step, ragged, and split
+//! rows.
 
 use crate::support::rows::products_here;
 use std::collections::BTreeSet;
@@ -6,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::support::{Rng, WIDEST, fill_blocks, small, spread};
 use einsparse::formats::CsrPattern;
 
-/// A pattern and the widths it is run with.
+/// A pattern and the numbers of columns that it runs with.
 pub struct Shape {
     pub class: &'static str,
     pub pattern: CsrPattern,
@@ -23,7 +24,7 @@ pub const CUT: &str = "one row with everything";
 
 pub const CLASSES: [&str; 7] = [ZERO_ROWS, ZERO_COLUMNS, ONE, NO_ENTRIES, LADDER, RAGGED, CUT];
 
-/// Odd widths and those at powers of two; tile edges of the table come to them.
+/// Odd widths and widths near powers of two. The tile edges of the table are added.
 const WIDTHS: [usize; 20] =
     [0, 1, 2, 3, 4, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257];
 const FEW: [usize; 6] = [1, 8, 33, 64, 129, 256];
@@ -34,7 +35,7 @@ fn all_widths() -> Vec<usize> {
         return vec![0, 1, 8, 33, 64, 256];
     }
     let mut widths = BTreeSet::from(WIDTHS);
-    // Not those of one column, which take nothing else.
+    // Without kernels of one column, which support no other width.
     for row in products_here().filter(|row| row.columns >= row.vector) {
         let (tile, step) = (row.columns as usize, row.vector as usize);
         widths.extend([tile - step, tile, tile + step]);
@@ -50,7 +51,7 @@ fn few() -> Vec<usize> {
     if small() { vec![8, 33, 64] } else { FEW.to_vec() }
 }
 
-/// Patterns of single entries.
+/// Unstructured patterns.
 pub fn entries() -> Vec<Shape> {
     let shape = |class, lens: &[usize], cols, widths: &[usize]| Shape {
         class,
@@ -62,7 +63,7 @@ pub fn entries() -> Vec<Shape> {
         shape(ZERO_COLUMNS, &[0; 5], 0, &VERY_FEW),
         shape(ONE, &[1], 1, &few()),
         shape(NO_ENTRIES, &[0; 9], 7, &few()),
-        // 71 is prime: every length from 0 to 70 once, neighbours differ.
+        // 71 is prime: every length from 0 to 70 occurs once, and adjacent lengths differ.
         shape(LADDER, &std::array::from_fn::<_, 71, _>(|r| r * 37 % 71), 70, &all_widths()),
     ];
     let mut rng = Rng(9);
@@ -73,14 +74,14 @@ pub fn entries() -> Vec<Shape> {
             (0..rows).map(|_| (rng.word() % 12).saturating_sub(2) as usize).collect();
         shapes.push(shape(RAGGED, &lens, 23, &few()));
     }
-    // Sixteen parts cut at 2048 entries.
+    // Sixteen parts, split at 2048 nonzeros.
     let long = if small() { 2500 } else { 5000 };
     shapes.push(shape(CUT, &[0, 1, long, 0, 3], long, &few()));
     shapes.push(shape(CUT, &[long, 3, long - 201, 0, 300], long, &VERY_FEW));
     shapes
 }
 
-/// Patterns that fill blocks, some cut by the edge of the matrix.
+/// Patterns of full blocks, some cut by the edge of the matrix.
 pub fn blocks((bm, bk): (usize, usize)) -> Vec<Shape> {
     let shape = |class, lens: &[usize], cols: usize, cut: [usize; 2], widths: &[usize]| {
         let blocks = spread(lens, cols);
@@ -92,7 +93,7 @@ pub fn blocks((bm, bk): (usize, usize)) -> Vec<Shape> {
             widths: widths.to_vec(),
         }
     };
-    // Past the depth of the copy pipeline; then past the length at which a block row is cut.
+    // Longer than the depth of the copy pipeline, then longer than the length at which a block row is split.
     let longest = match bk {
         1 => 70,
         16 => 14,

@@ -1,5 +1,6 @@
-//! Products of columns of wider matrices, which hold NaN: kernels that load whole vectors multiply none of it, and what
-//! lies beside the columns of an output stays. The bits of tensors of their own. Random operators have such operands too.
+//! Products of column slices of wider matrices. Kernels that load whole vectors must not multiply the NaN in the other
+//! columns, or change the columns next to an output. Results have the bits of contiguous tensors. Random operators have
+//! such operands too.
 
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use einsparse::{
 use crate::support::dense::{among_columns, integers, is_beside, nan, upload_values};
 use crate::support::{GUARD, Rng, gpu, spread, stored};
 
-/// Columns before and behind; kernels want 16 bytes.
+/// Columns before and after the slice; kernels require 16-byte alignment.
 const BESIDE: [[usize; 2]; 4] = [[8, 8], [16, 0], [0, 24], [24, 40]];
 
-/// Runs over tensors of their own, and over columns of wider ones.
+/// Compares a run over contiguous tensors with runs over columns of wider ones.
 fn agree<T: Scalar, Out: Scalar>(
     ctx: &Context,
     what: &str,
@@ -32,7 +33,7 @@ fn agree<T: Scalar, Out: Scalar>(
         let guard = Out::from_f64(GUARD);
         let mut to = among_columns(ctx, &nan::<Out>(out), [behind, before], guard);
         match run(&inputs, &mut to, &stream) {
-            // No kernel of this GPU takes it, wherever it lies.
+            // No kernel of this GPU supports the operation, even on contiguous tensors.
             Err(Error::NoKernel { .. }) if ctx.is_cuda() && before + behind == 0 => return None,
             ran => ran.unwrap_or_else(|e| panic!("{what}, {before} before: {e}")),
         }
@@ -47,7 +48,7 @@ fn agree<T: Scalar, Out: Scalar>(
     }
 }
 
-/// The product of a plan, of the sparse A if there is one.
+/// Product of a plan, with the sparse A if it is given.
 fn planned<'a, T: Scalar>(
     ctx: &'a Context,
     text: &'a str,
@@ -76,7 +77,7 @@ fn products<T: Scalar>(ctx: &Context, precision: Precision) {
     let [m, k] = [130, 136];
     let lens: Vec<usize> = (0..m).map(|row| row * 7 % 40).collect();
     let pattern = spread(&lens, k);
-    // Tiles with and without a rest.
+    // Numbers of columns with full and with partial tiles.
     for n in [8, 40, 64, 136] {
         let what = |of: &str| format!("{of}, {n} columns of {} {precision:?}", T::NAME);
         let b = integers::<T>(&[k, n], 5);
@@ -115,7 +116,7 @@ fn products<T: Scalar>(ctx: &Context, precision: Precision) {
     }
 }
 
-/// The three products of a convolution over voxels.
+/// The three products of a sparse convolution over voxels.
 fn convolutions<T: Scalar>(ctx: &Context, precision: Precision) {
     let voxels: Vec<[i32; 4]> = (0..200).map(|i| [0, i % 7, i / 7 % 7, i / 49]).collect();
     let map = Arc::new(KernelMap::submanifold(ctx, &voxels, [3; 3]).unwrap());
@@ -138,7 +139,7 @@ fn convolutions<T: Scalar>(ctx: &Context, precision: Precision) {
     }
 }
 
-/// The dense gradient of weights over many rows.
+/// Dense gradient of weights over many rows.
 fn weights<T: Scalar>(ctx: &Context) {
     for [rows, c, m] in [[300, 40, 72], [64, 8, 16]] {
         let gradient = WeightGradient::<T, f32>::new(ctx, [rows, c, m]).unwrap();

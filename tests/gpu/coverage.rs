@@ -1,4 +1,4 @@
-//! Whether the suite ran every kernel.
+//! Checks that the suite ran every kernel.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use einsparse::module::MODULES;
 use crate::support::rows::kernels_here;
 use crate::support::skipped;
 
-/// After a run of the whole suite with EINSPARSE_TEST_ROWS=FILE: the file names every row of the table that this build
-/// holds and this GPU runs.
+/// Runs after the whole suite with EINSPARSE_TEST_ROWS=FILE: the file must name every row of the table that this build
+/// contains and this GPU supports.
 #[test]
 fn every_row_of_the_table_ran() {
     let Ok(file) = std::env::var("EINSPARSE_TEST_ROWS_RAN") else {

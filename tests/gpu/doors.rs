@@ -1,4 +1,4 @@
-//! Memory and streams of the crate `cudarc` in products of ours, and back.
+//! Memory and streams of the crate `cudarc` in products of einsparse, and the reverse.
 
 use crate::support::gpu;
 use cudarc::driver::CudaContext;
@@ -20,16 +20,16 @@ fn slices_of_cudarc_are_operands_and_outputs() {
     let exact = reference::spmm(&matrix.clone().into(), &b).unwrap();
     let exact: Vec<f32> = exact.values().iter().map(|x| *x as f32).collect();
 
-    // A second stream: from here on cudarc follows who reads and writes.
+    // With a second stream, cudarc starts to track readers and writers.
     let stream = theirs.new_stream().unwrap();
     let queue = Stream::from_cudarc(&stream);
     let a = ours.upload(&matrix).unwrap();
     let mut slice = theirs.default_stream().clone_htod(b.values()).unwrap();
     let mut out = stream.alloc_zeros::<f32>(200 * 64).unwrap();
     {
-        // SAFETY: both are used on `stream` alone, and are dropped below.
+        // SAFETY: both slices are used on `stream` only, and dropped below.
         let b = unsafe { Tensor::borrow_cudarc(&ours, &slice, &[96, 64], &stream) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: both slices are used on `stream` only, and dropped below.
         let mut c =
             unsafe { Tensor::borrow_cudarc_mut(&ours, &mut out, &[200, 64], &stream) }.unwrap();
         let operands = [("A", (&a).into()), ("B", (&*b).into())];
@@ -39,7 +39,7 @@ fn slices_of_cudarc_are_operands_and_outputs() {
     assert_eq!(theirs.default_stream().clone_dtoh(&out).unwrap(), exact);
     queue.synchronize().unwrap();
 
-    // Taken, changed, given back.
+    // The slice is converted to a tensor, changed, and converted back.
     let mut tensor = Tensor::from_cudarc(&ours, slice, &[96, 64]).unwrap();
     assert_eq!(tensor.to_dense().unwrap(), b);
     tensor.write(&b.map(|x: f32| x + 1.0)).unwrap();
@@ -49,13 +49,13 @@ fn slices_of_cudarc_are_operands_and_outputs() {
 
     // A part of a slice.
     let part = slice.slice(64..192);
-    // SAFETY: read after the wait of `to_dense`.
+    // SAFETY: the slice is read after the wait of `to_dense`.
     let part = unsafe { Tensor::borrow_cudarc(&ours, &part, &[2, 64], &stream) }.unwrap();
     assert_eq!(part.to_dense().unwrap().values(), &changed[64..192]);
     drop(part);
 
     let refused = |context: &Context, shape: &[usize]| {
-        // SAFETY: nothing runs on it.
+        // SAFETY: no work is queued on the slice.
         let lent = unsafe { Tensor::borrow_cudarc(context, &slice, shape, &stream) };
         lent.map(drop).expect_err("an error")
     };

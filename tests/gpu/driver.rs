@@ -1,4 +1,4 @@
-//! What the driver says of the kernels, and the parts of the driver module that need a GPU.
+//! Attributes of the kernels as the driver reports them, and the parts of the driver module that need a GPU.
 
 use crate::support::{gpu, small};
 use einsparse::driver::Event;
@@ -13,7 +13,7 @@ use einsparse::raw::DeviceMemory;
 use einsparse::registry::{Row, WalkKind, Zeros, kernels};
 use einsparse::{Error, Operand, Options, Precision, Stream, ZerosRule};
 
-/// Registers, local and shared memory as loaded, and the residency that the cost model counts on.
+/// Registers, local and shared memory as loaded, and the residency that the cost model assumes.
 #[test]
 fn kernels_keep_their_resources() {
     let Some(gpu) = gpu() else { return };
@@ -25,12 +25,12 @@ fn kernels_keep_their_resources() {
     for row in kernels().iter().filter(here) {
         let function = modules.function(row, row.shared_bytes).unwrap();
         let kernel = function.facts().unwrap();
-        // Kernels of other GPUs are assembled for this one by tests alone.
+        // Only tests compile kernels of other GPUs for this one, and those may spill.
         let own = modules.capability() == facts.compute_capability;
         assert!(!own || kernel.local_bytes == 0, "{} spills: {kernel:?}", row.name);
         assert!(kernel.max_threads >= row.threads, "{}: {kernel:?}", row.name);
         assert!(kernel.max_dynamic_smem_bytes >= row.shared_bytes, "{}: {kernel:?}", row.name);
-        // The residency that was asked of the compiler is the table's on Hopper alone.
+        // The residency in the table was requested from the compiler for Hopper only.
         let wanted = if hopper { row.min_blocks } else { 1 };
         let registers = kernel.registers.next_multiple_of(8) * row.threads * wanted;
         assert!(
@@ -48,7 +48,7 @@ fn kernels_keep_their_resources() {
     }
 }
 
-/// What a driver does that is older than the machine code: texts for the first and the last architecture compile
+/// A driver that is older than the machine code compiles the PTX: texts for the first and the last architecture compile
 /// without local memory. `EINSPARSE_ARCH=sm_80` runs tests on the latter.
 #[test]
 fn texts_compile() {
@@ -59,7 +59,7 @@ fn texts_compile() {
         let module = MODULES.iter().find(of).expect("an embedded module");
         module.ptx().map(Result::unwrap)
     };
-    // The smallest families whose text is kept for Hopper alone, and the product that everyone asks for.
+    // The smallest families whose PTX is kept for Hopper only, and the most frequent product.
     let (first, last) = (&ARCHS[0], &ARCHS[ARCHS.len() - 1]);
     for (family, arch) in [("pit_sampled", first), ("sampled", first), ("spmm", last)] {
         let text =
@@ -95,7 +95,7 @@ fn events_time_a_kernel() {
     end.synchronize().unwrap();
     assert!(stream.raw().is_done().unwrap() && !stream.raw().is_capturing().unwrap());
     let milliseconds = end.elapsed_ms(&start).unwrap();
-    // 400,000 entries x 128 columns: between a microsecond and a tenth of a second each.
+    // 400,000 nonzeros x 128 columns take between a microsecond and a tenth of a second each.
     assert!((0.01..1000.0).contains(&milliseconds), "{milliseconds} ms");
 }
 
@@ -121,7 +121,7 @@ fn device_memory_is_checked() {
     assert!(said == wanted as u64 && 0 < free && free <= info.total);
 }
 
-/// The choice on a GPU: forced, refused, strict, TF32 only when asked.
+/// Selection on a GPU: forced, refused, strict, and TF32 only on request.
 #[test]
 fn the_choice_holds_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -138,14 +138,14 @@ fn the_choice_holds_on_the_gpu() {
     assert_eq!(plan_tf32.choice().candidates[0].zeros, Zeros::Dense);
     assert!(plan_tf32.to_string().contains("zeros = Dense"), "{plan_tf32}");
     for options in [Options::default(), Options { zeros: ZerosRule::Strict, ..tf32 }] {
-        // What Tensor Cores may not do the general family does.
+        // If the options exclude Tensor Cores, the general family runs the product.
         let plan = plan(&options).unwrap();
         assert!(plan.variant().starts_with("einsum_"), "{plan}");
         assert_eq!(plan.choice().candidates[0].zeros, Zeros::Strict);
     }
 }
 
-/// Memory in the order of a stream: allocated, filled, read and freed there.
+/// Stream-ordered memory: allocated, filled, read and freed on one stream.
 #[test]
 fn memory_in_stream_order() {
     let Some(gpu) = gpu() else { return };
@@ -167,7 +167,7 @@ fn memory_in_stream_order() {
     assert!(found.iter().all(|&word| word == 7));
 }
 
-/// Tensor maps and clusters, which Hopper brought.
+/// Tensor maps and clusters, which exist since Hopper.
 #[test]
 fn tensor_maps_and_clusters() {
     let Some(gpu) = gpu() else { return };
@@ -186,13 +186,13 @@ fn tensor_maps_and_clusters() {
         swizzle: Swizzle::B128,
     };
     TensorMap::encode_tiled(memory.address(), &layout(&[64, 32])).unwrap();
-    // The sanitizer, which runs the small sizes, counts every refused call as an error.
+    // The sanitizer runs the small sizes and counts every refused call as an error.
     if !small() {
         TensorMap::encode_tiled(memory.address() + 2, &layout(&[64, 32])).unwrap_err();
         TensorMap::encode_tiled(memory.address(), &layout(&[64, 512])).unwrap_err();
     }
 
-    // A kernel without work items touches nothing.
+    // A kernel without work items accesses no memory.
     let row = kernels().iter().find(|row| row.walk == WalkKind::Csr && row.parts == 1).unwrap();
     let function = device.modules().function(row, 0).unwrap();
     let params = no_work();
@@ -204,11 +204,11 @@ fn tensor_maps_and_clusters() {
         overlap_previous: true,
     };
     let stream = gpu.stream().unwrap();
-    // SAFETY: the params are the family's; with no items no address is used.
+    // SAFETY: the params struct is the family's; without items, no address is used.
     unsafe { function.launch(&config, stream.raw(), &params) }.unwrap();
     let odd = LaunchConfig { grid: [3, 1, 1], ..config };
     if !small() {
-        // SAFETY: as above.
+        // SAFETY: the params struct is the family's; without items, no address is used.
         unsafe { function.launch(&odd, stream.raw(), &params) }.unwrap_err();
     }
     stream.synchronize().unwrap();
@@ -238,22 +238,22 @@ fn no_work() -> SpmmParams {
     }
 }
 
-/// A stream by its handle alone: its context is the driver's to say, and not the one that the thread happens to have.
+/// A stream given only by its handle: the driver supplies its context, which may not be current on the thread.
 #[test]
 fn streams_of_any_kind_wait_for_each_other() {
     let Some(gpu) = gpu() else { return };
     let own = gpu.stream().unwrap();
     let other = gpu.stream().unwrap();
     let handle = other.raw().as_raw() as usize;
-    // A thread of its own has no context yet.
+    // The context of a thread is not inherited by a new one.
     std::thread::scope(|threads| {
         let wait = threads.spawn(|| {
-            // SAFETY: the stream lives on.
+            // SAFETY: the stream outlives `raw`.
             let raw = unsafe { Stream::from_raw(handle as *mut _) };
             raw.wait_for(&raw).unwrap();
             raw.wait_for(&own).unwrap();
             own.wait_for(&raw).unwrap();
-            // SAFETY: the default stream.
+            // SAFETY: a null handle is the default stream.
             let default = unsafe { Stream::from_raw(std::ptr::null_mut()) };
             default.wait_for(&own).unwrap();
             own.wait_for(&default).unwrap();

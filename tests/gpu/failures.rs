@@ -1,5 +1,5 @@
-//! What fails on the way: each allocation of plans, runs and conversions in turn, and the whole GPU. An error, nothing
-//! left behind, and the same result afterwards.
+//! Injected failures: each allocation of plans, runs and conversions in order, and the loss of the GPU. Each returns an
+//! error, leaks nothing, and leaves later results unchanged.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::support::dense::integers;
 use crate::support::runs::plan_of;
 use crate::support::{Rng, gpu, gpu_alone};
 
-/// One way through the library, from operands to values.
+/// A name, and one sequence of calls from operands to values.
 type Way<'w> = (&'static str, Box<dyn Fn() -> Result<Vec<f64>> + 'w>);
 
 fn add<'w>(ways: &mut Vec<Way<'w>>, name: &'static str, way: impl Fn() -> Result<Vec<f64>> + 'w) {
@@ -70,7 +70,7 @@ fn finish<T: Scalar>(
     values(&out)
 }
 
-/// A plan over one sparse operand and dense ones of these shapes, made and run.
+/// Builds and runs a plan over one sparse operand and dense ones of these shapes.
 fn planned<T: Scalar>(
     context: &Context,
     text: &str,
@@ -102,7 +102,8 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
     add(&mut ways, "a product of kept values", move || {
         planned::<f16>(context, SPMM, matrix("csr"), &[("B", &[96, 64])], Weights::Static)
     });
-    // Lists on the GPU, lists that come with slabs, and an A that fits; page-locked and not.
+    // Limits for work lists on the GPU, for lists that are copied with the chunks, and for an A that fits. A is
+    // page-locked or not.
     for (limit, pinned) in
         [(9000, true), (9000, false), (4000, true), (4000, false), (1 << 20, false)]
     {
@@ -230,7 +231,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let voxels: Vec<_> = (0..200).map(|i| [0, i % 7, i / 7 % 7, i / 49]).collect();
         let geometry = ConvGeometry::new([3; 3], [1; 3], [1; 3])?;
         let map = KernelMap::new(context, &voxels, &geometry)?;
-        // Elsewhere maps are built on the host alone.
+        // On a CPU context, maps are built on the host only.
         if context.is_cuda() {
             let builder = KernelMapBuilder::new(context, voxels.len(), &geometry)?;
             let words = voxels.iter().flatten().copied().collect();
@@ -275,7 +276,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
     ways
 }
 
-/// Lets each allocation fail in turn. Returns how many there were.
+/// Makes each allocation fail once, in order. Returns the number of allocations.
 fn survives(context: &Context, (name, way): &Way<'_>) -> usize {
     let wanted = way().unwrap_or_else(|e| panic!("{name}: {e}"));
     context.synchronize().unwrap();
@@ -290,7 +291,7 @@ fn survives(context: &Context, (name, way): &Way<'_>) -> usize {
         match found {
             Err(Error::OutOfMemory { wanted, .. }) => assert!(wanted > 0),
             Err(error) => panic!("{name}, allocation {turn}: {error}"),
-            // Another kernel may do without.
+            // Another kernel may not need the allocation.
             Ok(values) => assert!(values == wanted, "{name}, allocation {turn}: wrong"),
         }
         if is_past {
@@ -323,7 +324,7 @@ fn every_way_runs_on_the_cpu() {
     }
 }
 
-/// The product that a lost GPU cannot do.
+/// The product that a lost GPU cannot run.
 fn product(context: &Context) -> Result<Vec<f64>> {
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let dense: [(&'static str, &[usize]); 1] = [("B", &[96, 64])];
@@ -332,8 +333,8 @@ fn product(context: &Context) -> Result<Vec<f64>> {
 
 const CHILD: &str = "EINSPARSE_TEST_LOSES_THE_GPU";
 
-/// In a process of its own: a context that a wild address has ended says so at every call. A new one works, or says
-/// that the process has to be started anew; another process goes on.
+/// In a separate process: after an access to an invalid address, every call in the context returns an error. A new
+/// context works, or reports that the process must be restarted; another process is unaffected.
 #[test]
 fn a_lost_gpu_says_so() {
     let Some(own) = gpu() else { return };
@@ -375,7 +376,7 @@ fn a_lost_gpu_says_so() {
             alpha: 1.0,
             ..RawSpmm::default()
         };
-        // SAFETY: none: B is nowhere. The process ends with this test.
+        // SAFETY: violated on purpose, the address of B is invalid. The process ends with this test.
         unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
         let said = |error: Error| {
             let said = error.to_string();
@@ -392,7 +393,7 @@ fn a_lost_gpu_says_so() {
     }
     match Context::cuda(0) {
         Ok(context) => assert!(product(&context).unwrap() == wanted),
-        // What the drivers do that were seen.
+        // Behavior of the drivers observed so far.
         Err(error) => assert!(error.to_string().contains("started anew"), "{error}"),
     }
 }

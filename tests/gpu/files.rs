@@ -1,4 +1,4 @@
-//! Real matrices, with integer values, by the plan the library chooses: exact.
+//! Real matrices with integer values, by the plan that the library selects: exact.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use einsparse::{Context, Operand, Options};
 
 const N: usize = 64;
 
-/// All `.smtx` and `.mtx` files below a folder, in order; `malformed/` is for the readers.
+/// Collects all `.smtx` and `.mtx` files below a directory, in order. `malformed/` is left to the tests of readers.
 fn matrices(folder: &Path, found: &mut Vec<PathBuf>) {
     let mut entries: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();

@@ -1,4 +1,4 @@
-//! Operands that do not fit their plan: an error with place and numbers, before any kernel sees them.
+//! Operands that do not fit their plan: an error with position and numbers, before any launch.
 
 use crate::support::runs::plan_of;
 use crate::support::{on_cpu, on_gpu};
@@ -11,7 +11,7 @@ fn ones(shape: &[usize]) -> Dense<f32> {
     Dense::from_fn(shape.to_vec(), |_| 1.0).unwrap()
 }
 
-/// The error of a plan, with its words.
+/// Returns the error of a plan, and checks that it contains these words.
 fn refused(context: &Context, text: &str, operands: &[Named<'_>], words: &[&str]) -> Error {
     let error = context.plan(text).operands(operands).build();
     let error = error.map(|plan| plan.to_string()).expect_err(text);
@@ -70,7 +70,7 @@ fn lengths(context: &Context) {
     refused(context, text, &operands, &["`K`", "[4]", "2"]);
 }
 
-/// Two views of one array: the longer one is looked through to its end.
+/// Two views of one array: the longer one is validated to its end.
 fn contents(context: &Context) {
     let mut slots = vec![1u32; 300];
     slots[217] = 77;
@@ -85,7 +85,7 @@ fn contents(context: &Context) {
     let error = refused(context, "C[n] = B[K[p],n] * D[L[q],n]", &operands, &["L[217]", "77"]);
     let place = matches!(error, Error::InvalidIndex { position: 217, value: 77, bound: 5, .. });
     assert!(place, "{error}");
-    // Through another array, and on the left.
+    // Indices of the left side, and indices through another array.
     let (outer, inner) = ([0u32, 1, 2], [0u32, 3]);
     let operands = [
         ("B", (&b).into()),
@@ -101,7 +101,7 @@ fn contents(context: &Context) {
     assert!(matches!(error, Error::InvalidIndex { position: 1, bound: 8, .. }));
 }
 
-/// Names given twice, and numbers where indices are wanted.
+/// Duplicate names, and values where indices are required.
 fn names(context: &Context) {
     let [small, large] =
         [ones(&[2, 3]), ones(&[300, 3])].map(|d| context.upload_dense(&d).unwrap());

@@ -1,4 +1,4 @@
-//! Ranks on GPUs: one, and two of one machine where there are two.
+//! Ranks on GPUs: one rank, and two on one machine if it has two GPUs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,10 +25,10 @@ use crate::support::replay::Replay;
 use crate::support::{Gpu, gpu, skipped, small};
 use cases::on_ranks;
 
-/// Kernels whose rows of at most 32 entries are summed whole, in order.
+/// Kernels that sum rows of at most 32 nonzeros in order, without splitting them.
 const IN_ORDER: &str = "spmm_csr_f32_any8";
 
-/// One group at a time: kernels of two communicators on the same GPUs may wait for each other.
+/// Allows one group at a time: kernels of two communicators on the same GPUs can deadlock.
 static TURN: Mutex<()> = Mutex::new(());
 
 struct Two {
@@ -37,7 +37,7 @@ struct Two {
     contexts: [Context; 2],
 }
 
-/// Two GPUs, or a line that says why not.
+/// Two GPUs, or `None` after a message with the reason.
 fn two() -> Option<Two> {
     let gpu = gpu()?;
     let count = device_count().unwrap_or(0);
@@ -57,7 +57,7 @@ fn on_two(cases: &[fn(&[Context])]) {
     cases.iter().for_each(|case| case(&two.contexts));
 }
 
-/// A stream waits for one of another GPU.
+/// A stream waits for a stream of another GPU.
 #[test]
 fn streams_of_two_gpus_wait_for_each_other() {
     let Some(two) = two() else { return };
@@ -93,7 +93,7 @@ fn one_rank_on_the_gpu() {
     captured(&one);
 }
 
-/// A product whose rows of B are sent and a sum over ranks, captured once: each replay takes the values that are there.
+/// A product that sends rows of B, and a sum over ranks, both captured once: each replay uses the current values.
 fn captured(contexts: &[Context]) {
     let a = cases::graph(300, 9, 3);
     let deal = Partition::even(300, contexts.len());
@@ -188,7 +188,8 @@ fn gradients_and_sums_on_two_gpus() {
     on_two(&[cases::transposed, cases::sums, cases::training_step]);
 }
 
-/// A rank that leaves while the other waits in a kernel of NCCL: an error, within ten seconds, and no hang.
+/// A rank leaves while the other waits in a kernel of NCCL: the other rank gets an error within ten seconds and does
+/// not hang.
 #[test]
 fn a_rank_that_leaves_ends_what_is_queued() {
     let Some(two) = two() else { return };
@@ -212,7 +213,7 @@ fn a_rank_that_leaves_ends_what_is_queued() {
     for result in results {
         assert!(result.unwrap() < Duration::from_secs(10));
     }
-    // The GPUs go on.
+    // The GPUs remain usable.
     let results = on_ranks(two, |group: Group| group.barrier());
     assert!(results.into_iter().all(|r| r.is_ok()));
     for context in two {

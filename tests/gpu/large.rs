@@ -10,10 +10,10 @@ use einsparse::registry::{Dtype, Row, Scalar};
 use einsparse::{Context, Operand, Tensor};
 
 const N: usize = 256;
-/// Rows of A, B and C: more than 2^31 elements, 4.6 GB of f16 each for the dense ones.
+/// Rows of A, B and C: B and C have more than 2^31 elements each, 4.6 GB of f16.
 const ROWS: usize = 9_000_064;
 
-/// Entries (blocks) at the four corners of a square matrix, values in the order of their rows.
+/// Nonzeros (blocks) at the four corners of a square matrix, with values in the order of their rows.
 fn corners<T: Scalar>(block: usize, values: &[T]) -> AnySparse<T> {
     let (last, grid) = ((ROWS / block - 1) as u32, ROWS / block);
     let mut offsets = vec![2; grid + 1];
@@ -32,7 +32,7 @@ fn at<T: Scalar>(tensor: &Tensor<T>, row: usize) -> u64 {
     tensor.address().unwrap() + (row * N * size_of::<T>()) as u64
 }
 
-/// How a product is asked for: its expression, and of a batch how many.
+/// An expression, and its batch size if it has a batch.
 type Asked = (&'static str, Option<usize>);
 
 const PLAIN: Asked = ("C[m,n] = A[m,k] * B[k,n]", None);
@@ -55,7 +55,7 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Ask
         (0..count).map(|_| [rng.integers(block * N), rng.integers(block * N)]).collect();
     for (z, edges) in edges.iter().enumerate() {
         for (edge, first) in edges.iter().zip([0, ROWS - block]) {
-            // SAFETY: the rows lie inside B, and the values live past the wait below.
+            // SAFETY: the rows are inside B, and the values live past the wait below.
             unsafe { copy_htod_async(at(&b, z * ROWS + first), edge, stream.raw()) }.unwrap();
         }
     }
@@ -70,7 +70,7 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Ask
     let sides = [(Some(0), 0), (None, ROWS / 2), (Some(1), ROWS - block)];
     for (z, (side, first)) in (0..count).flat_map(|z| sides.map(|side| (z, side))) {
         let mut found = vec![T::ONE; block * N];
-        // SAFETY: the rows lie inside C, and `found` is read after the wait.
+        // SAFETY: the rows are inside C, and `found` is read after the wait.
         unsafe { copy_dtoh_async(&mut found, at(&c, z * ROWS + first), stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
         for (i, x) in found.iter().enumerate() {
@@ -93,7 +93,7 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Ask
     }
 }
 
-/// Whether so many bytes of device memory are free; a skip says what is.
+/// Whether this many bytes of device memory are free. If not, prints a message with the free bytes.
 pub fn room(bytes: u64) -> bool {
     let free = mem_get_info().unwrap().free;
     if free < bytes {
@@ -102,7 +102,7 @@ pub fn room(bytes: u64) -> bool {
     free >= bytes
 }
 
-/// The first GPU, current on this thread; none of them for small runs.
+/// The first GPU, current on this thread; `None` for small runs.
 pub fn gpu_for_large() -> Option<Gpu> {
     let gpu = gpu()?;
     if small() {
@@ -118,7 +118,7 @@ fn offsets_past_four_gigabytes() {
     let Some(gpu) = gpu_for_large() else {
         return;
     };
-    // `staged` and `dense` bring all of B to every few hundred rows, which is not for such shapes: `wide`.
+    // `staged` and `dense` read all of B for every few hundred rows, too slow for such shapes. `wide` tests them.
     for family in ["spmm", "block", "vectors", "wgmma"] {
         if !room(12 << 30) {
             return;
@@ -132,7 +132,7 @@ fn offsets_past_four_gigabytes() {
         };
         far_apart::<f16>(&gpu, row, PLAIN);
         if family == "spmm" {
-            // Values in order ahead.
+            // A transpose, whose values the plan reorders before the product.
             far_apart::<f16>(&gpu, row, TURNED);
         }
     }

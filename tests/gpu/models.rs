@@ -1,4 +1,5 @@
-//! The models of `examples/models` on a GPU: against dense edges in f64, the same bits twice, and as a captured graph.
+//! The models of `examples/models` on a GPU: compared with dense edges in f64, equal bits in two runs, and replays of a
+//! captured graph.
 
 #[path = "../../examples/models/all.rs"]
 pub mod all;
@@ -27,7 +28,7 @@ const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 fn graph_layers_learn_and_repeat() {
     let Some(gpu) = gpu() else { return };
     for kind in KINDS {
-        // Products of dense matrices are TF32.
+        // Products of dense matrices use TF32.
         let error = training::error(&gpu, kind, [16, 16, 16, 8]).unwrap();
         assert!(error < 2e-2, "{kind:?}: {error}");
         let share = training::accuracy(&gpu, kind, true).unwrap();
@@ -37,12 +38,12 @@ fn graph_layers_learn_and_repeat() {
     }
 }
 
-/// So many steps, the first in front of the capture.
+/// Runs this many steps, the first before the capture.
 fn replay(context: &Context, steps: usize, mut step: impl FnMut(&Stream) -> Result<()>) {
     let stream = context.stream().unwrap();
     let mut graph = Replay::of(&stream, || step(&stream));
     for _ in 1..steps {
-        // SAFETY: the training is alive, and nothing else uses it.
+        // SAFETY: the training is alive, and no other code uses it.
         unsafe { graph.run() };
     }
 }
@@ -73,7 +74,7 @@ fn hidden_activations_are_skipped_on_the_gpu() {
     }
 }
 
-/// Of the widths of the real network, and of some that leave tiles half empty.
+/// Channels of the real network, and channels that leave tiles half empty.
 const VOXEL_WIDTHS: [[usize; 4]; 2] = [[32, 64, 128, 256], [8, 24, 72, 136]];
 
 #[test]
@@ -94,7 +95,7 @@ fn networks_over_voxels_on_the_gpu() {
     assert!(losses[9] < losses[0], "{losses:?}");
 }
 
-/// The maps of a cloud, and of a smaller one behind which there is nothing, made in place and in a graph.
+/// Kernel maps of a cloud and of a smaller one without voxels after it, rebuilt in place and in a graph.
 #[test]
 fn kernel_maps_of_a_network_are_rebuilt() {
     let Some(gpu) = gpu_alone() else { return };
@@ -114,7 +115,7 @@ fn kernel_maps_of_a_network_are_rebuilt() {
         stream.synchronize().unwrap();
         let wanted = logits(&net, scan);
 
-        // The maps of the whole cloud become those of this one.
+        // The maps of the whole cloud are rebuilt into those of this one.
         let maps = Maps::new(&gpu, &whole.voxels).unwrap();
         let own = (&whole, &maps);
         let mut net: Unet<f16> = point_cloud::network(&gpu, own, VOXEL_WIDTHS[0], false).unwrap();
@@ -125,7 +126,7 @@ fn kernel_maps_of_a_network_are_rebuilt() {
             rebuild.run(&maps, &stream)?;
             net.forward(&stream)
         });
-        // SAFETY: network, maps and builders are alive, and nothing else uses them.
+        // SAFETY: network, maps and builders are alive, and no other code uses them.
         unsafe { graph.run() };
         stream.synchronize().unwrap();
         assert!(logits(&net, scan) == wanted, "{} voxels", scan.voxels.len());
@@ -167,7 +168,7 @@ fn masked_layers_on_the_gpu() {
     }
 }
 
-/// A graph of one step is the next one at each replay, with other masks, to the bit.
+/// A graph of one step runs the next step at each replay, with other masks, bit for bit.
 #[test]
 fn masks_change_between_replays() {
     const STEPS: usize = 20;
@@ -201,7 +202,7 @@ fn a_transformer_under_a_mask_on_the_gpu() {
     for (heads, mask) in [(2, &blocks), (4, &blocks), (2, &causal)] {
         let shape = Shape { heads, ..TRANSFORMER };
         let errors = transformer::errors(&gpu, shape, mask).unwrap();
-        // Of gradients a ReLU decides, whose sums are rounded.
+        // Gradients have a larger error, because a ReLU of rounded sums selects their terms.
         assert!(errors[0] < 0.03 && errors.iter().all(|e| *e < 0.2), "{heads} heads: {errors:?}");
     }
 }
@@ -260,7 +261,8 @@ fn energy_stays_and_motion_repeats_on_the_gpu() {
     assert!(moved().1 == positions, "two runs differ");
 }
 
-/// All channels, so that products are as deep as they are; maps of widths that are whole vectors and that are not.
+/// All channels, so that products have their full depth. Feature maps have widths that are whole vectors and widths
+/// that are not.
 #[test]
 fn pruned_convolutions_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -269,7 +271,7 @@ fn pruned_convolutions_on_the_gpu() {
         let full = Some(Precision::Full);
         let error = mobilenet::checked::<f32>(&gpu, sizes, (batch, full)).unwrap();
         assert!(error < 1e-4, "{sizes:?}, {batch} images: {error}");
-        // Pruned and dense.
+        // Pruned and dense weights.
         for pruned in [Some(Precision::Tf32), None] {
             let error = mobilenet::checked::<f32>(&gpu, sizes, (batch, pruned)).unwrap();
             assert!(error < 5e-2, "{sizes:?}, {batch} images, {pruned:?}: {error}");

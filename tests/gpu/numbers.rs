@@ -1,5 +1,5 @@
-//! Random values: every row within the error bound of its element type, and a bound that catches a
-//! dropped entry.
+//! Random values: every row of the table is within the error bound of its element type, and the bound detects a dropped
+//! nonzero.
 
 use crate::support::bounds::Bound;
 use crate::support::rows::{force, formats, products_here, takes_any};
@@ -9,7 +9,7 @@ use einsparse::formats::{AnySparse, Csr, Dense, Element, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Options};
 
-/// A times B with the truth and what its error is measured by.
+/// A times B, with the exact result and the scale of its error.
 struct Random<T> {
     a: Csr<T>,
     b: Dense<T>,
@@ -28,7 +28,7 @@ impl<T: Scalar> Random<T> {
         Random { a, b, truth, magnitude }
     }
 
-    /// The first element past the bound.
+    /// Returns the first element outside of the bound.
     fn fault(&self, bound: Bound, c: &[T]) -> Option<String> {
         let n = self.b.shape()[1];
         assert_eq!(c.len(), self.truth.len());
@@ -36,7 +36,7 @@ impl<T: Scalar> Random<T> {
             let terms = self.a.pattern().row(i / n).len();
             let error = (found.to_f64() - self.truth[i]).abs();
             let most = bound.at(self.truth[i], self.magnitude[i], terms);
-            // Not `error > most`: NaN is a fault too.
+            // `error > most` would accept NaN, which is a fault too.
             let within = error <= most;
             let (row, column) = (i / n, i % n);
             (!within).then(|| {
@@ -57,7 +57,7 @@ impl<T: Scalar> Random<T> {
     }
 }
 
-/// Row lengths for a walk: short rows, then ones that are cut.
+/// Row lengths for a walk: short rows, then rows that are split.
 fn lens(row: &Row) -> (Vec<usize>, usize) {
     match row.walk {
         WalkKind::Block => {
@@ -100,7 +100,7 @@ fn random_values_stay_within_the_bound_on_the_cpu() {
     every_dtype(&Context::cpu());
 }
 
-/// An executor that loses one entry of a row is found out by the same bound, in every element type.
+/// The bound detects an executor that drops one nonzero of a row, in every element type.
 #[test]
 fn the_bound_catches_a_dropped_entry() {
     fn drops<T: Scalar>(dtype: Dtype) {
@@ -125,7 +125,7 @@ fn the_bound_catches_a_dropped_entry() {
     drops::<bf16>(Dtype::Bf16);
 }
 
-/// TF32 is the format the kernel says: operands with ten bits of mantissa are exact, the next bit is not.
+/// TF32 has the documented precision: operands with ten bits of mantissa are exact, one more bit is rounded.
 #[test]
 fn tf32_rounds_to_ten_bits_and_only_when_asked() {
     let Some(gpu) = gpu() else { return };
@@ -133,7 +133,7 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
     let (block, format) = (row.block.0 as usize, formats(row).swap_remove(0));
     let pattern = spread(&vec![block; block], block);
     let one_product = |value: f32| {
-        // One on A's diagonal, the value in B.
+        // A is a diagonal of ones, and B contains the value.
         let diagonal = |p: usize| {
             if p.is_multiple_of(block + 1) { 1.0 } else { 0.0 }
         };

@@ -1,6 +1,6 @@
-//! Random operators over random operands, many of them wrong somewhere: an error, or what plain loops give. Memory is
-//! poisoned, and lies between bands in which nothing may be written. EINSPARSE_TEST_CASES: how many;
-//! EINSPARSE_TEST_CASE: one alone.
+//! Random operators over random operands, many of them invalid: an error, or the result of plain loops. Memory is
+//! poisoned, and guard bands around it must stay unchanged. EINSPARSE_TEST_CASES: number of cases; EINSPARSE_TEST_CASE:
+//! run one.
 
 mod attention;
 mod entries;
@@ -27,10 +27,10 @@ use rayon::prelude::*;
 use crate::support::{gpu_alone, small};
 use trial::{Outcome, Trial};
 
-/// Runs a case; `Ok`: its result was right.
+/// Runs a case. `Ok`: its result was right.
 pub type Case = fn(&mut Trial<'_>) -> Result<(), Outcome>;
 
-/// A case in f16, bf16, f32 and f64: most kernels are of the first two.
+/// A case in f16, bf16, f32 and f64. Most kernels support the first two.
 macro_rules! operators {
     ($($name:literal: $module:ident::$case:ident,)+) => {
         &[$((
@@ -71,14 +71,14 @@ pub const OPERATORS: &[(&str, [Case; 4])] = operators![
     "attention by blocks of keys": attention::of_key_blocks,
 ];
 
-/// Right, refused and not supported of each operator, and what went wrong.
+/// Numbers of right, refused and unsupported cases of each operator, and the failures.
 #[derive(Default)]
 struct Counts {
     of: BTreeMap<&'static str, [usize; 3]>,
     lost: Vec<String>,
 }
 
-/// A case by its number.
+/// Runs the case of this number.
 fn run(context: &Context, foreign: Option<&Context>, number: u64, counts: &Mutex<Counts>) {
     let (name, of) = OPERATORS[number as usize % OPERATORS.len()];
     let round = number as usize / OPERATORS.len();
@@ -130,7 +130,8 @@ fn all(context: &Context, foreign: Option<&Context>, cases: u64) {
     }
 }
 
-/// At least so many cases of each operator that one is right, also of those that a GPU has in two element types only.
+/// Minimum number of cases of each operator, so that one of them is right even if a GPU supports only two element
+/// types.
 const EACH: u64 = 64;
 
 fn asked(otherwise: u64) -> u64 {

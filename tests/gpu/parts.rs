@@ -1,4 +1,4 @@
-//! Parts of tensors that the host writes and reads: those bytes alone go over.
+//! Parts of tensors that the host writes and reads: only their bytes are copied.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ fn parts_are_written_and_read_where_they_lie() {
             .unwrap();
         assert!(whole.to_dense().unwrap() == wanted, "{rows:?} {columns:?}");
     }
-    // Rows with gaps, behind the last of which there may be nothing.
+    // Rows with gaps. Memory may end after the last row.
     let mut strided = gpu.upload_strided(&part, 7, -1.0).unwrap();
     strided.write(&numbers([5, 3], 200)).unwrap();
     assert_eq!(strided.to_dense().unwrap(), numbers([5, 3], 200));
@@ -41,7 +41,7 @@ fn parts_are_written_and_read_where_they_lie() {
     assert!(between.chunks(7).all(|row| row[3..] == [-1.0; 4]));
 }
 
-/// A part of a tensor that is a thousand times larger is not written in the time of the whole.
+/// Writing a part of a tensor that is a thousand times larger takes less time than writing the whole.
 #[test]
 fn a_part_alone_is_copied() {
     let Some(gpu) = gpu_alone() else { return };

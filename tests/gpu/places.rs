@@ -1,5 +1,5 @@
-//! What a run refuses before anything is launched: streams and tensors of another place, raw operands that cannot be
-//! right, kernels that are not in the table. And a factor that is no number.
+//! Errors of a run before any launch: streams and tensors of another context, invalid raw operands, and kernels that
+//! are not in the table. In addition, a scalar factor that is not finite.
 
 use crate::support::dense::upload;
 use crate::support::gpu;
@@ -12,7 +12,7 @@ use einsparse::{Context, Error, Operand, Stream};
 
 const TEXT: &str = "C[m,n] = s * A[m,k] * B[k,n] + bias[n]";
 
-/// Three rows, the second without entries.
+/// Three rows; the second has no nonzeros.
 fn matrix() -> Csr<f32> {
     let pattern = CsrPattern::new(3, 4, vec![0, 2, 2, 3], vec![0, 3, 1]).unwrap();
     Csr::new(pattern, vec![1.0, 2.0, 3.0]).unwrap()
@@ -58,7 +58,7 @@ fn another_place_is_refused() {
         ..RawSpmm::default()
     };
     let refused = |raw| {
-        // SAFETY: each of these is refused before anything is launched.
+        // SAFETY: each of these calls returns an error before any launch.
         name_of(unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err())
     };
     assert_eq!(refused(RawSpmm { ldc: 0, ..raw }), "C");
@@ -67,7 +67,7 @@ fn another_place_is_refused() {
     assert_eq!(refused(RawSpmm { values: raw.values + 4, ..raw }), "values of A");
 }
 
-/// A row without entries has no product, so an infinite factor leaves it alone, on every row of the table as on the
+/// A row without nonzeros has no product, so an infinite factor does not change it, on every row of the table as on the
 /// CPU.
 #[test]
 fn an_infinite_factor_meets_only_entries() {

@@ -1,5 +1,4 @@
-//! Plans that hold A in another form: right for every format of single entries; new values when asked for, or in each
-//! run.
+//! Plans with a prepacked A: right for every unstructured format, with new values after an update or in each run.
 
 mod transposes;
 
@@ -20,12 +19,12 @@ const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
 
 const BOTH: [Weights; 2] = [Weights::Static, Weights::EachRun];
 
-/// With this kernel, or with any.
+/// Options with this kernel, or with any.
 fn holding(weights: Weights, variant: Option<&str>) -> Options {
     Options { weights, ..named(variant) }
 }
 
-/// One of the kernels over dense matrices, so that the choice does not decide what is tested.
+/// Forces one kernel over dense matrices, so that the test does not depend on the selection.
 fn dense_kernel(dtype: &str, weights: Weights) -> Options {
     holding(weights, Some(here(&format!("wgmma_{dtype}_64x64_n128"))))
 }
@@ -39,7 +38,7 @@ fn with<'a, T: Scalar>(
     [("A", a.into()), ("B", b.into()), ("bias", bias.into())]
 }
 
-/// Small integers at the places of a pattern.
+/// Small integers at the nonzeros of a pattern.
 fn matrix<T: Scalar>(
     (m, k, density): (usize, usize, f64),
     format: Format,
@@ -105,7 +104,7 @@ fn kept_dense_is_the_same_product() {
     kept_dense::<bf16>("bf16");
 }
 
-/// The same product by kernels over another form, and with new values: after a refresh, or at once.
+/// Checks a product by kernels over a prepacked form, also with new values: after an update, or directly.
 fn kept_as<T: Scalar>(
     gpu: &Context,
     weights: Weights,
@@ -118,7 +117,7 @@ fn kept_as<T: Scalar>(
     }
 }
 
-/// The same of this matrix.
+/// Checks the product of this matrix.
 fn kept_of<T: Scalar>(
     gpu: &Context,
     first: &AnySparse<T>,
@@ -134,7 +133,7 @@ fn kept_of<T: Scalar>(
     let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 4) as f64)).unwrap();
     let [db, dbias] = upload(gpu, [&b, &bias]);
     let format = first.format();
-    // Where a slot holds zero the next value is another one.
+    // Slots with value zero get another value.
     let second = first.map_values(|v| T::from_f64(2.0 * v.to_f64() + 1.0));
     for (variant, form) in variants {
         let mut a = gpu.upload(first).unwrap();
@@ -153,7 +152,7 @@ fn kept_of<T: Scalar>(
     }
 }
 
-/// Two of four in few columns: as bits, of which each has a slot, also where that holds zero.
+/// 2:4 with few columns, as bitmaps in which each slot has a bit, also if its value is zero.
 #[test]
 fn two_of_four_is_kept_by_tiles() {
     let Some(gpu) = gpu() else { return };
@@ -178,7 +177,7 @@ fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
         (here("bytemap_f16_256x32"), PrepackedForm::Sparse(Format::Bytemap)),
     ];
     kept_as::<f16>(&gpu, Weights::Static, &bits, Precision::Full);
-    // Slices of several columns need the tensor copy engine.
+    // SlicedEll kernels of several columns need the tensor copy engine.
     let slices = ["staged_f32_all", "staged_f32_w16_p4"].into_iter().filter(|name| is_here(name));
     let slices = slices.map(|name| (name, PrepackedForm::Sparse(Format::SlicedEll)));
     let slices: Vec<_> = slices.collect();
@@ -189,7 +188,7 @@ fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
     }
 }
 
-/// Two matrices of one pattern on two streams: no product meets the values of another run.
+/// Two matrices of one pattern on two streams: no product reads the values of another run.
 #[test]
 fn runs_that_bring_their_values_take_turns() {
     let Some(gpu) = gpu() else { return };
@@ -218,7 +217,7 @@ fn runs_that_bring_their_values_take_turns() {
     }
 }
 
-/// A chain of products has nothing that an update would tell: values are those of the run.
+/// A chain of products has no update, so it uses the values of the run.
 #[test]
 fn chains_take_the_values_of_a_run() {
     let Some(gpu) = gpu() else { return };
@@ -240,7 +239,7 @@ fn chains_take_the_values_of_a_run() {
     assert!(found != run(&gpu, &kept, &planned[0]));
 }
 
-/// Kernels that read what is kept ahead of the end of the launch before them read new values behind an update.
+/// Kernels that read prepacked values before the preceding launch has ended read new values after an update.
 #[test]
 fn updates_end_before_kernels_read_ahead() {
     let Some(gpu) = gpu() else { return };
@@ -269,7 +268,7 @@ fn updates_end_before_kernels_read_ahead() {
         let stream = gpu.stream().unwrap();
         let mut outputs: Vec<_> = (0..32).map(|_| gpu.zeros::<f16>(&[m, n]).unwrap()).collect();
         for (i, out) in outputs.iter_mut().enumerate() {
-            // An update in front of every second product.
+            // An update before every second product.
             if i % 2 == 0 {
                 update(i / 2, &stream).unwrap();
             }
@@ -317,7 +316,7 @@ fn kept_values_are_new_when_asked_for() {
     stream.synchronize().unwrap();
     assert!(wide(&c) == product(&second, &b, &bias));
 
-    // Another pattern is refused, for a run and for new values.
+    // Another pattern is refused, for a run and for an update.
     let other = matrix::<f16>((m, k, 0.5), Format::Csr, 2);
     let other = gpu.upload(other).unwrap();
     let wrong = with(&other, &db, &dbias);
@@ -336,7 +335,7 @@ fn kept_values_are_new_when_asked_for() {
 
 #[test]
 fn forms_are_held_where_they_pay() {
-    // Without a GPU the choice is worked out all the same.
+    // The selection does not require a GPU.
     let context = Context::cpu();
     let a = matrix::<f16>((512, 512, 0.5), Format::Csr, 3);
     let a = context.upload(a).unwrap();
@@ -354,23 +353,23 @@ fn forms_are_held_where_they_pay() {
         first.unwrap().clone()
     };
     assert!(kept.choice().to_string().contains("A as dense"));
-    // A stand-in may be slower than what needs no other form.
+    // A kernel for GPUs without `wgmma` may be slower than one without a prepacked form.
     if here_on(&context.machine(), "dense_csr_f16_64x64") == "dense_csr_f16_64x64" {
         assert_eq!(first(&kept).prepacked, Some(PrepackedForm::Dense), "{}", kept.choice());
-        // Bringing values in costs something, and more than entries laid among zeros where they are multiplied.
+        // Repacking in each run costs time, more than the expansion to dense tiles in the kernel `dense_csr`.
         let laid = first(&each_run);
         assert!(laid.cost.us > first(&kept).cost.us);
         assert!(each_run.choice().to_string().contains("A as dense"));
         assert!(laid.name.starts_with("dense_csr"), "{}", each_run.choice());
         assert!(as_dense(&each_run).cost.us > laid.cost.us);
     }
-    // Implicit zeros are the user's to decide.
+    // `ZerosRule::Strict` excludes implicit zeros.
     for weights in BOTH {
         let strict = planned(weights, ZerosRule::Strict);
         let mut candidates = strict.choice().candidates.iter();
         assert!(candidates.all(|c| c.prepacked != Some(PrepackedForm::Dense)));
     }
-    // No kernel over one entry at a time is lost by it.
+    // Kernels without a prepacked form remain candidates.
     let names = |plan: &Plan<f16>| {
         let plain = plan.choice().candidates.iter().filter(|c| c.prepacked.is_none());
         let mut names: Vec<_> = plain.map(|c| c.name).collect();
@@ -380,7 +379,8 @@ fn forms_are_held_where_they_pay() {
     assert_eq!(names(&each_run), names(&kept));
 }
 
-/// A dense corner of a thin matrix: too much for a stage of bytes, which only the pattern shows.
+/// A dense corner of a thin matrix exceeds a stage in shared memory. Only the pattern shows that, so the plan takes the
+/// next kernel.
 #[test]
 fn what_no_stage_holds_gives_way_to_the_next() {
     let Some(gpu) = gpu() else { return };

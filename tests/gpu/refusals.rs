@@ -1,6 +1,6 @@
-//! A CPU context and a GPU refuse the same operands with the same words. Random operators and plans over random
-//! operands, many of them wrong somewhere, are made and run in both; what each says is compared. EINSPARSE_TEST_CASES:
-//! how many; EINSPARSE_TEST_CASE: one alone.
+//! A CPU context and a GPU refuse the same operands with equal messages. Random operators and plans over random
+//! operands, many of them invalid, run in both, and their errors are compared. EINSPARSE_TEST_CASES: number of cases;
+//! EINSPARSE_TEST_CASE: run one.
 
 mod layers;
 mod plans;
@@ -28,7 +28,7 @@ macro_rules! of_types {
     };
 }
 
-/// Beside those that are computed in trials.
+/// Cases in addition to those that trials compute.
 const MORE: &[(&str, [Case; 4])] = of_types![
     "plan": plans::plan,
     "plan of a kernel by name": plans::named,
@@ -86,7 +86,7 @@ fn said(context: &Context, foreign: Option<&Context>, number: u64) -> Vec<String
 
 const PANIC: &str = "panics: ";
 
-/// Addresses differ from context to context.
+/// Removes addresses, which differ between contexts.
 fn without_addresses(said: &str) -> String {
     let mut parts = said.split("0x");
     let mut all = parts.next().unwrap_or_default().to_owned();
@@ -97,7 +97,8 @@ fn without_addresses(said: &str) -> String {
     all
 }
 
-/// The choice among kernels depends on the rates of the GPU. All kernels of an element type require the same alignment.
+/// Removes names of kernels: the selection depends on the rates of the GPU. All kernels of an element type require the
+/// same alignment.
 fn without_kernels(said: &str) -> String {
     let mut parts = said.split(" elements for ");
     let mut all = parts.next().unwrap_or_default().to_owned();
@@ -108,7 +109,7 @@ fn without_kernels(said: &str) -> String {
     all
 }
 
-/// Kernels are asked in the order of their predicted times, which depends on the rates of the GPU.
+/// Sorts the lines: kernels are listed in the order of their predicted times, which depends on the rates of the GPU.
 fn in_any_order(said: &str) -> String {
     let mut lines: Vec<&str> = said.lines().collect();
     if let [_, rest @ ..] = &mut lines[..] {
@@ -117,7 +118,7 @@ fn in_any_order(said: &str) -> String {
     lines.join("\n")
 }
 
-/// Words without numbers, which group what is refused for one reason.
+/// Removes numbers from a message, to group refusals with one reason.
 fn group(said: &str) -> String {
     let mut group = String::new();
     for c in said.chars().take(400) {
@@ -130,7 +131,7 @@ fn group(said: &str) -> String {
     group
 }
 
-/// A case that differs: number, operator with type, words of the CPU and of the GPU.
+/// A case with different errors: number, operator with type, messages of the CPU and of the GPU.
 struct Difference {
     number: u64,
     case: String,
@@ -147,7 +148,7 @@ fn compare(number: u64, (gpu, is_there): (&Context, bool)) -> Option<Difference>
     let on_cpu = said(&cpu, foreign(gpu), number);
     let case = format!("{name} of {element}");
     let on_gpu = said(gpu, foreign(&cpu), number);
-    // Results of an absent GPU are not computed.
+    // An absent GPU computes no results, so its case ends with a panic where a result is read.
     let is_cut = !is_there && on_gpu.last().is_some_and(|said| said.starts_with(PANIC));
     let steps = match is_cut {
         true => on_gpu.len() - 1,
@@ -166,7 +167,7 @@ fn compare(number: u64, (gpu, is_there): (&Context, bool)) -> Option<Difference>
     Some(Difference { number, case, cpu, gpu })
 }
 
-/// The first three of each group, and how many there are.
+/// The first three differences of each group, and their number.
 fn summary(all: &[Difference]) -> String {
     let mut groups: BTreeMap<String, Vec<&Difference>> = BTreeMap::new();
     for own in all {
@@ -197,9 +198,9 @@ fn numbers() -> Vec<u64> {
 #[test]
 fn refusals_of_a_cpu_and_a_gpu_are_the_same() {
     let gpu = gpu_alone();
-    // Without one: what it would say, as far as that needs none.
+    // Without a GPU: the checks of an absent one.
     let context = gpu.as_ref().map_or_else(Context::absent, |gpu| (**gpu).clone());
-    // Threads of its own: results of other tests on the pool of all are looked at.
+    // A separate thread pool, because other tests on the global pool check their results.
     let pool = rayon::ThreadPoolBuilder::new();
     let pool = pool.start_handler(|_| ignore_results()).build().unwrap();
     let numbers = numbers();

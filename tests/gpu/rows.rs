@@ -1,5 +1,5 @@
-//! One suite for every row of the table: forced by name, over shapes, formats, modes and epilogues, with
-//! strided operands; integer values, so that equality is asked for. The CPU executor runs the same suite.
+//! One suite for every row of the table, each forced by name: shapes, formats, modes, epilogues and strided operands.
+//! Values are integers, so results must be equal. The CPU executor runs the same suite.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ struct Uploaded<'a, T> {
     problem: &'a Problem<T>,
     sparse: &'a BTreeMap<String, SparseTensor<T>>,
     n: usize,
-    /// B without gaps, with rows a vector apart, with rows at odd distances; NaN in the gaps.
+    /// B without gaps, with gaps of one vector, with odd row strides; NaN in the gaps.
     b: [Tensor<T>; 3],
     biases: [Tensor<T>; 2],
 }
@@ -38,7 +38,7 @@ struct Suite<'a> {
     context: &'a Context,
     stream: Stream,
     expressions: Vec<Expression>,
-    /// For each row what it has met.
+    /// Classes of cases that each row has run.
     met: BTreeMap<&'static str, BTreeSet<String>>,
     turns: BTreeMap<&'static str, usize>,
 }
@@ -82,7 +82,7 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// The next two expressions, `=` and `+=`, of this row.
+    /// Runs the next two expressions of this row, `=` and `+=`.
     fn visit<T: Scalar>(&mut self, row: &'static Row, on: &Uploaded<'_, T>) {
         let vector = row.vector as usize;
         let whole = on.n.is_multiple_of(vector);
@@ -98,7 +98,7 @@ impl<'a> Suite<'a> {
             let x = self.expressions[turn % self.expressions.len()];
             let strided = !whole || turn / 2 % 2 == 1;
             let b = if !strided { 0 } else { 2 - usize::from(vector > 1) };
-            // Outputs of the block family may start anywhere.
+            // Outputs of the block family may have any alignment.
             let leading =
                 if strided && row.walk == WalkKind::Block { on.n + 3 } else { on.b[b].leading() };
             self.run(row, on, format, &x, b, leading);
@@ -132,10 +132,10 @@ impl<'a> Suite<'a> {
         assert_eq!(chosen, [row.name], "{what:?}");
         if self.context.is_cuda() {
             assert_eq!(plan.variant(), row.name, "{what:?}");
-            // Slices and windows take rows whole.
+            // Kernels over slices and windows do not split rows.
             let cuts =
                 ![WalkKind::SlicedEll, WalkKind::Vector, WalkKind::Filled].contains(&row.walk);
-            // The least that a row of single entries is cut at is 32.
+            // Rows of unstructured formats are split only if they have more than 32 nonzeros.
             let may = on.class == CUT || row.block == (1, 1) && on.problem.longest() > 32;
             let cut = rows_cut(&plan).unwrap() > 0;
             assert!(may || !cut, "{what:?}: {plan}");
@@ -171,12 +171,12 @@ impl<'a> Suite<'a> {
         met.extend(beside("rows", on.problem.m(), tile as usize, 1));
     }
 
-    /// Nothing was left out.
+    /// Checks that each row ran every class of cases.
     fn assert_complete(&self, rows: &[&'static Row]) {
         for row in rows {
             let mut wanted: BTreeSet<String> = CLASSES.iter().map(ToString::to_string).collect();
             if row.depth != u32::MAX {
-                // It is cut at lengths that are deeper.
+                // This row is split only at lengths beyond its depth.
                 wanted.remove(CUT);
             }
             wanted.extend(formats(row));
@@ -192,7 +192,7 @@ impl<'a> Suite<'a> {
     }
 }
 
-/// Whether an extent is a tile, or one step less or more.
+/// Class of an extent that equals a tile, or is one step less or more.
 fn beside(axis: &str, extent: usize, tile: usize, step: usize) -> Option<String> {
     let words = [
         (extent + step, "a tile less of"),
@@ -258,7 +258,7 @@ suites! {
     Tf32: f32, tf32_on_the_gpu, tf32_on_the_cpu;
 }
 
-/// The comparison itself: one wrong element, a written gap, a NaN that stayed.
+/// Tests the comparison itself: one wrong element, a written gap, a NaN that remains.
 #[test]
 fn faults_are_found_and_named() {
     let good = [1.0f32, 2.0, GUARD as f32, 3.0, 4.0, GUARD as f32];

@@ -1,5 +1,5 @@
-//! How a plan runs: the same bits every time and on every stream, captured in a graph, on raw addresses
-//! between guard bands, on misaligned ones.
+//! Runs of a plan: equal bits in every run and on every stream, captured graphs, raw addresses between guard bands, and
+//! misaligned addresses.
 
 use crate::support::dense::nan;
 use crate::support::rows::{force, formats, module_of, products_here, rows_cut, takes_any};
@@ -16,7 +16,7 @@ use einsparse::{Context, Error, Graph, Operand, Options, Plan, Stream};
 const N: usize = 64;
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// Short rows, and two that every row of the table cuts.
+/// Short rows, and two long ones that every row of the table splits.
 fn cut_rows(row: &Row) -> CsrPattern {
     match row.walk {
         WalkKind::Block => {
@@ -44,7 +44,7 @@ macro_rules! each_row {
     };
 }
 
-/// Twenty runs, on two streams that nothing orders but the plan.
+/// Twenty runs, on two streams that only the plan orders.
 fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let pattern = cut_rows(row);
     let mut rng = Rng(21);
@@ -56,12 +56,13 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = plan_of(context, TEXT, &operands, &force(row));
     if context.is_cuda() {
-        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors`, `staged`, `sell` and
-        // `dense_csr` cut none.
+        // The `wgmma` family counts tiles of 128 rows times their column tiles; `vectors`, `staged`, `sell` and
+        // `dense_csr` split no rows.
         let right = match module_of(row) {
             "wgmma" => rows_cut(&plan) > Some(0),
             "vectors" | "staged" | "sell" | "dense_csr" => rows_cut(&plan) == Some(0),
-            // The long ones, and of single entries at the most those above the least that a row is cut at, 32.
+            // The two long rows; for unstructured formats at most 19, because rows of more than 32 nonzeros may be
+            // split.
             _ if row.block == (1, 1) => (Some(2)..=Some(19)).contains(&rows_cut(&plan)),
             _ => rows_cut(&plan) == Some(2),
         };
@@ -91,7 +92,7 @@ fn twenty_runs_give_the_same_bits_on_the_gpu() {
 #[test]
 fn twenty_runs_give_the_same_bits_on_the_cpu() {
     let cpu = Context::cpu();
-    // The executor reads formats, not kernels: one row of each walk stands for its formats.
+    // The executor depends on formats, not on kernels: one row of each walk represents its formats.
     for walk in [WalkKind::Csr, WalkKind::GroupCoo] {
         let of_walk = |row: &&Row| row.walk == walk && row.dtype == Dtype::F32;
         same_bits::<f32>(&cpu, products_here().find(of_walk).unwrap());
@@ -100,7 +101,7 @@ fn twenty_runs_give_the_same_bits_on_the_cpu() {
     same_bits::<f16>(&cpu, products_here().find(blocks).unwrap());
 }
 
-/// A plan whose stream is gone still runs on the next.
+/// A plan whose stream was dropped still runs on the next one.
 #[test]
 fn a_plan_outlives_its_streams() {
     let Some(gpu) = gpu() else { return };
@@ -121,10 +122,10 @@ fn a_plan_outlives_its_streams() {
     }
 }
 
-/// Captured once after a plain run on another stream; replayed with new values.
+/// Captures a graph after a plain run on another stream, and replays it with new values.
 fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
     let pattern = cut_rows(row);
-    // All multiply the same B.
+    // All problems multiply the same B.
     let problems = [1, 2, 3].map(|seed| Problem::<T>::integers(pattern.clone(), seed, N));
     let format = formats(row).swap_remove(0);
     let mut a = context.upload(problems[0].sparse(&format)).unwrap();
@@ -149,7 +150,7 @@ fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
         let expected = |r: usize, c: usize| problem.exact(r, c);
         assert_matrix(&(row.name, "replay", i), &found, (problem.m(), N, N), expected);
     }
-    // And the plan still runs outside of the graph, on the stream from before.
+    // The plan still runs outside of the graph, on the stream from before.
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     plan.run(&operands, &mut c, &other).unwrap();
     context.synchronize().unwrap();
@@ -162,13 +163,13 @@ fn a_captured_run_is_replayed_with_new_values() {
     }
 }
 
-/// Elements between guard bands on the device, `shift` elements past an aligned place.
+/// Elements between guard bands in device memory, `shift` elements past an aligned address.
 struct Banded {
     memory: DeviceMemory,
     address: u64,
 }
 
-/// Elements of a band; 16-byte aligned in every element type.
+/// Number of elements of a band; 16-byte aligned in every element type.
 const BAND: usize = 64;
 
 fn banded<T: bytemuck::Pod>(context: &Context, values: &[T], guard: T, shift: usize) -> Banded {
@@ -181,7 +182,7 @@ fn banded<T: bytemuck::Pod>(context: &Context, values: &[T], guard: T, shift: us
     Banded { memory, address }
 }
 
-/// The columns and values of a sparse matrix, each between bands.
+/// Columns and values of a sparse matrix, each between bands.
 fn banded_sparse<T: Scalar>(context: &Context, host: &AnySparse<T>) -> (Banded, Banded) {
     let arrays = host.arrays();
     let of_axis_1 = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }];
@@ -193,7 +194,7 @@ fn banded_sparse<T: Scalar>(context: &Context, host: &AnySparse<T>) -> (Banded, 
     )
 }
 
-/// What lies between the bands, which must be untouched.
+/// Returns the elements between the bands, and checks that the bands are unchanged.
 fn between<T: Scalar>(c: &Banded, shift: usize, len: usize, stream: &Stream) -> Vec<T> {
     let mut found = vec![T::ZERO; c.memory.bytes() / size_of::<T>()];
     c.memory.read(&mut found, stream.raw()).unwrap();
@@ -204,7 +205,7 @@ fn between<T: Scalar>(c: &Banded, shift: usize, len: usize, stream: &Stream) -> 
     inside.to_vec()
 }
 
-/// Runs on raw addresses: bands of NaN around what is read, of a known number around what is written.
+/// Runs on raw addresses. Inputs are surrounded by bands of NaN, the output by bands of a known number.
 fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
     let problem = Problem::<T>::integers(cut_rows(row), 6, N);
     let x = Expression {
@@ -240,7 +241,7 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
             alpha: x.alpha(),
             ..RawSpmm::default()
         };
-        // SAFETY: operands of the planned shapes, in the plan's context, alive past the wait below.
+        // SAFETY: operands have the planned shapes and context, and live past the wait below.
         unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
         let inside = between(&c, 0, problem.m() * N, &stream);
@@ -256,9 +257,9 @@ fn raw_addresses_between_guard_bands() {
     }
 }
 
-/// The plan refuses the addresses of B and says what to do.
+/// Checks that the plan refuses the addresses of B and states the remedy.
 fn refuses_alignment(plan: &Plan<f32>, raw: &RawSpmm, stream: RawStream<'_>) {
-    // SAFETY: refused before anything is launched.
+    // SAFETY: the call returns an error before any launch.
     let refused = unsafe { plan.run_raw(raw, stream) };
     let Err(Error::Operand { name, reason }) = &refused else { panic!("{refused:?}") };
     assert_eq!(name, "B");
@@ -266,7 +267,7 @@ fn refuses_alignment(plan: &Plan<f32>, raw: &RawSpmm, stream: RawStream<'_>) {
     assert!(says("Options::alignment") && says("16 bytes"), "{reason}");
 }
 
-/// Addresses one element off: an error that says what to do, and a plan that can.
+/// Addresses misaligned by one element: an error that states the remedy, and a plan that supports them.
 #[test]
 fn misaligned_addresses_are_refused_or_planned_for() {
     let Some(gpu) = gpu() else { return };
@@ -296,12 +297,12 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         refuses_alignment(&aligned, &raw, stream.raw());
         let options = Options { variant: None, alignment: Some(1), ..force(row) };
         let any = plan_of(&gpu, TEXT, &operands, &options);
-        // SAFETY: as above, waited for below.
+        // SAFETY: operands have the planned shapes and live past the wait below.
         unsafe { any.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
-        // Eight gigabytes from row to row: refused before anything is launched.
+        // A row stride of eight gigabytes is refused before any launch.
         let far = RawSpmm { ldb: 1 << 31, ..raw };
-        // SAFETY: as above.
+        // SAFETY: the call returns an error before any launch.
         let error = unsafe { any.run_raw(&far, stream.raw()) }.unwrap_err();
         assert!(matches!(error, Error::Overflow { value, .. } if value == 1 << 33), "{error}");
         let inside = between(&c_off, 1, problem.m() * N, &stream);

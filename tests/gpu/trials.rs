@@ -1,5 +1,5 @@
-//! Random expressions over random operands, many of them wrong somewhere: an error, or what plain loops give. Memory is
-//! poisoned, and lies between bands in which nothing may be written. EINSPARSE_TEST_CASES: how many.
+//! Random expressions over random operands, many of them invalid: an error, or the result of plain loops. Memory is
+//! poisoned, and guard bands around it must stay unchanged. EINSPARSE_TEST_CASES: number of cases.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,11 +33,11 @@ mod plans;
 #[path = "../../fuzz/src/reference.rs"]
 mod reference;
 
-/// Tiles and their edges, as far as loops can follow.
+/// Extents at the edges of tiles, as large as loops can evaluate.
 const WIDE: Sizes = Sizes { extents: &[16, 64, 3, 8, 33, 128, 1, 40], terms: 1 << 16, largest: 3 };
 const NARROW: Sizes = Sizes { extents: &[2, 3, 4, 1, 5, 7, 0, 8], terms: 1 << 12, largest: 3 };
 
-/// What became of the cases.
+/// Numbers of cases by outcome.
 #[derive(Default)]
 struct Counts {
     nothing: AtomicUsize,
@@ -47,22 +47,22 @@ struct Counts {
     unknown: AtomicUsize,
 }
 
-/// What is wrong with a case.
+/// Fault of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// One operand is not given.
+    /// One operand is missing.
     Missing,
-    /// An index array of another length than its shape says.
+    /// The length of an index array differs from its shape.
     Length,
-    /// One operand has another extent: from the start, or at the run alone.
+    /// One operand has another extent: in the plan, or only in the run.
     Extent,
     ExtentAtRun,
     /// The output has another extent.
     Output,
-    /// An operand is not given to the run.
+    /// An operand is missing in the run.
     MissingAtRun,
-    /// A sparse operand of the run has other entries.
+    /// A sparse operand of the run has another pattern.
     Pattern,
 }
 
@@ -85,7 +85,7 @@ const FAULTS: [Fault; 16] = [
     Fault::Pattern,
 ];
 
-/// Dense and sparse operands, where they lie.
+/// Dense and sparse operands, in the memory of the context and of the host.
 struct Operands<T: Scalar> {
     dense: BTreeMap<String, Tensor<T>>,
     host: BTreeMap<String, Dense<T>>,
@@ -119,7 +119,7 @@ fn upload<T: Scalar>(context: &Context, case: &Case, input: &mut Input<'_>) -> O
     all
 }
 
-/// The same with one extent more, or none.
+/// Copies a tensor with an extent changed by one; `None` if that is not possible.
 fn other_extent<T: Scalar>(dense: &Dense<T>, input: &mut Input<'_>) -> Option<Dense<T>> {
     let mut shape = dense.shape().to_vec();
     let axis = input.below(shape.len().max(1));
@@ -131,7 +131,7 @@ fn other_extent<T: Scalar>(dense: &Dense<T>, input: &mut Input<'_>) -> Option<De
     Dense::from_fn(shape, |_| T::ONE).ok()
 }
 
-/// Where the output of a case lies: NaN or what it holds before, and something else between its rows.
+/// Output of a case: NaN or its previous content, and a guard value between its rows.
 fn output<T: Scalar>(context: &Context, case: &Case, gap: usize) -> Tensor<T> {
     let before = case.before.map(T::from_f64);
     let columns = before.shape().last().copied().unwrap_or(1);
@@ -151,7 +151,7 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
     let own = upload::<T>(context, &case, input);
     let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
     for (name, value) in &case.values {
-        // A run on a GPU takes what lies there.
+        // A run on a GPU requires operands in device memory.
         let is_on_host = !context.is_cuda() && input.below(8) == 0;
         let operand = match (value, own.sparse.get(name)) {
             (_, Some(_)) if is_on_host => (&own.host_sparse[name]).into(),
@@ -192,7 +192,7 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         _ => None,
     };
     let is_number = matches!(operands.get(chosen), Some((_, Operand::Scalar(_))));
-    // A fault that this case cannot have is none; numbers are wanted at the run.
+    // A fault that does not apply to this case is dropped. Numbers are required at the run, not in the plan.
     fault = match fault {
         Fault::Missing if is_number => Fault::None,
         Fault::Length if short.is_none() => Fault::None,
@@ -211,7 +211,7 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         Fault::Extent => operands[chosen].1 = replaced.as_ref().unwrap().into(),
         _ => {}
     }
-    // Gaps that were not planned with are refused.
+    // Gaps that were not planned are refused.
     let gap = [0, 0, 8, 1][input.below(4)] * usize::from(case.is_output_given);
     let (mut out, given) = (output(context, &case, gap), output(context, &case, gap));
     if case.is_output_given {
@@ -233,7 +233,7 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
     assert!(!matches!(fault, Fault::Missing | Fault::Length), "{} is planned: {plan}", told());
     let names: Vec<_> = plan.choice().candidates.iter().map(|c| c.name).collect();
     let plan = match input.below(3) {
-        // Not only what a plan would take.
+        // Also forces kernels that the selection would not choose.
         0 if !names.is_empty() => {
             options.variant = Some(names[input.below(names.len())].into());
             let other = context.plan(text).operands(&operands).options(&options).build();

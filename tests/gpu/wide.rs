@@ -1,6 +1,6 @@
-//! B and C of more than 2^31 elements in rows of millions of bytes, for kernels that bring all rows of B to a few rows
-//! of A. Operands are filled on the device, and C is looked at by pieces: its ends, and where offsets of 31 and 32 bits
-//! end.
+//! B and C of more than 2^31 elements in rows of millions of bytes, for kernels that read all of B for a few rows of A.
+//! Operands are filled on the device. C is checked in pieces: at its ends, and where 31-bit and 32-bit offsets
+//! overflow.
 
 use super::large::{gpu_for_large, room};
 use crate::support::rows::{force, module_of, products_here};
@@ -11,28 +11,28 @@ use einsparse::formats::{Csr, CsrPattern, Dense, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand, Stream, Tensor};
 
-/// Columns of a piece that is filled or looked at.
+/// Columns of a piece that is filled or checked.
 const PIECE: usize = 64;
 
-/// One product: extents, and where A has entries and B elements other than zero.
+/// One product: its extents, and the positions of nonzeros in A and in B.
 struct Case {
     rows: usize,
     columns: usize,
-    /// Rows of A with entries, rows of B with elements; all others are zero.
+    /// Rows of A with nonzeros, and rows of B with elements; all others are zero.
     owners: [usize; 4],
     /// First columns of the pieces.
     pieces: Vec<usize>,
-    /// `a[i][j]`: the entry of the i-th owner at the j-th.
+    /// `a[i][j]`: nonzero in row `owners[i]` and column `owners[j]`.
     a: Vec<f64>,
     /// Pieces of the rows of B, owner by owner.
     b: Vec<f64>,
 }
 
 impl Case {
-    /// A of rows x rows, B and C of rows x columns.
+    /// Creates A of rows x rows, and B and C of rows x columns.
     fn new(rows: usize, columns: usize) -> Case {
         assert!(rows * columns > 1 << 31 && rows > 8);
-        // Where element 2^31 and 2^30 lie in their rows.
+        // Columns of elements 2^31 and 2^30 in their rows.
         let ends = [1 << 31, 1 << 30].map(|at: usize| at % columns);
         let owners = [1 << 30, 1 << 31].map(|at: usize| at / columns);
         let pieces = [0, ends[0], ends[1], columns / 2, columns - PIECE];
@@ -57,7 +57,7 @@ impl Case {
         let places = self.owners.iter().flat_map(|&row| self.pieces.iter().map(move |&c| (row, c)));
         for ((row, column), piece) in places.zip(self.b.chunks(PIECE)) {
             let piece: Vec<T> = piece.iter().map(|&x| T::from_f64(x)).collect();
-            // SAFETY: the piece lies inside B, and lives past the wait.
+            // SAFETY: the piece is inside B, and lives past the wait.
             unsafe { copy_htod_async(self.address(&b, row, column), &piece, stream.raw()) }
                 .unwrap();
             stream.synchronize().unwrap();
@@ -65,7 +65,7 @@ impl Case {
         b
     }
 
-    /// A as CSR: entries at the owners' rows and columns.
+    /// A as CSR, with nonzeros at the owners' rows and columns.
     fn entries<T: Scalar>(&self) -> Csr<T> {
         let mut offsets = vec![0u32];
         for row in 0..self.rows {
@@ -77,7 +77,7 @@ impl Case {
         Csr::new(pattern, self.a.iter().map(|&x| T::from_f64(x)).collect()).unwrap()
     }
 
-    /// The same as a dense matrix.
+    /// A as a dense matrix.
     fn dense<T: Scalar>(&self) -> Dense<T> {
         let mut all = vec![T::ZERO; self.rows * self.rows];
         for (i, row) in self.owners.into_iter().enumerate() {
@@ -88,7 +88,7 @@ impl Case {
         Dense::new([self.rows, self.rows], all).unwrap()
     }
 
-    /// Runs a row of the table and looks at pieces of rows with entries and without.
+    /// Runs a row of the table, and checks pieces of rows with and without nonzeros.
     fn check<'a, T: Scalar>(
         &self,
         context: &Context,
@@ -109,7 +109,7 @@ impl Case {
         for (owner, at) in owned.chain(empty) {
             for (p, &first) in self.pieces.iter().enumerate() {
                 let mut found = vec![T::ONE; PIECE];
-                // SAFETY: the piece lies inside C, and `found` is read after the wait.
+                // SAFETY: the piece is inside C, and `found` is read after the wait.
                 unsafe { copy_dtoh_async(&mut found, self.address(&c, at, first), stream.raw()) }
                     .unwrap();
                 stream.synchronize().unwrap();
@@ -123,7 +123,7 @@ impl Case {
         }
     }
 
-    /// Column `j` of piece `p` of an owner's row of B. Pieces that overlap hold what was written last.
+    /// Column `j` of piece `p` of an owner's row of B. Overlapping pieces contain the values that were written last.
     fn b_at(&self, owner: usize, p: usize, j: usize) -> f64 {
         let column = self.pieces[p] + j;
         let last = (0..self.pieces.len())
@@ -139,7 +139,8 @@ fn staged_rows_past_four_gigabytes() {
     let Some(gpu) = gpu_for_large() else {
         return;
     };
-    // A ring that goes round more than twice, and a B that shared memory holds all rows of: columns of C are many then.
+    // Two cases: a ring that wraps around more than twice, and a B with few enough rows for shared memory, which
+    // requires many columns of C.
     for (rows, columns) in [(4100, 524_832), (1152, 1_864_192)] {
         let case = Case::new(rows, columns);
         if !room(20 << 30) {
@@ -148,14 +149,14 @@ fn staged_rows_past_four_gigabytes() {
         let a = gpu.upload(case.entries::<f32>()).unwrap();
         let a = a.to_sliced_ell().unwrap();
         let b = case.b::<f32>(&gpu, &gpu.stream().unwrap());
-        // A tile of one column is one of more than a grid has.
+        // Tiles of one column would exceed the maximum grid size.
         let takes = |row: &&Row| {
             let tiles = columns.div_ceil(row.columns as usize);
             let walks = row.walk == WalkKind::SlicedEll && row.dtype == Dtype::F32;
             walks && rows <= row.depth as usize && tiles <= 65_535
         };
         for row in products_here().filter(takes) {
-            // A ring for so many columns is what the other case has.
+            // The other case tests the ring.
             if rows > 2048 || row.holds_b() {
                 case.check(&gpu, row, (&a).into(), &b);
             }
@@ -184,7 +185,7 @@ fn dense_rows_past_four_gigabytes() {
     every::<f32>(&gpu, Dtype::Tf32);
 }
 
-/// More columns than a grid has tiles for are refused before anything is launched, with the number.
+/// More columns than the grid has tiles are refused before any launch, with the number.
 #[test]
 fn too_many_columns_are_refused() {
     let Some(gpu) = gpu() else { return };

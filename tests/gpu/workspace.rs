@@ -1,6 +1,6 @@
-//! What plans hold on the device beside the operands: lists and partial sums are at most 2 % of A and 16 MB, forms that
-//! are made of A at most 1.1 times A, those that hold its values and lists of equal length four times A; a dense form its
-//! elements and half of A.
+//! Memory of plans on the device in addition to the operands. Lists and partial sums take at most 2 % of A and 16 MB.
+//! Forms derived from A take at most 1.1 times A; those with its values and lists of equal length take four times A. A
+//! dense form takes its elements and half of A.
 
 use crate::support::gpu;
 use crate::support::rows::{force, module_of, products_here};
@@ -9,7 +9,7 @@ use einsparse::formats::{Csr, CsrPattern, Dense, FormatError, f16, generate};
 use einsparse::registry::{Row, Scalar, WalkKind, find};
 use einsparse::{Context, Error, Operand, Plan, SparseTensor};
 
-/// Uniform rows, hubs, bands, many short rows, and one row with everything.
+/// Uniform rows, hubs, bands, many short rows, and one row with all nonzeros.
 fn patterns() -> Vec<(&'static str, CsrPattern)> {
     let one = CsrPattern::new(1, 1 << 20, vec![0, 1 << 20], (0..1 << 20).collect());
     vec![
@@ -26,16 +26,17 @@ fn bytes_of<T>(pattern: &CsrPattern) -> usize {
     pattern.columns().len() * (4 + size_of::<T>()) + pattern.offsets().len() * 4
 }
 
-/// A holds so much, and its dense form; what may a plan of this row hold beside it, in this form?
+/// Maximum size of a plan of this row with this form. `a`, `dense`: bytes of A and of its dense form.
 fn limit(row: &Row, form: Option<&str>, [a, dense]: [usize; 2]) -> usize {
     let lists = a / 50 + (16 << 20);
     match (form, row.walk) {
-        // With first entries of groups: 4 bytes for 512 of the matrix.
+        // First nonzeros of groups are included: 4 bytes for 512 of the matrix.
         (Some("dense"), _) => lists + dense + dense / 64 + a / 2,
         (Some(_), _) => lists + 4 * a,
-        // Vectors are a form of A, without its values.
+        // Vectors are a form of A without its values.
         (None, WalkKind::Vector) => lists + a + a / 10,
-        // Lists that have the room of the longest; where that is more there are none.
+        // Lists of equal length, as long as the longest one. If they would be larger than this limit, they are not
+        // used.
         (None, WalkKind::Filled) => lists + 4 * a,
         (None, _) => lists,
     }
@@ -60,7 +61,7 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
         small_enough(what, row, form.as_deref(), bytes, plan.workspace_bytes());
     };
     for n in [1, 32, 128, 256, 1024] {
-        // Only the shape of B is planned with; pages that nobody writes are none.
+        // Planning needs only the shape of B. Untouched pages of zeros take no memory.
         let b = Dense::<T>::zeros(vec![pattern.cols(), n]).unwrap();
         let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
         let text = "C[m,n] = A[m,k] * B[k,n]";
@@ -72,10 +73,10 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
         }
         for row in products_here().filter(|row| row.dtype == T::DTYPE && row.is_plain()) {
             match context.plan(text).operands(&operands).options(&force(row)).build() {
-                // A form of A that no plan would take by itself is the size of whoever asks for it.
+                // A prepacked form is made on request only, so its size is not limited here.
                 Ok(plan) if plan.prepacked().is_none() => held(&plan, row),
                 Ok(_) => {}
-                // A single long row is padded beyond the limit of conversions.
+                // A single long row would be padded beyond the limit of conversions.
                 Err(Error::NoKernel { .. } | Error::Format(FormatError::Limit { .. })) => {}
                 Err(other) => panic!("{}: {other}", row.name),
             }
@@ -92,7 +93,7 @@ fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let text = "S[m,n] = X[m,k] * Y[n,k]";
     let plan = sampled_plan_of::<T, _>(context, text, &operands, &s);
     let row = find(plan.variant()).unwrap();
-    // Dense tiles pick their entries by a list of them: a form of the pattern.
+    // Dense tiles select their nonzeros by a list: a form of the pattern.
     if module_of(row) != "sddmm_tiles" {
         let bytes = [bytes_of::<T>(pattern), 0];
         small_enough(what, row, None, bytes, plan.workspace_bytes());

@@ -1,4 +1,5 @@
-//! Implicit zeros and padding are never multiplied: NaN and Inf planted where no entry looks, and where one does.
+//! Implicit zeros and padding are never multiplied: NaN and Inf at positions without a nonzero, and at positions with
+//! one.
 
 use crate::support::dense::{nan, strided};
 use crate::support::rows::{force, formats, module_of, products_here, takes_any};
@@ -12,10 +13,10 @@ use einsparse::{Context, Operand};
 
 const N: usize = 64;
 
-/// A pattern whose even columns (block columns) no entry uses.
+/// A pattern without nonzeros in its even columns (block columns).
 fn odd_columns(row: &Row) -> CsrPattern {
     let (bm, bk) = match row.walk {
-        // Tiles of the product, whatever A has.
+        // The blocks are tiles of the product, independent of A.
         WalkKind::Filled => (1, 1),
         _ => (row.block.0 as usize, row.block.1 as usize),
     };
@@ -27,11 +28,11 @@ fn odd_columns(row: &Row) -> CsrPattern {
     let every = spread(&lens, cols);
     let odd = every.columns().iter().map(|c| 2 * c + 1).collect();
     let odd = CsrPattern::new(lens.len(), 2 * cols + 1, every.offsets().to_vec(), odd).unwrap();
-    // One column of the last block lies past the edge.
+    // One column of the last block is past the edge.
     fill_blocks(&odd, (bm, bk), lens.len() * bm, (2 * cols + 1) * bk - usize::from(bk > 1))
 }
 
-/// Runs `C = A * B` with the row forced.
+/// Runs `C = A * B` with a forced row.
 fn run<T: Scalar>(
     context: &Context,
     row: &Row,
@@ -49,7 +50,7 @@ fn run<T: Scalar>(
     c.to_dense().unwrap().into_values()
 }
 
-/// The values with NaN in every slot that is padding. Blocks are padded as a whole.
+/// Copies the values with NaN in every slot of padding. Blocks are padded as a whole.
 fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
     let mut values = a.values().to_vec();
     let arrays = a.arrays();
@@ -62,8 +63,8 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
     values
 }
 
-/// Rows that multiply this row of B: those that own an entry in its block column; in the families `wgmma` and `vectors`
-/// also their neighbours among the 64 (8) rows of C that are computed together.
+/// Rows that multiply this row of B: those with a nonzero in its block column. In the families `wgmma` and `vectors`,
+/// also the other rows among the 64 (8) rows of C that are computed together.
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block.1 as usize;
     let together = match module_of(row) {
@@ -89,7 +90,7 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
         let a = problem.sparse(&name);
         let values = nan_in_padding(&a);
         if row.walk == WalkKind::Filled {
-            // It multiplies every implicit zero, but no padding.
+            // This kernel multiplies every implicit zero, but no padding.
             let c = run(context, row, &a, &values, &problem.b(N));
             let wrong = (0..problem.m()).find(|&r| !exact(&c, r));
             assert_eq!(wrong, None, "{} on {name}: padding was multiplied", row.name);
@@ -97,7 +98,7 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
         }
         for poison in [f64::NAN, f64::INFINITY] {
             let poison = T::from_f64(poison);
-            // Rows of B that nobody owns an entry of.
+            // NaN in rows of B without a nonzero in A.
             let mut b = problem.b(N);
             let unused = |k: usize| (k / block).is_multiple_of(2);
             for k in (0..problem.k()).filter(|k| unused(*k)) {
@@ -110,7 +111,7 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
                 "{} on {name}: {poison} reached a row that owns no entry",
                 row.name
             );
-            // A row of B that some own an entry of.
+            // NaN in a row of B that has nonzeros in A.
             let used = problem.a.pattern().columns()[0] as usize;
             let mut b = problem.b(N);
             b.values_mut()[used * N..][..N].fill(poison);
@@ -119,7 +120,7 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
                 if !owns {
                     assert!(exact(&c, r), "{} on {name}: {poison} reached row {r}", row.name);
                 } else if row.zeros == Zeros::Strict {
-                    // Also where the entry is a stored zero: that times infinity is NaN.
+                    // This includes stored zeros: zero times infinity is NaN.
                     let reached = c[r * N..][..N].iter().all(|x| !x.to_f64().is_finite());
                     assert!(reached, "{} on {name}: {poison} did not reach row {r}", row.name);
                 }
@@ -129,7 +130,7 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
 }
 
 fn every_row(context: &Context) {
-    // Under a tool one of four: other tests run all of them.
+    // Under a tool, one row in four: other tests run all of them.
     let rows = products_here().filter(|row| takes_any(row));
     for row in rows.step_by(if small() { 4 } else { 1 }) {
         match row.dtype {

@@ -1,4 +1,4 @@
-//! What holds on CPUs and on GPUs.
+//! Tests of ranks that run on CPUs and on GPUs.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use einsparse::{Context, Options, Result};
 use crate::support::rows::named;
 use crate::support::runs::plan_and_run;
 
-/// The same on every rank, a thread each.
+/// Runs a function on every rank, with one thread each.
 pub fn on_ranks<R: Send>(
     contexts: &[Context],
     work: impl Fn(Group) -> Result<R> + Sync,
@@ -23,11 +23,11 @@ pub fn on_ranks<R: Send>(
     })
 }
 
-/// A graph with some nodes of many edges, weighted.
+/// A weighted graph in which some nodes have many edges.
 pub fn graph(nodes: usize, edges: usize, seed: u64) -> Csr<f32> {
     let scale = nodes.next_power_of_two().ilog2();
     let all = generate::rmat(scale, edges, seed).unwrap();
-    // Of these the first nodes.
+    // The first nodes of the generated graph.
     let mut offsets = vec![0];
     let mut columns = Vec::new();
     for row in 0..nodes {
@@ -55,7 +55,7 @@ fn random(rows: usize, n: usize, seed: u64) -> Dense<f32> {
     Dense::new([rows, n], generate::random_values(rows * n, seed)).unwrap()
 }
 
-/// One rank's product, with this kernel.
+/// Product on one rank, with this kernel.
 fn alone(context: &Context, a: &Csr<f32>, b: &Dense<f32>, options: &Options) -> Vec<f32> {
     let (a, b) = (context.upload(a).unwrap(), context.upload_dense(b).unwrap());
     let operands = [("A", (&a).into()), ("B", (&b).into())];
@@ -63,7 +63,7 @@ fn alone(context: &Context, a: &Csr<f32>, b: &Dense<f32>, options: &Options) -> 
     c.to_dense().unwrap().into_values()
 }
 
-/// Of each case the own rows of all ranks, one behind the other.
+/// Joins, for each case, the local rows of all ranks in order.
 fn joined(results: Vec<Result<Vec<Vec<f32>>>>) -> Vec<Vec<f32>> {
     let mut ranks = results.into_iter().map(|rank| rank.unwrap());
     let mut all = ranks.next().unwrap();
@@ -81,8 +81,9 @@ fn near(found: &[f32], wanted: &[f32]) {
     }
 }
 
-/// Products with rows and columns dealt evenly, by cost, and so that some ranks have none. The bits of one rank where both run
-/// this kernel and no row is cut; near otherwise, on a GPU and where sending is overlapped.
+/// Products with rows and columns distributed evenly, by cost, and so that some ranks get zero rows. Results have the
+/// bits of one rank if both run this kernel and no row is split. Otherwise, on a GPU or with overlapped communication,
+/// they are near.
 pub fn products(contexts: &[Context], variant: Option<&str>) {
     let size = contexts.len();
     let plan = named(variant);
@@ -110,7 +111,7 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
             let mine = Sharded::of(&group, a, rows)?;
             let product = ShardedSpmm::new(&group, &mine, columns, n, &options)?;
             let (mut x, mut y) = (product.operand()?, product.output()?);
-            // Then rows of others are there already, old ones; every run gives the same bits.
+            // In later runs, the halo contains old rows; equal inputs must still give equal bits.
             let mut runs = Vec::new();
             for factor in [1.0, 3.0, 1.0] {
                 let own = rows_of(b, own.clone()).map(|v| factor * v);
@@ -137,7 +138,7 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
     }
 }
 
-/// `C[k,n] = A[m,k] * B[m,n]`: near one rank's, and the same bits twice.
+/// `C[k,n] = A[m,k] * B[m,n]`: near the result of one rank, and equal bits in two runs.
 pub fn transposed(contexts: &[Context]) {
     let size = contexts.len();
     let sizes = [(150, 9, 16), (4, 2, 8), (300, 20, 32)];
@@ -156,7 +157,7 @@ pub fn transposed(contexts: &[Context]) {
                 let product = ShardedSpmm::transposed(&group, &mine, &columns, n, &options)?;
                 let (mut x, mut y) = (product.operand()?, product.output()?);
                 x.local_mut()?.write(&rows_of(b, rows.range(group.rank())))?;
-                // Nothing of a run before stays in the sums.
+                // Sums of a previous run must not remain.
                 for _ in 0..2 {
                     product.run(&mut x, &mut y, &stream)?;
                     stream.synchronize()?;
@@ -179,7 +180,7 @@ pub fn transposed(contexts: &[Context]) {
     }
 }
 
-/// Near the sums, and the same bits on every rank.
+/// Sums over ranks: near the reference, and equal bits on every rank.
 pub fn sums(contexts: &[Context]) {
     const LENGTHS: [usize; 5] = [1, 3, 8, 1000, 4099];
     let part = |len: usize, rank: usize| generate::random_values::<f32>(len, rank as u64);
@@ -209,7 +210,7 @@ pub fn sums(contexts: &[Context]) {
     }
 }
 
-/// `Y = A (X W)` and the gradients of X and W from that of Y: over ranks as over one.
+/// `Y = A (X W)` and the gradients of X and W from that of Y: over ranks as on one rank.
 pub fn training_step(contexts: &[Context]) {
     const WIDTH: [usize; 2] = [16, 8];
     let (nodes, [inner, outer]) = (120, WIDTH);

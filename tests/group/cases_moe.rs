@@ -29,21 +29,21 @@ fn layer(top_k: usize, gate: Option<Gate>) -> MoeOptions {
     }
 }
 
-/// How tokens choose.
+/// Distribution of the choices of tokens.
 #[derive(Clone, Copy, Debug)]
 enum Routes {
     Even,
-    /// Half of them the first expert, a quarter the second, ...; nobody the last ones.
+    /// Half of the tokens choose the first expert, a quarter the second, and so on; the last experts are not chosen.
     Skewed,
-    /// All the same.
+    /// All tokens choose one expert.
     One,
-    /// Some name no expert.
+    /// Some choices name no expert.
     Holes,
 }
 
 const ROUTES: [Routes; 4] = [Routes::Even, Routes::Skewed, Routes::One, Routes::Holes];
 
-/// All that a layer reads, and the gradient of its output.
+/// Tensors that a layer reads, and the gradient of its output.
 struct Operands<T> {
     x: Dense<T>,
     choices: Dense<i32>,
@@ -91,13 +91,13 @@ fn part<T: Scalar>(dense: &Dense<T>, of: std::ops::Range<usize>) -> Dense<T> {
     Dense::new(shape, dense.values()[of.start * each..of.end * each].to_vec()).unwrap()
 }
 
-/// Gradients of tokens and both stacks, and of weights.
+/// Gradients of tokens, of both stacks, and of weights.
 type Gradients<T> = ([Vec<T>; 3], Vec<f32>);
 
-/// Outputs; and of training the gradients.
+/// Outputs; after training, also the gradients.
 type Found<T> = (Vec<T>, Option<Gradients<T>>);
 
-/// What `backward` of a layer leaves, of tokens, both stacks and weights like these.
+/// Gradients by `backward` of a layer: of tokens, both stacks and weights, in shapes like these.
 fn gradients<T: Scalar>(
     context: &Context,
     like: ([&Tensor<T>; 3], &Tensor<f32>),
@@ -113,7 +113,7 @@ fn gradients<T: Scalar>(
     Ok((rows.map(Dense::into_values), weights.to_dense()?.into_values()))
 }
 
-/// Over ranks, twice: the same bits.
+/// Runs over ranks twice, and checks for equal bits.
 fn sharded<T: Scalar>(
     contexts: &[Context],
     o: &MoeOptions,
@@ -168,7 +168,7 @@ fn sharded<T: Scalar>(
     whole
 }
 
-/// The layer of one GPU.
+/// The layer on one GPU.
 fn alone<T: Scalar>(context: &Context, o: &MoeOptions, from: &Operands<T>) -> Result<Found<T>> {
     let stream = context.stream()?;
     let [x, up, down, dout] =
@@ -206,14 +206,14 @@ fn near_all<T: Scalar>(what: &str, found: &Found<T>, wanted: &Found<T>) {
     }
 }
 
-/// Tokens dealt evenly, and so that the first rank has them all.
+/// Partitions of tokens: evenly, and all tokens on the first rank.
 fn deals(size: usize) -> [Partition; 2] {
     let counts = [&[u32::MAX / 2][..], &[0; TOKENS - 1]].concat();
     [Partition::even(TOKENS, size), Partition::of_counts(&counts, 8, size)]
 }
 
-/// Near the layer of one GPU; with one expert a token, and with one rank, its bits. In as many shares the bits of one
-/// rank.
+/// Near the layer on one GPU; equal bits with one expert per token or with one rank. With a fixed number of shares, the
+/// bits of one rank.
 pub fn experts<T: Scalar>(contexts: &[Context]) {
     let size = contexts.len();
     for (top_k, gate) in [(1, None), (3, None), (2, Some(Gate::Silu))] {
@@ -229,7 +229,7 @@ pub fn experts<T: Scalar>(contexts: &[Context]) {
                 let what = format!("{o:?}, {routes:?}, {tokens:?}");
                 let found = sharded(contexts, &o, &from, &tokens, &plain);
                 near_all(&what, &found, &one);
-                // A gated layer in training rounds its sums.
+                // A gated layer rounds its sums in training.
                 let kernels_differ = contexts[0].is_cuda() && (size > 1 || gate.is_some());
                 if !kernels_differ && (size == 1 || top_k == 1) {
                     assert!(found.0 == one.0, "{what}");
@@ -241,7 +241,7 @@ pub fn experts<T: Scalar>(contexts: &[Context]) {
     }
 }
 
-/// Gradients near those of one GPU; in as many shares the bits of one rank.
+/// Gradients near those of one GPU; with a fixed number of shares, the bits of one rank.
 pub fn expert_gradients<T: Scalar>(contexts: &[Context]) {
     for (top_k, gate) in [(1, None), (2, Some(Gate::Silu))] {
         let o = layer(top_k, gate);

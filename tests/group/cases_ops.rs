@@ -1,4 +1,4 @@
-//! Operations of one GPU over ranks, by patterns whose columns count what a halo brings: on CPUs and on GPUs.
+//! Operations of one GPU over ranks, on patterns whose columns are indices of a halo: on CPUs and on GPUs.
 
 use einsparse::formats::{Bsr, BsrPattern, Csr, CsrPattern, Dense, f16, generate};
 use einsparse::group::{Halo, Partition, Sharded};
@@ -11,7 +11,7 @@ use einsparse::{Context, Result, Scalar, Tensor};
 use super::cases::{graph, on_ranks};
 use crate::support::rows::named;
 
-/// Values of all ranks, of each kind one behind the other.
+/// Concatenates the values of all ranks, separately for each kind.
 fn joined<T: Scalar, const N: usize>(results: Vec<Result<[Vec<T>; N]>>) -> [Vec<T>; N] {
     let mut all = [(); N].map(|()| Vec::new());
     for own in results {
@@ -33,7 +33,7 @@ fn rows_of<T: Scalar>(dense: &Dense<T>, rows: std::ops::Range<usize>) -> Dense<T
     Dense::new([rows.len(), n], values).unwrap()
 }
 
-/// Two matrices of as many rows, side by side.
+/// Concatenates two matrices with equal numbers of rows along the columns.
 fn beside<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
     let (left, right) = (a.shape()[1], b.shape()[1]);
     let rows = a
@@ -44,7 +44,7 @@ fn beside<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
     Dense::new([a.shape()[0], left + right], rows.collect()).unwrap()
 }
 
-/// Of one rank's and all ranks' values: the same bits where `exact`, else near.
+/// Compares values of one rank with those of all ranks: equal bits if `exact`, otherwise near.
 fn compare<T: Scalar, const N: usize>(
     what: &str,
     exact: bool,
@@ -62,7 +62,7 @@ fn compare<T: Scalar, const N: usize>(
     }
 }
 
-/// A halo of the columns of this rank's rows, and these with columns counted in it.
+/// Creates a halo of the columns of this rank's rows, and their pattern with columns as indices of the halo.
 fn held<T: Scalar>(
     group: &einsparse::group::Group,
     mine: &CsrPattern,
@@ -74,7 +74,7 @@ fn held<T: Scalar>(
     Ok((halo, pattern))
 }
 
-/// `S[m,n] = P[m,n] * X[m,k] * Y[n,k]` and its softmax by rows: the bits of one rank.
+/// `S[m,n] = P[m,n] * X[m,k] * Y[n,k]` and its row-wise softmax: the bits of one rank.
 pub fn sampled(contexts: &[Context]) {
     for (case, (nodes, edges, n)) in [(200, 7, 32), (97, 3, 64), (6, 2, 8)].into_iter().enumerate()
     {
@@ -130,13 +130,14 @@ fn heads([heads, key_heads]: [usize; 2]) -> AttentionOptions {
     AttentionOptions { heads, key_heads: Some(key_heads), dim: DIM, ..AttentionOptions::default() }
 }
 
-/// Queries, keys and values of all tokens, heads side by side in rows.
+/// Queries, keys and values of all tokens, with heads adjacent in rows.
 fn tokens() -> [Dense<f16>; 3] {
     let [queries, keys] = HEADS;
     [(queries, 1), (keys, 2), (keys, 3)].map(|(heads, seed)| random(TOKENS, heads * DIM, seed))
 }
 
-/// Attention of the queries of a rank, at entries and at blocks: keys and values come in one exchange, side by side.
+/// Attention of the queries of a rank, at nonzeros and at blocks. One exchange sends keys and values as adjacent
+/// columns.
 pub fn sequences(contexts: &[Context]) {
     let [q, k, v] = tokens();
     let (kv, wide) = (beside(&k, &v), HEADS[1] * DIM);
@@ -147,7 +148,7 @@ pub fn sequences(contexts: &[Context]) {
             let (ctx, own) = (group.context(), rows.range(group.rank()));
             let stream = ctx.stream()?;
             let mine = Sharded::of(&group, &ones, &rows)?;
-            // A row of the halo is what a column of the mask stands for: a token, or a block of them.
+            // A row of the halo is what a column of the mask represents: a token, or a block of tokens.
             let (halo, pattern) = held(&group, mine.local().pattern(), &rows, side * 2 * wide)?;
             let count = pattern.columns().len();
             let mask = match side {
@@ -196,7 +197,7 @@ pub fn sequences(contexts: &[Context]) {
     }
 }
 
-/// Attention of the heads of a rank: nothing is sent until all want the output.
+/// Attention of the heads of a rank. Only the outputs are exchanged.
 pub fn heads_of_ranks(contexts: &[Context]) {
     let size = contexts.len();
     let mask = graph(TOKENS, 9, 43).pattern().as_ref().clone();
@@ -217,7 +218,7 @@ pub fn heads_of_ranks(contexts: &[Context]) {
             };
             let q = upload(&q, shared * own.start..shared * own.end)?;
             let (k, v) = (upload(&k, own.clone())?, upload(&v, own.clone())?);
-            // Each rank names every group of heads.
+            // The pattern of each rank names every group of heads.
             let every = CsrPattern::new(
                 1,
                 key_heads,
@@ -250,7 +251,7 @@ pub fn heads_of_ranks(contexts: &[Context]) {
     compare("attention of heads", !contexts[0].is_cuda(), &found, &wanted);
 }
 
-/// The gradient of attention with one head of keys: those of other ranks' keys and values go back to them.
+/// Gradient of attention with one head of keys. Gradients of keys and values of other ranks are sent back to them.
 pub fn attention_gradient<T: Scalar>(contexts: &[Context]) {
     let mask = graph(TOKENS, 6, 47).pattern().as_ref().clone();
     let all = [2 * DIM, DIM, DIM, 2 * DIM];
@@ -272,7 +273,7 @@ pub fn attention_gradient<T: Scalar>(contexts: &[Context]) {
                 Ok::<_, einsparse::Error>(there)
             };
             let (k, v) = (bring(&k)?, bring(&v)?);
-            // Heads in front: those of a token become rows of two heads.
+            // Heads become the outer axis: the two heads of a token are stored in separate rows.
             let upload = |all: &Dense<T>| {
                 let own_rows = rows_of(all, own.clone());
                 let head = |h: usize| {
@@ -301,7 +302,7 @@ pub fn attention_gradient<T: Scalar>(contexts: &[Context]) {
             halo.add(&mut dv, &stream)?;
             stream.synchronize()?;
             let dq = dq.to_dense()?.into_values();
-            // Heads behind the tokens again, which ranks have in order.
+            // Tokens become the outer axis again, because ranks store them in order.
             let token = |t: usize| {
                 let row = |h: usize| dq[(h * own.len() + t) * DIM..][..DIM].to_vec();
                 [row(0), row(1)].concat()
@@ -315,8 +316,8 @@ pub fn attention_gradient<T: Scalar>(contexts: &[Context]) {
     compare("gradient of attention", true, &found, &step(contexts));
 }
 
-/// Edges of a rank's receivers, whose senders others may have: messages of one rank, and gradients that go back to the
-/// senders.
+/// Edges of a rank's receivers, whose senders may be on other ranks: messages as on one rank, and gradients sent back
+/// to the senders.
 pub fn messages(contexts: &[Context]) {
     const CHANNELS: usize = 16;
     let atoms = 90;
@@ -378,7 +379,7 @@ pub fn messages(contexts: &[Context]) {
     let (found, wanted) = (step(contexts), step(&contexts[..1]));
     compare("messages of atoms", false, &found, &wanted);
     if !contexts[0].is_cuda() {
-        // All but the gradient of X, which sums over receivers of several ranks.
+        // All results except the gradient of X, which sums over receivers of several ranks.
         let rows = |[out, _, dy, dw]: [Vec<f32>; 4]| [out, dy, dw];
         compare("messages of atoms", true, &rows(found), &rows(wanted));
     }

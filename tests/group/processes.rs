@@ -1,4 +1,4 @@
-//! Ranks that are processes: this program starts itself, with one test that is a rank.
+//! Ranks that are processes: this program starts itself, with one test that acts as a rank.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -10,14 +10,14 @@ use einsparse::group::{Group, GroupSum};
 use einsparse::{Context, Result};
 
 const ROLE: &str = "EINSPARSE_TEST_RANK";
-/// Within which every rank has to know.
+/// Time within which every rank must get the error.
 const KNOWN: Duration = Duration::from_secs(10);
 
 fn hex(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Another rank of this group: what it is to do, its rank and how many there are.
+/// Starts another rank of this group: its role, its rank and the number of ranks.
 fn start(id: &[u8], role: &str, rank: usize, size: usize) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "group::processes::a_rank", "--nocapture"])
@@ -28,7 +28,7 @@ fn start(id: &[u8], role: &str, rank: usize, size: usize) -> Child {
         .unwrap()
 }
 
-/// What a started rank does; nothing where this program was started as usual.
+/// Body of a started rank. Returns at once if this program was started as usual.
 #[test]
 fn a_rank() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -48,7 +48,7 @@ fn a_rank() {
             group.barrier().unwrap();
             std::process::abort()
         }
-        // The other end stops it.
+        // The parent process stops this rank.
         "stopped" => {
             group.barrier().unwrap();
             std::thread::sleep(Duration::from_secs(60));
@@ -64,7 +64,7 @@ fn a_rank() {
     }
 }
 
-/// A sum over ranks, and whether it is right.
+/// Runs a sum over ranks, and checks it.
 fn work(group: &Group) -> Result<()> {
     let context = group.context();
     let mut tensor = context.upload_dense(&Dense::new([4], vec![group.rank() as f32; 4])?)?;
@@ -106,7 +106,7 @@ fn a_killed_rank_ends_all_others() {
     );
     assert_eq!(outcome(other), Some(17));
     assert_eq!(outcome(killed), None);
-    // It stays so.
+    // The group remains failed.
     assert!(group.barrier().is_err());
 }
 
@@ -144,7 +144,7 @@ fn a_rank_that_never_comes_is_named() {
             address_of(&id)
         )
     );
-    // Nobody listens there any more.
+    // Rank 0 no longer listens at its address.
     let error = join(&id, 1, 3);
     assert!(error.starts_with("rank 0: cannot be reached at "), "{error}");
     assert!(error.contains("within 1 s"), "{error}");
@@ -158,7 +158,7 @@ fn a_rank_that_never_comes_is_named() {
     assert!(Group::join(&Context::unchecked_cpu(), &id, 0, 1, Duration::MAX).is_ok());
 }
 
-/// Where rank 0 of an id listens: behind 16 bytes of the token are the port and the host.
+/// Address at which rank 0 of an id listens. The port and the host follow 16 bytes of the token.
 fn address_of(id: &[u8; 64]) -> SocketAddr {
     let host = String::from_utf8_lossy(&id[18..]).into_owned();
     let host = host.trim_end_matches('\0').parse().unwrap();
@@ -196,7 +196,7 @@ fn ranks_with_another_token_do_not_join() {
 #[test]
 fn strangers_and_doubles_are_sent_away() {
     let id = Group::unique_id().unwrap();
-    // One sends other bytes than a rank does, the rest send none; all stay.
+    // One connection sends bytes that no rank sends, the others send nothing; all stay open.
     let strangers: Vec<_> = (0..16).map(|_| TcpStream::connect(address_of(&id)).unwrap()).collect();
     (&strangers[0]).write_all(&[7; 64]).unwrap();
     let before = Instant::now();
@@ -227,7 +227,7 @@ fn strangers_and_doubles_are_sent_away() {
 
 #[test]
 fn a_launcher_describes_the_group_in_the_environment() {
-    // Of this process alone: other tests must not see it.
+    // Environment variables are set for the child processes only, because other tests must not read them.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let rank = |rank: usize, address: &str, port: String| {
         Command::new(std::env::current_exe().unwrap())
@@ -243,7 +243,7 @@ fn a_launcher_describes_the_group_in_the_environment() {
             .spawn()
             .unwrap()
     };
-    // The last one is an address of this machine only by `LOCAL_WORLD_SIZE`.
+    // The last address belongs to this machine only according to `LOCAL_WORLD_SIZE`.
     for address in ["127.0.0.1", "localhost", "192.0.2.1"] {
         let ranks = [0, 1].map(|r| rank(r, address, (port - 1).to_string()));
         assert_eq!(ranks.map(outcome), [Some(0); 2], "{address}");

@@ -1,4 +1,4 @@
-//! The rewrite to indirect Einsums, held by golden files.
+//! The rewrite to indirect Einsums, compared with golden files.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ const MATRIX: &[&str] = &[
     "sell",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo", "groupcoo@1", "groupcoo@2"];
-/// The operand and its formats; each expression behind the name of its file.
+/// The operand, its formats, and each expression after the name of its file.
 const GOLDEN: &[(&str, &[&str], &[&str])] = &[
     (
         "A",
@@ -78,7 +78,7 @@ const GOLDEN: &[(&str, &[&str], &[&str])] = &[
     ("A", &["coo", "csr", "ell", "groupcoo"], &["window: C[x,n] = A[x,i] * B[2*x+i,n]"]),
 ];
 
-/// One file for each expression, one line for each format; `EINSPARSE_BLESS=1` writes them anew.
+/// One file for each expression, one line for each format; `EINSPARSE_BLESS=1` overwrites them.
 #[test]
 fn golden() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -107,7 +107,7 @@ fn golden() {
     }
 }
 
-/// The notation of the paper, written out here and not in a file that a run may overwrite.
+/// The notation of the paper, written here and not in a file that a run may overwrite.
 #[test]
 fn notation_of_the_paper() {
     let e = parse("C[m,n] = A[m,k] * B[k,n]");

@@ -1,4 +1,4 @@
-//! Sums of indices: what parses, how it prints, extents by hand, and errors.
+//! Affine indices: parsing, printing, extents computed by hand, and errors.
 
 use super::{are_refused, parse, shapes};
 use einsparse::Error;
@@ -95,13 +95,13 @@ fn extents_of_sums_worked_by_hand() {
         ("C[x] = A[3*x]", "A 9", "x 3"),
         ("C[x] = A[3*x]", "A 10", "x 4"),
         ("C[x] = A[3*x]", "A 0", "x 0"),
-        // The element of the window is the one that is open.
+        // The extent of the window index is the unknown one.
         ("C[x] = A[x+i] * B[x]", "A 10, B 4", "i 7"),
-        // The output tells; both know, and there is room left.
+        // The output determines x. Then both extents are given, and A may be larger than required.
         ("C[x] = A[x+i]", "A 10, C 4", "i 7"),
         ("C[x] = A[x+i] * B[i]", "A 10, B 3, C 4", "x 4"),
         ("C[x] = A[x+i] * B[i]", "A 6, B 3, C 4", "x 4"),
-        // The axis with the least room decides, and what one tells another wants.
+        // The smallest axis determines the extent. An extent from one axis restricts another axis.
         ("C[x] = A[x+i,x+j] * B[i,j]", "A 8x7, B 3x3", "x 5"),
         ("C[x] = A[x+i,y+x] * B[i]", "A 8x9, B 3", "x 6, y 4"),
         // Windows and axes without elements.
@@ -153,13 +153,13 @@ fn sums_that_do_not_fit_are_errors_with_numbers() {
         ),
         ("C[x] = relu_grad(A[x], h[2*x])", "A 9, h 18", &["`h`", "the gate is `h[2*x]`"]),
     ]);
-    // An axis without elements leaves none for the window.
+    // An axis without elements leaves an extent of 0 for the window.
     let e = parse("C[x] = A[x+i] * B[x]");
     let found = e.check(&shapes("A 0, B 1, C 1")).unwrap();
     assert_eq!(found.get("i"), Some(0), "{e}");
 }
 
-/// Sums that no text has.
+/// Affine indices that no text can express.
 #[test]
 fn sums_made_by_hand_are_checked() {
     for terms in [&[][..], &[(1, "x")], &[(0, "x"), (1, "i")], &[(1, "x"), (2, "x")]] {

@@ -1,4 +1,4 @@
-//! Models whose weights are read from `.safetensors` files, which are written here.
+//! Models whose weights are read from `.safetensors` files, which the tests write.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ use einsparse::{Context, Error, Precision};
 struct Tensors(Vec<(String, Vec<usize>, Vec<f32>)>);
 
 impl Tensors {
-    /// Seeded, of this size around a value.
+    /// Adds seeded values of this size around a value.
     fn add(&mut self, name: &str, shape: &[usize], (size, around): (f32, f32)) {
         let count = shape.iter().product();
         let values = generate::random_values::<f32>(count, self.0.len() as u64);
-        // As bf16 has them, which f32 keeps.
+        // Values are rounded to bf16, which f32 represents exactly.
         let values = values.iter().map(|x| bf16::from_f32(around + size * x).to_f32());
         self.0.push((name.into(), shape.to_vec(), values.collect()));
     }
@@ -29,7 +29,7 @@ impl Tensors {
         &own.unwrap_or_else(|| panic!("{name}")).2
     }
 
-    /// A file of its own, in f32.
+    /// Writes a separate file, in f32.
     fn write(&self, name: &str) -> PathBuf {
         let (mut fields, mut data) = (Vec::new(), Vec::new());
         for (name, shape, values) in &self.0 {
@@ -85,7 +85,7 @@ fn llama(shape: &Shape) -> Tensors {
     all
 }
 
-/// What is kept of a row is no smaller than what is not, and as it was.
+/// Checks that the kept weights of a row are unchanged and not smaller than the others.
 fn kept_are_the_largest(csr: &Csr<bf16>, first: usize, dense: &[f32], kept: usize) {
     let columns = csr.pattern().cols();
     for (row, dense) in dense.chunks(columns).enumerate() {
@@ -134,7 +134,7 @@ fn a_decoder_of_a_file() {
     let error = decode::error(&Context::unchecked_cpu(), LLAMA, &weights, 3, 3).unwrap();
     assert!(error < 0.03, "{error}");
 
-    // In two parts.
+    // The tensors are split into two files.
     let mut parts = [tensors.clone(), tensors.clone()];
     parts[0].0.truncate(9);
     parts[1].0.drain(..9);
@@ -145,7 +145,7 @@ fn a_decoder_of_a_file() {
     }
     assert!(again.unwrap().layers[1].products == weights.layers[1].products);
 
-    // One table for both.
+    // One table for the embedding and for the output.
     let mut tied = tensors.clone();
     tied.0.retain(|(name, ..)| name != "lm_head.weight");
     assert!(tied.open("tied").llama(&LLAMA, 0.5).unwrap().head.is_none());
@@ -173,7 +173,7 @@ fn tensors_that_are_not_those_of_the_model_are_named() {
     assert!(matches!(missing, Err(Error::Format(_))), "{missing:?}");
 }
 
-/// The parts of layer `at` of BERT.
+/// Tensors of a BERT encoder with this number of layers.
 fn bert(prefix: &str, layers: usize, [width, hidden]: [usize; 2]) -> Tensors {
     let mut all = Tensors::default();
     for at in 0..layers {
@@ -218,7 +218,7 @@ fn an_encoder_of_a_file() {
         let wanted = values("output.LayerNorm.bias")[4];
         assert_eq!(norm[1].values()[4], f64::from(wanted));
     }
-    // The whole program, whose toy this fits.
+    // The whole program, whose toy size fits this file.
     let path = bert("bert.", 2, [128, 256]).write("encoder");
     let run = Run {
         toy: true,
@@ -264,7 +264,7 @@ fn a_mobilenet_of_a_file() {
     tensors.add("classifier.bias", &[5], (0.1, 0.0));
     tensors.open("mobilenet").mobilenet(&mut all).unwrap();
 
-    // A row by hand: its largest weights, with the batch norm behind them.
+    // One row by hand: its largest weights, with the batch norm folded in.
     let (weights, bias, _) = all[3].product.as_ref().unwrap();
     let inputs = weights.pattern().cols();
     let vector = |kind: &str| f64::from(tensors.values(&format!("features.3.4.{kind}"))[2]);

@@ -1,4 +1,5 @@
-//! Sputnik's Transformer: against layers written out, gradients against differences, steps that learn and repeat.
+//! Sputnik's Transformer: compared with layers written out, gradients compared with finite differences, steps that
+//! reduce the loss and repeat.
 
 use super::all::transformer::{self, BLOCK, Training};
 use super::all::transformer_net::Transformer;
@@ -104,7 +105,7 @@ fn layers_are_those_written_out() {
     }
 }
 
-/// The loss of what the network says now, in f64.
+/// Loss of the current output of the network, in f64.
 fn loss(net: &mut Net) -> f64 {
     let stream = Context::unchecked_cpu().stream().unwrap();
     net.forward(&stream).unwrap();
@@ -136,7 +137,7 @@ fn gradients_are_those_of_differences() {
         }
     }
     for (which, gradient) in found.iter().enumerate() {
-        // Some of them, from every matrix.
+        // A sample of the elements, with some of every matrix.
         for (at, found) in gradient.iter().enumerate().step_by([11, 3, 53][which]) {
             let kept = of(&mut net, which).to_dense().unwrap();
             let mut moved = |by: f64| {

@@ -1,4 +1,4 @@
-//! Which format a product should have its matrix in.
+//! Advice on the format of the matrix of a product.
 
 use super::TEXT;
 use einsparse::cost::Machine;
@@ -42,7 +42,7 @@ fn entries_and_dense_have_their_place() {
     assert!(!matches!(best, Format::Bsr { .. } | Format::BlockGroupCoo { .. }), "{best}");
     let thick = entries::<f16>(generate::uniform(2048, 2048, 0.4, 1).unwrap());
     assert_eq!(advice(&thick, 512, &Options::default())[0].format, None);
-    // A dense product multiplies zeros, which these options forbid.
+    // A dense product multiplies implicit zeros, which these options exclude.
     let options = Options { zeros: ZerosRule::Strict, ..Options::default() };
     let strict = advice(&thick, 512, &options);
     let dense = strict.iter().find(|one| one.format.is_none()).unwrap();
@@ -50,7 +50,7 @@ fn entries_and_dense_have_their_place() {
     assert!(dense.to_string().contains("no kernel"), "{dense}");
 }
 
-/// A plan in the advised format has the advised kernel, also where none is made for products.
+/// A plan in the advised format selects the advised kernel, also if no kernel for products supports it.
 #[test]
 fn advice_is_what_a_plan_takes() {
     planned::<f32>(64, &Options::default());
@@ -101,7 +101,7 @@ fn empty_matrices_and_other_expressions() {
     assert!(error.contains("operand `A`: is not sparse"), "{error}");
 }
 
-/// On the CPU what suits its executor: rows in order, and no form that is brought into them in each run.
+/// On the CPU, the advice suits its executor: rows in order, and no form that must be repacked in each run.
 #[test]
 fn a_cpu_context_is_advised_for_the_cpu() {
     let ctx = Context::cpu();
@@ -120,7 +120,7 @@ fn a_cpu_context_is_advised_for_the_cpu() {
     }
 }
 
-/// A format whose conversion the limit of memory refuses is last, with the reason, and the conversion fails with it.
+/// A format whose conversion exceeds the memory limit is last, with the reason, and the conversion returns that error.
 #[test]
 fn formats_beyond_the_limit_of_memory_are_refused() {
     let a = entries::<f32>(generate::uniform(8000, 8000, 0.001, 1).unwrap());

@@ -1,4 +1,4 @@
-//! Errors of planning, running and of tensors: values with names and numbers, outputs untouched.
+//! Errors of planning, of runs and of tensors: values with names and numbers, and unchanged outputs.
 
 use super::TEXT;
 use crate::support::dense::upload_values;
@@ -15,7 +15,7 @@ pub fn two_by_three() -> (Csr<f32>, Dense<f32>) {
     (a, Dense::new([3, 2], vec![1.0; 6]).unwrap())
 }
 
-/// The words of an error of planning.
+/// Returns the error of planning.
 #[track_caller]
 pub fn refused(text: &str, operands: &[(&str, Operand<'_, f32>)]) -> Error {
     Context::cpu()
@@ -68,7 +68,7 @@ fn running_refuses_what_was_not_planned() {
     };
     let error = run(&[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())], &mut c);
     says(&error, &["operand `D`: is not part of the plan"]);
-    // A run that read either operand of a name would ignore the other one.
+    // A run that read one operand of a duplicate name would ignore the other one.
     for twice in [["A", "B", "B"], ["B", "A", "A"], ["A", "A", "B"]] {
         let operand = |name| match name {
             "A" => ("A", (&a).into()),
@@ -91,7 +91,7 @@ fn running_refuses_what_was_not_planned() {
     let error = run(&operands, &mut wide);
     says(&error, &["index `C`: planned with [2, 2] but run with [2, 5]"]);
     assert_eq!(c.to_dense().unwrap().values(), [7.0; 4], "outputs are untouched");
-    // SAFETY: a CPU plan launches nothing.
+    // SAFETY: a CPU plan launches no kernel.
     let error = unsafe { plan.run_raw(&RawSpmm::default(), RawStream::LEGACY) }.unwrap_err();
     assert!(matches!(&error, Error::Cuda { .. }), "{error:?}");
     says(&error, &["the context is the CPU"]);
@@ -210,7 +210,7 @@ fn a_softmax_refuses_what_does_not_fit_with_numbers() {
     assert!(run(&[2, 3, 0]).contains("[2, 6]"));
 }
 
-/// A plan is for one pattern, on the CPU as on a GPU.
+/// A plan supports one pattern only, on the CPU as on a GPU.
 #[test]
 fn another_pattern_than_planned_is_refused() {
     let ctx = Context::cpu();

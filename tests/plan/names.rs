@@ -1,4 +1,4 @@
-//! Errors name what a user gave: operands by their own names, and places in index arrays.
+//! Errors use the names that a user gave: operands by name, and positions in index arrays.
 
 use super::errors::{refused, says, two_by_three};
 use einsparse::formats::{AnySparse, Dense};
@@ -32,7 +32,7 @@ fn a_missing_operand_is_told_by_its_own_name() {
     }
 }
 
-/// Padding is a matter of formats: from a user it is an index past every axis.
+/// The index of padding is reserved for formats. In an index array of a user, it is out of range for every axis.
 #[test]
 fn the_index_of_padding_is_refused() {
     let v = Dense::new([3], vec![1.0f32; 3]).unwrap();

@@ -1,4 +1,4 @@
-//! What choices and plans print.
+//! Printed form of choices and plans.
 
 use super::{TEXT, choice, matrix};
 use crate::support::runs::plan_of;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 fn a_choice_prints_candidates_and_refusals() {
     let text = choice::<f16>("bsr:16x16", 64, &Options::default()).to_string();
     let lines: Vec<_> = text.lines().collect();
-    // What a GPU would take is not what the CPU runs.
+    // The first candidate of a GPU is not marked, because the CPU executor runs the plan.
     assert!(lines[0].starts_with("   ") && !text.contains("->"), "{text}");
     let taken = Choice { taken: true, ..choice::<f16>("bsr:16x16", 64, &Options::default()) };
     let taken = taken.to_string();
@@ -21,7 +21,7 @@ fn a_choice_prints_candidates_and_refusals() {
     let candidates = lines.iter().filter(|line| !line.starts_with("   refused: ")).count();
     assert!(lines[1].starts_with("   ") && candidates >= 4, "{text}");
     assert!(lines[candidates..].iter().all(|line| line.starts_with("   refused: ")), "{text}");
-    // A reason once, however many kernels have it.
+    // Each reason is printed once, for all kernels that have it.
     let refusals = &lines[candidates..];
     let reasons: BTreeSet<_> = refusals.iter().map(|l| l.rsplit_once(": ").unwrap().0).collect();
     assert_eq!(reasons.len(), refusals.len(), "{text}");
@@ -42,7 +42,7 @@ fn a_plan_prints_itself_and_its_stages() {
         ("cpu", &[96, 64][..], 0)
     );
     assert!(plan.to_string().starts_with("cpu: parallel executor on CPU ("), "{plan}");
-    // What is not in row order has no candidates among the products.
+    // A format without row order has no candidates for products.
     let csc = choice::<f32>("csc", 64, &Options::default());
     let gathers = |c: &einsparse::plan::Candidate| c.name.starts_with("mttkrp_f32_g1_");
     assert!(!csc.candidates.is_empty() && csc.candidates.iter().all(gathers), "{csc}");

@@ -1,12 +1,12 @@
-//! When plans take columns of eight rows.
+//! Conditions under which plans select columns of eight rows.
 
 use super::{TEXT, all_say, candidates, reasons};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, f16, generate};
 use einsparse::registry::WalkKind;
 use einsparse::{Choice, Context};
 
-/// Vectors of eight rows where neighbours share columns, entries where they do not, or a row of eight is too long to
-/// count.
+/// Plans select vectors of eight rows if adjacent rows share columns. They use single nonzeros if rows share no
+/// columns, or if eight rows have too many nonzeros for the counters.
 #[test]
 fn shared_columns_decide_for_vectors() {
     let first = |pattern: CsrPattern, n: usize| {

@@ -1,4 +1,4 @@
-//! One random expression with its operands, and its result by a naive evaluation in f64.
+//! A random expression with its operands, and its result by a naive evaluation in f64.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Format};
 use super::evaluate::evaluate;
 use crate::support::Rng;
 
-/// The formats drawn, by the beginning of their names.
+/// Formats that are drawn, as prefixes of their names.
 pub const FORMATS: &[&str] = &[
     "coo",
     "csr",
@@ -47,10 +47,10 @@ const MATRICES: &[&str] = &[
 ];
 /// Loop indices.
 const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h"];
-/// Steps of these loops at the most, and where a dense index comes on top.
+/// Maximum number of steps of these loops, without and with a dense index.
 const MOST: usize = 6000;
 const MOST_WIDE: usize = 600;
-/// A dense index, last wherever it stands: lanes run along it.
+/// A dense index, the last one wherever it occurs: lanes iterate over it.
 const DENSE: &str = "n";
 
 /// An expression with its operands and its result.
@@ -88,7 +88,7 @@ struct Artist {
     rng: Rng,
     extents: BTreeMap<&'static str, usize>,
     used: Vec<&'static str>,
-    /// Extent of the dense index, 0 without, and the factors that have it.
+    /// Extent of the dense index (0 without one), and the number of factors that have it.
     wide: usize,
     moving: usize,
     arrays: Vec<(String, Vec<usize>, Vec<u32>)>,
@@ -104,7 +104,7 @@ impl Artist {
         self.below(100) < percent
     }
 
-    /// A loop index, one that is there already more often than not.
+    /// Draws a loop index, more often than not one that is already used.
     fn name(&mut self) -> &'static str {
         if !self.used.is_empty() && self.chance(55) {
             let own = self.below(self.used.len());
@@ -126,7 +126,7 @@ impl Artist {
         name
     }
 
-    /// An index array over loop indices, with values below `bound`.
+    /// Draws an index array over loop indices, with values below `bound`.
     fn array(&mut self, base: &str, names: &[String], shape: Vec<usize>, bound: usize) -> String {
         let data = (0..shape.iter().product()).map(|_| self.below(bound) as u32).collect();
         let name = format!("{base}{}", self.arrays.len());
@@ -134,7 +134,7 @@ impl Artist {
         format!("{name}[{}]", names.join(","))
     }
 
-    /// What stands at an axis, and the axis's extent.
+    /// Draws the index of an axis. Returns its text and its extent.
     fn index(&mut self) -> (String, usize) {
         let name = self.name();
         let extent = self.extents[name];
@@ -168,13 +168,13 @@ impl Artist {
         self.dense.push((name.to_owned(), Dense::new(shape, values).unwrap()));
     }
 
-    /// The sparse operand: its access, its format and itself.
+    /// Draws the sparse operand. Returns its access, its format and the tensor.
     fn sparse(&mut self) -> (String, String, AnySparse<f64>) {
         let order = [1, 2, 2, 2, 2, 2, 3, 3, 4][self.below(9)];
         let mut names = Vec::new();
         for _ in 0..order {
             let mut name = self.name();
-            // A diagonal now and then.
+            // Sometimes a diagonal.
             for _ in 0..8 {
                 if !names.contains(&name) || self.chance(3) {
                     break;
@@ -196,7 +196,7 @@ impl Artist {
                 coords[axis].push((left % shape[axis]) as u32);
                 left /= shape[axis];
             }
-            // Zeros inside blocks are fill, so no entry is one.
+            // Zeros inside blocks are fill, so no nonzero has value zero.
             values.push([-2.0, -1.0, 1.0, 2.0][self.below(4)]);
         }
         let format = match order {
@@ -208,7 +208,7 @@ impl Artist {
         let wanted: Format = format.parse().unwrap();
         match AnySparse::from(coo.clone()).convert(wanted) {
             Ok(a) => (format!("A[{}]", names.join(",")), format, a),
-            // N:M does not hold every pattern.
+            // N:M does not support every pattern.
             Err(_) => {
                 let a = AnySparse::from(coo);
                 (format!("A[{}]", names.join(",")), "coo".to_owned(), a)
@@ -216,7 +216,7 @@ impl Artist {
         }
     }
 
-    /// A dense factor.
+    /// Draws a dense factor.
     fn factor(&mut self, number: usize, faults: bool) -> String {
         let order = 1 + self.below(3);
         let (mut indices, mut shape): (Vec<String>, Vec<usize>) =
@@ -231,7 +231,7 @@ impl Artist {
         format!("{name}[{}]", indices.join(","))
     }
 
-    /// The right side with bias, activation and gate.
+    /// Extends the right side with bias, activation and gate.
     fn epilogue(&mut self, mut right: String, out: &str, shape: &[usize], plain: bool) -> String {
         let axis = self.below(shape.len().max(1));
         if self.chance(20) && !out[2..].contains('[') {
@@ -249,7 +249,7 @@ impl Artist {
         right
     }
 
-    /// The output's access and shape.
+    /// Draws access and shape of the output.
     fn output(&mut self) -> (String, Vec<usize>, bool) {
         let order = [1, 1, 2, 2, 2, 3, 3, 4][self.below(8)].min(self.used.len());
         let mut left = self.used.clone();

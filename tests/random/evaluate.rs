@@ -1,4 +1,4 @@
-//! The result of a random expression, term by term in f64.
+//! Result of a random expression, term by term in f64.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use einsparse::formats::{AnySparse, Dense, Entries};
 
 use super::draw::Draw;
 
-/// The value of an index, `None` for an array that there is none of.
+/// Value of an index; `None` if its array does not exist.
 fn value(draw: &Draw, index: &IndexExpr, at: &BTreeMap<&str, usize>) -> Option<usize> {
     match index {
         IndexExpr::Name(n) => Some(at[n.as_str()]),
@@ -29,7 +29,7 @@ fn place(draw: &Draw, access: &Access, at: &BTreeMap<&str, usize>) -> Option<Vec
     access.indices.iter().map(|i| value(draw, i, at)).collect()
 }
 
-/// The result, term by term in f64.
+/// Computes the result, term by term in f64.
 pub fn evaluate(draw: &Draw) -> Vec<f64> {
     let e = Einsum::parse(&draw.text).unwrap_or_else(|e| panic!("{draw}: {e}"));
     let entries: Option<Entries> = draw.sparse.as_ref().map(AnySparse::entries);
@@ -63,7 +63,7 @@ pub fn evaluate(draw: &Draw) -> Vec<f64> {
     finish(draw, &e, sums)
 }
 
-/// Without gathers the formats' own reference says the same.
+/// Checks expressions without gathers against the reference of the formats.
 fn agrees(
     draw: &Draw,
     e: &Einsum,
@@ -92,7 +92,7 @@ fn agrees(
     assert!(sums.iter().zip(other.values()).all(same), "{draw}");
 }
 
-/// Scalars and epilogue.
+/// Applies scalars and the epilogue.
 fn finish(draw: &Draw, e: &Einsum, sums: Vec<f64>) -> Vec<f64> {
     let text = &draw.text;
     let mut alpha = if text.contains("-3 *") { -3.0 } else { 1.0 };

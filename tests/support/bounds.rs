@@ -1,4 +1,4 @@
-//! How far a result may be from the exact sum.
+//! Bounds of the difference between a result and the exact sum.
 
 use einsparse::registry::{Dtype, Scalar};
 
@@ -7,7 +7,7 @@ use einsparse::registry::{Dtype, Scalar};
 pub struct Bound {
     output: f64,
     accumulator: f64,
-    /// Rounding of the operands themselves: TF32 keeps ten bits of both.
+    /// Rounding of the operands: TF32 keeps ten bits of mantissa of both.
     operand: f64,
     /// Half the spacing of subnormal outputs.
     floor: f64,
@@ -34,8 +34,8 @@ impl Bound {
     }
 }
 
-/// Six runs give the same bits, and each element is within rounding of the exact sum: of `exact`, whose terms' sizes
-/// add up to `size`.
+/// Checks that six runs give equal bits, and that each element is within rounding of the exact sum: of `exact`, whose
+/// terms have magnitudes that add up to `size`.
 pub fn alike_and_within<T: Scalar>(
     name: &str,
     [exact, size]: [&[f64]; 2],
@@ -53,7 +53,7 @@ pub fn alike_and_within<T: Scalar>(
     }
 }
 
-/// A gradient is the slope that a loss was found to have, by differences of 1e-5.
+/// Checks that a gradient equals the slope of a loss, measured by differences of 1e-5.
 pub fn near_slope(what: &str, found: f64, slope: f64) {
     let error = (slope - found).abs();
     assert!(error < 1e-5 * (1.0 + slope.abs()), "{what} = {found}, not {slope}");

@@ -1,4 +1,4 @@
-//! Dense operands and outputs, where a context wants them.
+//! Dense operands and outputs in the memory of a context.
 
 use super::Rng;
 use einsparse::formats::Dense;
@@ -14,7 +14,7 @@ pub fn integers<T: Scalar>(shape: &[usize], seed: u64) -> Dense<T> {
     Dense::new(shape, Rng(seed).integers(shape.iter().product())).unwrap()
 }
 
-/// What a run has to write as a whole: it is NaN before.
+/// An output of NaN, which a run must overwrite entirely.
 #[track_caller]
 pub fn poisoned<T: Scalar>(context: &Context, shape: &[usize]) -> Tensor<T> {
     context.upload_dense(&nan::<T>(shape)).unwrap()
@@ -34,7 +34,7 @@ pub fn upload_values<T: Scalar>(context: &Context, shape: &[usize], values: Vec<
     context.upload_dense(&dense).unwrap()
 }
 
-/// Rows so many elements apart, with `gap` in between.
+/// A tensor with this row stride in elements, and `gap` between the rows.
 #[track_caller]
 pub fn strided<T: Scalar>(
     context: &Context,
@@ -45,13 +45,13 @@ pub fn strided<T: Scalar>(
     context.upload_strided(dense, leading, gap).unwrap()
 }
 
-/// Rows and columns changed over.
+/// Transposes a matrix.
 pub fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
     let [rows, columns] = [a.shape()[0], a.shape()[1]];
     Dense::from_fn([columns, rows], |i| a.values()[i[1] * columns + i[0]]).unwrap()
 }
 
-/// These rows as columns of wider ones, in which so many others before and behind hold `beside`.
+/// Returns these rows as a column slice of wider rows, whose other columns before and after it contain `beside`.
 #[track_caller]
 pub fn among_columns<T: Scalar>(
     context: &Context,
@@ -67,13 +67,13 @@ pub fn among_columns<T: Scalar>(
     let mut whole = context.upload_dense(&wide).unwrap();
     let mut columns = whole.columns_mut(own).unwrap();
     columns.write(dense).unwrap();
-    // The storage stays with what was the view.
+    // The swap returns the view, which keeps the storage alive.
     let mut kept = context.zeros(&[0]).unwrap();
     std::mem::swap(&mut *columns, &mut kept);
     kept
 }
 
-/// Whether all columns hold `beside` but those of the tensor, which lie side by side somewhere among them.
+/// Whether all columns of the storage contain `beside`, except for the adjacent columns of the tensor.
 pub fn is_beside<T: Scalar>(tensor: &Tensor<T>, beside: f64) -> bool {
     let columns = tensor.shape().last().copied().unwrap_or(1);
     let stored = tensor.to_storage().unwrap();
@@ -89,7 +89,7 @@ pub fn is_beside<T: Scalar>(tensor: &Tensor<T>, beside: f64) -> bool {
     })
 }
 
-/// What a tensor holds, row by row.
+/// Elements of a tensor as f64, row by row.
 #[track_caller]
 pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
     let dense = tensor.to_dense().unwrap();

@@ -57,7 +57,7 @@ impl Expression {
         format!("C[m,n] {} {right}", if self.accumulate { "+=" } else { "=" })
     }
 
-    /// Adds what this expression needs beside A and B.
+    /// Adds the operands of this expression other than A and B.
     pub fn operands<'a, T: Scalar>(
         &self,
         operands: &mut Vec<(&'static str, Operand<'a, T>)>,

@@ -1,4 +1,4 @@
-//! A captured graph that is launched again and again, while what its work reads is written anew in between.
+//! A captured graph that is launched repeatedly, while its inputs are rewritten between launches.
 
 use einsparse::{Graph, Result, Stream};
 
@@ -8,7 +8,7 @@ pub struct Replay<'s> {
 }
 
 impl<'s> Replay<'s> {
-    /// Runs the work once, for what only a first run makes, then captures it.
+    /// Runs the work once, for allocations that only a first run makes, and then captures it.
     pub fn of(stream: &'s Stream, mut queue: impl FnMut() -> Result<()>) -> Self {
         queue().unwrap();
         stream.synchronize().unwrap();
@@ -16,12 +16,12 @@ impl<'s> Replay<'s> {
         Replay { graph, stream }
     }
 
-    /// Launches the graph, and waits for it.
+    /// Launches the graph and waits for it.
     ///
     /// # Safety
-    /// Everything that the captured work names is alive.
+    /// All memory that the captured work uses must be alive.
     pub unsafe fn run(&mut self) {
-        // SAFETY: the caller's promise; the wait is here.
+        // SAFETY: the caller upholds the contract; the next line waits.
         unsafe { self.graph.launch(self.stream.raw()).unwrap() };
         self.stream.synchronize().unwrap();
     }

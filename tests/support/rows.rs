@@ -1,5 +1,5 @@
-//! Rows of the table by themselves: which patterns and formats they take, options that force one, what a plan says of
-//! it.
+//! Single rows of the table: the patterns and formats that they support, options that force one, and the facts that a
+//! plan prints about it.
 
 use super::bounds::alike_and_within;
 use super::dense::upload;
@@ -11,21 +11,21 @@ use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Operand, Options, Plan, Precision, Tensor, Weights};
 use std::sync::LazyLock;
 
-/// What the GPU of these tests can do; where there is none, what CPU contexts check operands for.
+/// Properties of the GPU of these tests; without a GPU, those that CPU contexts check operands for.
 static MACHINE: LazyLock<Machine> =
     LazyLock::new(|| Context::cuda(0).unwrap_or_else(|_| Context::cpu()).machine());
 
-/// The rows that the GPU of these tests runs.
+/// Rows that the GPU of these tests supports.
 pub fn kernels_here() -> impl Iterator<Item = &'static Row> + Clone {
     kernels().iter().filter(|row| MACHINE.lacks(row).is_none())
 }
 
-/// Those of them that compute products.
+/// Supported rows that compute products.
 pub fn products_here() -> impl Iterator<Item = &'static Row> + Clone {
     kernels_here().filter(|row| row.operation == Operation::Product)
 }
 
-/// The module of a row, or of the row that it stands in for on GPUs without `wgmma` or with less shared memory.
+/// Module of a row, or of the row that it replaces on GPUs without `wgmma` or with less shared memory.
 pub fn module_of(row: &Row) -> &'static str {
     let other = ["_mma", "_99k"].into_iter().find_map(|end| row.module.strip_suffix(end));
     match other.filter(|_| row.stands_in) {
@@ -35,7 +35,7 @@ pub fn module_of(row: &Row) -> &'static str {
     }
 }
 
-/// The name of a row, or of the one that it stands in for.
+/// Name of a row, or of the row that it replaces.
 pub fn as_on_hopper(name: &str) -> String {
     match name.strip_prefix("panel_mma") {
         Some(rest) => format!("wgmma{rest}"),
@@ -43,17 +43,17 @@ pub fn as_on_hopper(name: &str) -> String {
     }
 }
 
-/// Whether the GPU of these tests runs this row.
+/// Whether the GPU of these tests supports this row.
 pub fn is_here(name: &str) -> bool {
     kernels_here().any(|row| row.name == name)
 }
 
-/// This row, or on GPUs without `wgmma` the one that stands in for it.
+/// Returns this row, or on GPUs without `wgmma` the row that replaces it.
 pub fn here(name: &str) -> &'static str {
     here_on(&MACHINE, name)
 }
 
-/// This row, or the one that stands in for it on a machine without `wgmma`.
+/// Returns this row, or the row that replaces it on a machine without `wgmma`.
 pub fn here_on(machine: &Machine, name: &str) -> &'static str {
     let row = kernels().iter().find(|row| row.name == name);
     let row = row.unwrap_or_else(|| panic!("no row is called {name}"));
@@ -78,20 +78,20 @@ pub fn here_on(machine: &Machine, name: &str) -> &'static str {
     nearest.unwrap_or_else(|| panic!("nothing stands in for {name}")).name
 }
 
-/// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones,
-/// other orders of axes their own expressions; a dense A has none.
+/// Whether a row supports any pattern, once it is in the row's format. 2:4 and bitmaps require special patterns, other
+/// orders of axes other expressions, and a dense A is stored without a pattern.
 pub fn takes_any(row: &Row) -> bool {
     let own =
         [WalkKind::Nm, WalkKind::Permuted, WalkKind::Bitmap, WalkKind::Bytemap, WalkKind::Direct];
     row.is_plain() && !own.contains(&row.walk) && in_family(row)
 }
 
-/// EINSPARSE_TEST_ONLY: only its rows, for bundles that hold no other module.
+/// EINSPARSE_TEST_ONLY: only rows of this module, for bundles that contain no other one.
 fn in_family(row: &Row) -> bool {
     std::env::var("EINSPARSE_TEST_ONLY").map_or(true, |family| family == row.module)
 }
 
-/// Formats a row is run with.
+/// Formats that a row runs with.
 pub fn formats(row: &Row) -> Vec<String> {
     let b = format!("{}x{}", row.block.0, row.block.1);
     match row.walk {
@@ -114,24 +114,24 @@ pub fn formats(row: &Row) -> Vec<String> {
     }
 }
 
-/// Options that leave the choice no choice.
+/// Options that allow only this row.
 pub fn force(row: &Row) -> Options {
     let precision = if row.dtype == Dtype::Tf32 { Precision::Tf32 } else { Precision::Full };
     Options { precision, variant: Some(row.name.into()), ..Options::default() }
 }
 
-/// Options that name a kernel, or leave the choice.
+/// Options that name a kernel, or leave the selection open.
 pub fn named<'a>(variant: impl Into<Option<&'a str>>) -> Options {
     Options { variant: variant.into().map(str::to_owned), ..Options::default() }
 }
 
-/// Rows that a plan cuts into pieces, as it says itself; `None` on the CPU.
+/// Number of rows that a plan splits, from its printed form; `None` on the CPU.
 pub fn rows_cut<T: Scalar>(plan: &Plan<T>) -> Option<u32> {
     plan.to_string().split_once(" rows cut")?.0.rsplit(' ').next()?.parse().ok()
 }
 
-/// One expression of a problem by this row alone, exact: over operands as they lie, into rows of C that start `leading`
-/// elements apart.
+/// Runs one expression of a problem by this row only, and checks for equality. Operands are used as stored; C has row
+/// stride `leading`, in elements.
 pub fn exact_by_row<T: Scalar>(
     context: &Context,
     row: &Row,
@@ -148,7 +148,7 @@ pub fn exact_by_row<T: Scalar>(
     let mut c = context.upload_strided(&start, leading, guard).unwrap();
     let mut planned = operands.clone();
     planned.push(("C", (&c).into()));
-    // Some read what stays as it is ahead of what is queued before.
+    // Kernels with static weights may read them before the preceding work has ended.
     let weights = match leading.is_multiple_of(16) {
         true => Weights::EachRun,
         false => Weights::Static,
@@ -171,7 +171,7 @@ pub fn exact_by_row<T: Scalar>(
     assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| problem.expected(x, r, j));
 }
 
-/// `C = A * B` by this row alone.
+/// Runs `C = A * B` by this row only.
 pub fn product_by_row<T: Scalar>(
     context: &Context,
     row: &Row,
@@ -186,8 +186,8 @@ pub fn product_by_row<T: Scalar>(
     c.to_storage().unwrap()
 }
 
-/// Random values at the places of a pattern times `n` columns, by each of these rows over its format: within rounding
-/// of the exact sum, and the same bits in every run.
+/// Multiplies random values on a pattern by `n` columns, with each row in its format. Results are within rounding of
+/// the exact sum, with equal bits in every run.
 pub fn rows_repeat<T: Scalar>(
     context: &Context,
     rows: &[(&Row, &str)],

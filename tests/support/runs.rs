@@ -1,9 +1,9 @@
-//! Plans that there must be; work that is queued and waited for.
+//! Plans that must exist, and work that is queued and waited for.
 
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Options, Plan, Result, SparseTensor, Stream, Tensor};
 
-/// Queues work on a stream of its own, and waits for it.
+/// Queues work on a new stream, and waits for it.
 #[track_caller]
 pub fn finish(context: &Context, queue: impl FnOnce(&Stream) -> Result<()>) {
     let stream = context.stream().unwrap();
@@ -11,7 +11,7 @@ pub fn finish(context: &Context, queue: impl FnOnce(&Stream) -> Result<()>) {
     stream.synchronize().unwrap();
 }
 
-/// The output of a plan, which was zeros before.
+/// Output of a plan into zeros.
 #[track_caller]
 pub fn output_of<T: Scalar, Out: Scalar>(
     context: &Context,
@@ -23,7 +23,7 @@ pub fn output_of<T: Scalar, Out: Scalar>(
     out
 }
 
-/// A plan; where there is none, the test fails with the expression and the reason.
+/// Builds a plan. On an error, the test fails with the expression and the reason.
 #[track_caller]
 pub fn plan_of<T: Scalar>(
     context: &Context,
@@ -38,7 +38,7 @@ pub fn plan_of<T: Scalar>(
     }
 }
 
-/// A plan into the places that `out` stores.
+/// Builds a plan into the positions that `out` stores.
 #[track_caller]
 pub fn sampled_plan_of<T: Scalar, Out: Scalar>(
     context: &Context,
@@ -53,7 +53,7 @@ pub fn sampled_plan_of<T: Scalar, Out: Scalar>(
     }
 }
 
-/// A plan, and its output.
+/// Builds a plan, runs it, and returns both the plan and its output.
 #[track_caller]
 pub fn plan_and_run<T: Scalar>(
     context: &Context,

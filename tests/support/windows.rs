@@ -1,4 +1,4 @@
-//! Expressions with sums of indices: cases, and their results by plain loops in f64 that know nothing of index arrays.
+//! Expressions with affine indices: cases, and their results by plain loops in f64 that use no index arrays.
 
 use crate::support::dense::{integers, poisoned};
 use crate::support::runs::{finish, plan_of};
@@ -9,8 +9,9 @@ use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Scalar as Factor}
 use einsparse::formats::Dense;
 use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor};
 
-/// Expressions, the shapes of their operands and of the output. One dimension and two, strides, dilations, orders of
-/// axes, epilogues, and what has no elements. Shapes of the outputs by hand: `(e - 1 - d * (i - 1)) / s + 1`.
+/// Expressions, shapes of their operands, and shape of the output. They cover one and two dimensions, strides,
+/// dilations, orders of axes, epilogues, and tensors without elements. Shapes of the outputs by hand: `(e - 1 - d * (i
+/// - 1)) / s + 1`.
 const WINDOWS: &[&str] = &[
     "C[x] = A[x+i] * B[i], A 9, B 3, C 7",
     "C[x] = A[2*x+i] * B[i], A 10, B 3, C 4",
@@ -22,7 +23,7 @@ const WINDOWS: &[&str] = &[
     "C[n,x,y,f] = A[n,x+2*i,y+2*j,m] * B[i,j,m,f], A 1x8x9x3, B 3x3x3x4, C 1x4x5x4",
     "C[n,x,y,f] = A[n,3*x+2*i,2*y+j,m] * B[i,j,m,f], A 2x11x6x4, B 2x4x4x9, C 2x3x2x9",
     "C[b,x] = A[b,x+i] * V[i] * Y[b,x], A 3x8, V 3, Y 3x6, C 3x6",
-    // As the paper has it (PIT, table 1).
+    // The notation of the paper (PIT, table 1).
     "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j], A 2x3x6x7, B 4x3x3x2, C 2x4x4x6",
     "C[n,x,f] = relu(2 * A[n,x+i,m] * B[i,m,f] + bias[f]), A 2x9x4, B 3x4x8, bias 8, C 2x7x8",
     "C[x] = A[2*x+i+3*j] * B[i,j], A 16, B 2x3, C 5",
@@ -32,7 +33,7 @@ const WINDOWS: &[&str] = &[
     "C[x,f] = A[x+i,m] * B[i,m,f], A 5x3, B 0x3x4, C 0x4",
 ];
 
-/// An expression, its operands with their shapes, the shape of the output.
+/// An expression, its operands with their shapes, and the shape of the output.
 pub type Windowed = (&'static str, Vec<(&'static str, Vec<usize>)>, Vec<usize>);
 
 pub fn windows() -> impl Iterator<Item = Windowed> {
@@ -44,7 +45,7 @@ pub fn windows() -> impl Iterator<Item = Windowed> {
     })
 }
 
-/// Whole numbers from -2 to 2: sums of a few hundred products are exact in f16.
+/// Integers from -2 to 2: sums of a few hundred products are exact in f16.
 pub fn whole(shape: &[usize], seed: u64) -> Dense<f64> {
     integers(shape, seed)
 }
@@ -61,7 +62,7 @@ fn place(access: &Access, at: &BTreeMap<&str, usize>) -> Vec<usize> {
     access.indices.iter().map(one).collect()
 }
 
-/// The result, term by term; operands that are not found are ones.
+/// Computes the result, term by term. Operands that are not given are ones.
 pub fn by_loops(text: &str, operands: &[(&str, Dense<f64>)]) -> Dense<f64> {
     let e = Einsum::parse(text).unwrap();
     let shapes = operands.iter().map(|(n, d)| (n.to_string(), d.shape().to_vec()));
@@ -100,7 +101,7 @@ fn number(scalar: &Factor) -> f64 {
     }
 }
 
-/// A case in a context, into an output full of NaN: exactly what loops give. The plan goes to `look`.
+/// Runs a case in a context, into an output of NaN, and requires the exact result of loops. `look` receives the plan.
 pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)) {
     for (text, shapes, wanted) in windows() {
         let dense = shapes.iter().enumerate();
@@ -124,7 +125,7 @@ pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)
     }
 }
 
-/// Where `stored` holds something, a run left what `full` has there, and nothing elsewhere.
+/// Checks that a run wrote the values of `full` where `stored` is not zero, and nothing elsewhere.
 pub fn full_where_stored(
     what: &str,
     found: &SparseTensor<f64>,

@@ -1,4 +1,4 @@
-//! A small generator (xorshift).
+//! A small random number generator (xorshift).
 
 pub struct Words(pub u64);
 
@@ -10,7 +10,7 @@ impl Words {
         self.0
     }
 
-    /// -2 to 2.
+    /// Integer from -2 to 2.
     pub fn small(&mut self) -> f64 {
         (self.next() % 5) as f64 - 2.0
     }

@@ -4,16 +4,16 @@ use super::{Row, geomean};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The choices of two plans on one case, and the fastest variant that each could have chosen.
+/// Choices of two plans on one case, and the fastest variant that each could have chosen.
 #[derive(Default)]
 struct Choices {
     /// Kernels that read A in its own format.
     plain: Shares,
-    /// All kernels, those that read A in another form included.
+    /// All kernels, including those that read A in another form.
     kept: Shares,
 }
 
-/// The time of the choice, and the lowest time.
+/// Time of the choice, and the min time.
 #[derive(Default)]
 struct Shares {
     taken: Option<f64>,
@@ -25,7 +25,7 @@ impl Shares {
         if taken {
             self.taken = Some(ms);
         }
-        // The choice is a measurement of a variant too, so it bounds the lowest time.
+        // The choice is also a measurement of a variant, so it bounds the min time.
         self.best = Some(self.best.map_or(ms, |best| best.min(ms)));
     }
 
@@ -34,7 +34,7 @@ impl Shares {
     }
 }
 
-/// Writes the lowest time over the time of the plan's choice, by operation.
+/// Writes the min time over the time of the plan's choice, by operation.
 pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     let ours = || rows.iter().filter(|r| r.engine == "einsparse");
     let mut cases: BTreeMap<_, Choices> = BTreeMap::new();

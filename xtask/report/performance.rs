@@ -1,4 +1,4 @@
-//! The measured sections of the guide and of the README, written from the record that they name.
+//! Measured sections of the guide and of the README, written from the record that they name.
 
 use super::pictures::Picture;
 use super::{Comparison, Group, Result, Row, geomean, words};
@@ -13,7 +13,7 @@ const END: &str = "<!-- /measured -->";
 /// A page with a measured section.
 struct Page {
     path: &'static str,
-    /// The relative path from the page to the project's root.
+    /// Relative path from the page to the project's root.
     up: &'static str,
     section: fn(&Measured, &str) -> std::result::Result<String, std::fmt::Error>,
 }
@@ -23,15 +23,15 @@ const PAGES: [Page; 2] = [
     Page { path: "README.md", up: "", section: summary },
 ];
 
-/// A record and what follows from it.
+/// A record, and the comparisons and pictures that were made from it.
 pub struct Measured<'r> {
     pub rows: &'r [Row],
     pub comparisons: &'r [Comparison],
     pub pictures: &'r [Picture],
 }
 
-/// Operation, set, element type and baseline of the README's lines, as a record names them. Groups that einsparse
-/// loses are among them.
+/// Operation, set, element type and baseline of the README's lines, as a record names them. Groups in which einsparse
+/// is slower are included.
 const README: [[&str; 4]; 14] = [
     ["spmm", "DLMC", "f32", "cusparse"],
     ["spmm", "DLMC", "f16", "cusparse"],
@@ -52,7 +52,7 @@ const README: [[&str; 4]; 14] = [
 /// The picture of the README.
 const README_PICTURE: &str = "spmm.svg";
 
-/// The meaning of a line, in the order of the lines: topic, place in the topic, set, type, baseline.
+/// Sort key of a line: topic, index in the topic, set, type, baseline.
 type Key<'r> = (usize, usize, &'r str, &'r str, &'r str);
 
 /// Comparisons by line.
@@ -154,7 +154,7 @@ fn summary(measured: &Measured, folder: &str) -> std::result::Result<String, std
     Ok(text)
 }
 
-/// The page with the section of this record, if the page names this record.
+/// Returns the page with the section of this record, if the page names this record.
 fn with_section(
     page: &Page,
     text: &str,
@@ -204,7 +204,7 @@ mod tests {
     use super::super::{comparisons, markdown, read};
     use super::*;
 
-    /// README, guide, report and pictures state what the record states.
+    /// Checks that README, guide, report and pictures agree with the record.
     #[test]
     fn pages_and_pictures_follow_the_record() {
         for page in &PAGES {

@@ -1,11 +1,11 @@
-//! Pictures of a record. Each answers one question: how many times faster einsparse is than a baseline, with a cold L2 cache.
+//! Pictures of a record. Each shows how many times faster einsparse is than a baseline, with a cold L2 cache.
 
 use super::{Comparison, PREPACKED, Result, geomean, words};
 use plotters::prelude::*;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What one picture answers.
+/// Question that one picture answers.
 pub struct Question {
     file: &'static str,
     /// The question, as a sentence.
@@ -14,11 +14,11 @@ pub struct Question {
     baseline: &'static str,
     /// The horizontal axis.
     along: &'static str,
-    /// The line and the position along the axis of a comparison.
+    /// Line, and position along the axis, of a comparison.
     place: fn(&Comparison) -> Option<(String, String)>,
 }
 
-/// The share of nonzeros of pruned weights.
+/// Density of pruned weights.
 fn density(c: &Comparison) -> Option<String> {
     let sparsity: f64 = c.ours.workload.split('/').nth(3)?.parse().ok()?;
     Some(format!("{:.2}", 1.0 - sparsity))
@@ -145,7 +145,7 @@ impl Lines {
         Lines { lines: names.into_iter().map(line).collect(), along }
     }
 
-    /// The break-even: where a line falls below 1 for good, between two numbers of the axis.
+    /// Break-even: where a line falls below 1 for good, between two numbers of the axis.
     fn break_even(&self, points: &[Point]) -> Option<f64> {
         let numbers = self.along.iter().map(|x| x.parse::<f64>().ok());
         let placed = numbers.zip(points);
@@ -177,7 +177,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(120, 110, 30),
 ];
 
-/// For each colour of a picture the colour in dark mode.
+/// Each colour of a picture, and its colour in dark mode.
 const DARK: [(&str, &str); 8] = [
     ("#FFFFFF", "#0D1117"),
     ("#000000", "#E6EDF3"),
@@ -204,7 +204,7 @@ fn with_dark_mode(svg: &str) -> String {
     }
 }
 
-/// The SVG of one picture, measured on this GPU.
+/// SVG of one picture, with the name of the measured GPU.
 fn svg(
     question: &Question,
     lines: &Lines,
@@ -254,7 +254,7 @@ fn svg(
         let mut ends = Vec::new();
         for (number, (name, points)) in lines.lines.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
-            // A small offset of each line, so that no bar hides another.
+            // A small offset for each line keeps its bars visible.
             let offset = (number as f64 - (lines.lines.len() as f64 - 1.0) / 2.0) * 0.04;
             let found = points.iter().enumerate();
             let found = found.filter_map(|(x, p)| Some((x as f64 + offset, p.as_ref()?)));
@@ -290,14 +290,14 @@ fn svg(
     Ok(with_dark_mode(&text))
 }
 
-/// A picture, its file, and the text for readers who do not see it.
+/// A picture, its file, and its alternative text for screen readers.
 pub struct Picture {
     pub file: &'static str,
     pub alt: String,
     pub svg: String,
 }
 
-/// The question, and the first and last point of each line.
+/// Alternative text: the question, and the first and last point of each line.
 fn alt(question: &Question, lines: &Lines) -> String {
     let mut text =
         format!("{} Time of {} over time of einsparse:", question.title, question.baseline);
@@ -313,7 +313,7 @@ fn alt(question: &Question, lines: &Lines) -> String {
     text + "."
 }
 
-/// The pictures of the questions that the comparisons answer.
+/// Pictures of the questions that the comparisons answer.
 pub fn pictures(comparisons: &[Comparison]) -> Result<Vec<Picture>> {
     let mut all = Vec::new();
     let gpu = comparisons.first().map_or("", |c| c.ours.gpu.as_str());
@@ -331,7 +331,7 @@ pub fn pictures(comparisons: &[Comparison]) -> Result<Vec<Picture>> {
     Ok(all)
 }
 
-/// Writes them into a folder.
+/// Writes the pictures into a directory.
 pub fn write(folder: &Path, pictures: &[Picture]) -> Result<()> {
     for picture in pictures {
         let path = folder.join(picture.file);

@@ -1,8 +1,9 @@
-//! `cargo xtask report --rows RECORD...`: which rows of the table nobody wants, out of records of `--rows`.
+//! `cargo xtask report --rows RECORD...`: lists the rows of the table that no case needs, from records of `--rows`.
 //!
-//! On a case, below 10 us cold the warm figures decide. A row is wanted where every other is more than 3 % slower by
-//! the figure that decides, and slower by the other one too. Rows go one after the other, the least wanted first, as
-//! long as no case loses more than that; f16 and bf16 of one tile go together.
+//! On each case one of two times decides: the cold time, or the warm time if the fastest cold time is below 10 us. A
+//! case needs a row if every other row is more than 3 % slower by the deciding time, and slower by the other time too.
+//! Rows are removed one by one, the least needed first, as long as no case becomes slower by more than 3 %. The f16 and
+//! bf16 rows of one tile are removed together.
 
 use super::Result;
 use serde::Deserialize;
@@ -10,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// How much slower the best other row may be.
+/// Max relative slow-down by the best other row.
 const MARGIN: f64 = 0.03;
-/// Microseconds cold below which the warm figures decide.
+/// Cold time in microseconds below which the warm times decide.
 const LAUNCH_BOUND: f64 = 10.0;
 
 #[derive(Debug, Deserialize)]
@@ -27,37 +28,38 @@ struct Line {
     outcome: String,
 }
 
-/// The rows of one tile, of f16 and bf16 as one.
+/// Rows of one tile; f16 and bf16 count as one.
 #[derive(Default)]
 struct Unit {
     rows: BTreeSet<String>,
     family: String,
     operation: String,
-    /// Cases where it ran.
+    /// Cases in which it ran.
     cases: BTreeSet<String>,
-    /// How often a plan, or a rule, took it.
+    /// How often a plan or a rule selected it.
     taken: usize,
-    /// What predictions alone choose on the grids of the sweep.
+    /// How often predictions alone select it on the grids of the sweep.
     predicted: usize,
     wrong: usize,
 }
 
-/// One case: the deciding and the other figure of each unit.
+/// One case: the deciding and the other time of each unit.
 type Case = BTreeMap<String, [f64; 2]>;
 
-/// What the records say.
+/// Content of the records.
 #[derive(Default)]
 struct Found {
     units: BTreeMap<String, Unit>,
     cases: BTreeMap<String, Case>,
-    /// Cases on which the plan lost, by its share.
+    /// Cases in which the plan was slower than the best unit: the relative loss, the case and the unit. Sorted by the
+    /// loss.
     losses: Vec<(f64, String, String)>,
 }
 
-/// Reads records, writes the report beside the first, and returns it.
+/// Reads records, writes the report next to the first one, and returns it.
 ///
 /// # Errors
-/// A readable line when a record cannot be read or the report cannot be written.
+/// A readable line if a record cannot be read or the report cannot be written.
 pub fn report(records: &[PathBuf]) -> Result<String> {
     let mut lines = Vec::new();
     for record in records {
@@ -126,7 +128,7 @@ impl Found {
             if line.chosen == 1 {
                 taken = taken.min(figures[0]);
             }
-            // Several records of a case: the best of each.
+            // Several records of a case: the min of each time counts.
             let own = case.entry(unit_of(&line.row)).or_insert(figures);
             *own = [own[0].min(figures[0]), own[1].min(figures[1])];
         }
@@ -138,8 +140,8 @@ impl Found {
         self.cases.insert(name, case);
     }
 
-    /// How much slower the best of the others that `stay` is, at the most; infinite where there is none; and on which
-    /// case.
+    /// Max slow-down over the cases of `unit`, if the best of the other units in `stay` replaces it, and the case of
+    /// this max. Infinite if a case has no other unit.
     fn margin(&self, unit: &str, stay: &BTreeSet<&str>) -> (f64, &str) {
         let mut most = (f64::NEG_INFINITY, "");
         for name in self.units.get(unit).into_iter().flat_map(|unit| &unit.cases) {
@@ -152,7 +154,7 @@ impl Found {
                 None => f64::INFINITY,
                 Some((_, other)) => {
                     let [decides, also] = [0, 1].map(|i| other[i] / own[i] - 1.0);
-                    // One figure alone is noise.
+                    // A difference in one of the two times is noise.
                     if also > 0.0 { decides } else { decides.min(0.0) }
                 }
             };
@@ -163,7 +165,8 @@ impl Found {
         most
     }
 
-    /// Units that may go of those that `may`, the least wanted first, each with its margin when it went.
+    /// Removes units for which `may` returns true from `stay`, the least needed first. Returns each removed unit with
+    /// its margin at its removal.
     fn go<'f>(
         &'f self,
         stay: &mut BTreeSet<&'f str>,
@@ -251,7 +254,7 @@ fn list(text: &mut String, found: &Found, (title, gone): (&str, &Gone<'_>)) -> s
     writeln!(text)
 }
 
-/// Rows that no case timed.
+/// Writes the rows that no case timed.
 fn unrecorded(text: &mut String, found: &Found) -> std::fmt::Result {
     let own = found.units.values().filter(|unit| unit.cases.is_empty());
     let mut families: BTreeMap<(&str, &str), Vec<&Unit>> = BTreeMap::new();
@@ -319,7 +322,7 @@ mod tests {
             line("a", "taken", 1, [200.0, 190.0]),
             line("a", "one_f16", 0, [100.0, 90.0]),
             line("a", "other", 0, [101.0, 91.0]),
-            // Of another type, as one with the first.
+            // The bf16 row counts as the f16 row of case a.
             line("b", "one_bf16", 0, [300.0, 300.0]),
             line("b", "taken", 1, [310.0, 310.0]),
         ];
@@ -335,7 +338,7 @@ mod tests {
         let small = [line("a", "one", 1, [9.0, 5.0]), line("a", "other", 0, [12.0, 4.0])];
         let found = Found::new(&small);
         let all: BTreeSet<&str> = found.units.keys().map(String::as_str).collect();
-        // Slower cold: the warm figure alone does not tell.
+        // `other` is slower cold, so its faster warm time does not count.
         assert_eq!(found.margin("other", &all).0, 0.0);
         assert!(found.margin("one", &all).0 < 0.0);
         let alone = [line("a", "one", 0, [50.0, 50.0])];

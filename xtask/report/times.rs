@@ -1,14 +1,14 @@
-//! `cargo xtask report --slower RECORD RECORD`: which operations take longer than in another record.
+//! `cargo xtask report --slower RECORD RECORD`: lists operations that take longer than in an earlier record.
 
 use super::Result;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Share of time that an operation may take longer, as a geometric mean, and a case.
+/// Max relative increase of the time of an operation (geometric mean), and of a case.
 const LIMITS: [f64; 2] = [0.01, 0.03];
 
-/// The columns of a record that are compared.
+/// Columns of a record that are compared.
 #[derive(Debug, Deserialize)]
 struct Case {
     op: String,
@@ -19,14 +19,15 @@ struct Case {
     nnz: u64,
     dtype: String,
     engine: String,
-    /// None where the result was wrong.
+    /// `None` if the result was wrong.
     ms: Option<f64>,
 }
 
-/// Milliseconds by operation, then by the rest of a case: the fastest of its rows.
+/// Milliseconds by operation, then by the rest of a case. The fastest row of a case counts.
 type Times = BTreeMap<(String, String), f64>;
 
-/// Compares what einsparse took. An error where an operation, or a case, takes longer than it may, or is not there now.
+/// Compares einsparse's times. Returns an error if an operation or a case exceeds its limit, or if a case is missing
+/// now.
 pub fn compare(before: &Path, now: &Path) -> Result<String> {
     let (means, faults) = slower(&cases(before)?, &cases(now)?);
     match faults.is_empty() {
@@ -52,7 +53,8 @@ fn cases(record: &Path) -> Result<Times> {
     Ok(times)
 }
 
-/// The geometric mean of each operation, as a table, and what exceeds a limit or is missing.
+/// Returns the geometric mean of each operation as a table, and the operations and cases that exceed a limit or are
+/// missing.
 fn slower(before: &Times, now: &Times) -> (String, Vec<String>) {
     let [mean_limit, case_limit] = LIMITS;
     let mut faults = Vec::new();

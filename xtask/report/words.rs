@@ -1,12 +1,12 @@
 //! Plain names of the operations, data sets and baselines of a record.
 
-/// Operations of one topic: the heading, and for each operation its name in a record and in prose.
+/// Operations of one topic: the heading, and each operation's name in a record and in prose.
 pub struct Topic {
     pub heading: &'static str,
     operations: &'static [(&'static str, &'static str)],
 }
 
-/// In the order in which pages show them.
+/// Topics in the order in which pages show them.
 pub const TOPICS: [Topic; 8] = [
     Topic {
         heading: "Unstructured sparse matrix times dense matrix (SpMM)",
@@ -68,13 +68,13 @@ pub const TOPICS: [Topic; 8] = [
 ];
 
 impl Topic {
-    /// The plain name of its operation at an index.
+    /// Plain name of the operation at an index.
     pub fn name(&self, at: usize) -> &'static str {
         self.operations[at].1
     }
 }
 
-/// The index of an operation's topic, and its index there; `None` for one that no topic has.
+/// Index of an operation's topic, and its index there. `None` if no topic contains it.
 pub fn operation(what: &str) -> Option<(usize, usize)> {
     TOPICS.iter().enumerate().find_map(|(topic, words)| {
         let mut names = words.operations.iter();
@@ -82,7 +82,7 @@ pub fn operation(what: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// The operands of a data set, in words.
+/// Operands of a data set, in words.
 pub fn data(set: &str) -> &str {
     match set {
         "DLMC" => "pruned weights (DLMC)",
@@ -95,7 +95,7 @@ pub fn data(set: &str) -> &str {
     }
 }
 
-/// The baseline, with the algorithm where its library does not tell it.
+/// Plain name of the baseline, with the algorithm if the name of the library does not imply it.
 pub fn baseline(operation: &str, engine: &str) -> String {
     let name = match engine {
         "cublas" => "cuBLAS",

@@ -1,8 +1,9 @@
-//! One query of each head over a cache of keys and values, as a model that generates asks for each token.
+//! Attention of one query per head over a cache of keys and values, as a generating model computes it for each token.
 //!
-//! `m` is the queries of all sequences, `k` the tokens of one, `n` the elements of a query, `nnz` the scores. Every key
-//! and value is read once: the limit is their bytes at copy speed. The same drawn rows fill a cache, again and again;
-//! some heads are checked in f64. PyTorch takes the better of two ways, as a CUDA graph.
+//! `m` is the number of queries of all sequences, `k` the tokens of one sequence, `n` the elements of a query, `nnz`
+//! the scores. Every key and value is read once, so the min time is their bytes at copy speed. The random rows of a
+//! cache repeat. Some heads are checked in f64. The baseline is the faster of two PyTorch implementations, as a CUDA
+//! graph.
 
 use crate::peers::torch;
 use crate::prelude::*;
@@ -11,9 +12,9 @@ use einsparse::formats::generate;
 use einsparse::ops::{AttentionOptions, CachedAttention};
 
 pub const OP: &str = "attention_decode";
-/// Rows of the cache that are drawn, a prime; all others are these again.
+/// Number of random rows of the cache, a prime. All other rows repeat them.
 const DRAWN: usize = 20_011;
-/// Larger caches are left out.
+/// Max bytes of a cache; larger cases are skipped.
 const MOST_BYTES: usize = 20 << 30;
 /// Heads whose output is checked.
 const SAMPLE: usize = 6;
@@ -25,7 +26,7 @@ struct Case {
     key_heads: usize,
     dim: usize,
     tokens: usize,
-    /// Tokens that the cache has room for.
+    /// Tokens for which the cache has capacity.
     capacity: usize,
 }
 
@@ -48,7 +49,7 @@ impl Case {
         self.batch * self.key_heads * self.capacity
     }
 
-    /// Bytes of the keys and values that count, and of the queries and the output.
+    /// Bytes of the valid keys and values, of the queries and of the output.
     fn bytes(&self) -> f64 {
         let keys = self.batch * self.key_heads * self.tokens;
         ((2 * keys + 2 * self.batch * self.heads) * self.dim * 2) as f64
@@ -75,7 +76,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     for case in [
         Case::new(8, [64, 8], 128, 8192),
         Case::new(8, [64, 8], 64, 8192),
-        // A cache that is almost empty costs what it holds.
+        // The time of an almost empty cache depends only on its valid tokens.
         Case { capacity: 32_768, ..Case::new(64, [32, 8], 128, 1024) },
     ] {
         measured::<bf16>(&bench.anew()?, case)?;
@@ -83,7 +84,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     measured::<f16>(&bench.anew()?, Case::new(8, [32, 8], 128, 8192))
 }
 
-/// A cache on the GPU: the drawn rows again and again.
+/// Cache on the GPU. The random rows repeat.
 fn cache<T: Scalar>(bench: &Bench<'_>, case: Case, drawn: &[T]) -> Result<Tensor<T>> {
     let piece: &[u8] = bytemuck::cast_slice(drawn);
     let buffer = Buffer::new(case.rows() * case.dim * 2)?;
@@ -92,7 +93,7 @@ fn cache<T: Scalar>(bench: &Bench<'_>, case: Case, drawn: &[T]) -> Result<Tensor
     }
     let shape = [case.batch, case.key_heads, case.capacity, case.dim];
     let (address, rows) = (buffer.ptr, (&shape[..], case.dim));
-    // SAFETY: the tensor keeps the buffer, which is as large as it says, and nobody else uses it.
+    // SAFETY: the tensor owns the buffer, whose size is that of the shape, and no other code uses it.
     Ok(unsafe { Tensor::from_raw(&bench.context, address, rows, buffer)? })
 }
 
@@ -139,7 +140,7 @@ fn measured<T: Scalar>(bench: &Bench<'_>, case: Case) -> Result<()> {
         .try_for_each(|(name, times)| bench.add(row(&times).by("torch", name).note("a CUDA graph")))
 }
 
-/// The best of PyTorch's ways.
+/// Fastest of PyTorch's implementations.
 fn peer(case: Case, dtype: &str) -> Option<(String, Times)> {
     let Case { batch, heads, key_heads, dim, tokens, .. } = case;
     let asked = format!(
@@ -149,8 +150,8 @@ fn peer(case: Case, dtype: &str) -> Option<(String, Times)> {
     all.into_iter().min_by(|a, b| a.1.cold.total_cmp(&b.1.cold))
 }
 
-/// Largest error of some heads, as a share of what rounding explains: weights and output are rounded to the element
-/// type, sums are kept in f32.
+/// Max error of some heads, over the error that rounding explains. Weights and output are rounded to the element type,
+/// sums are kept in f32.
 fn error<T: Scalar>(case: Case, host: &[Vec<T>; 3], out: &Tensor<T>) -> Result<f64> {
     let out = out.to_dense()?;
     let roundoff = 0.5f64.powi(if T::NAME == "f16" { 11 } else { 8 });

@@ -1,8 +1,8 @@
-//! Attention at the entries of a mask: Sputnik's (a causal band and a share of what is in front of it), the band alone,
-//! blocks, and everything below the diagonal, which is what dense kernels compute.
+//! Attention at the nonzeros of a mask: Sputnik's mask (a causal band and a share of the positions before it), the band
+//! alone, blocks, and the whole causal triangle, which dense kernels compute.
 //!
 //! `m` = `k` are queries and keys of a head, `n` is the elements of a query times the heads; rates count both products
-//! at the entries. A sample of queries is checked in f64.
+//! at the nonzeros. A sample of queries is checked in f64.
 
 use super::{Shape, drawn, options, uploaded, worst_error};
 use crate::families::softmax;
@@ -12,24 +12,24 @@ use einsparse::ops::SparseAttention;
 use einsparse::registry::{self, Operation, kernels};
 
 pub const OP: &str = "attention";
-/// Queries whose output is checked, of each head.
+/// Number of checked queries of each head.
 const SAMPLE: usize = 48;
 const BAND: usize = 256;
-/// Of what is in front of the band (Sputnik, arXiv 2006.10901, section 7.4).
+/// Density of the positions before the band (Sputnik, arXiv 2006.10901, section 7.4).
 const SHARE: f64 = 0.05;
 
-/// Where the entries are.
+/// Positions of the nonzeros.
 #[derive(Clone, Copy)]
 pub enum Entries {
-    /// A causal band, and a share of what is in front of it.
+    /// A causal band, and this share of the positions before it.
     Band(f64),
     /// Blocks of 64 with this density.
     Blocks(f64),
-    /// Up to the diagonal.
+    /// All positions up to the diagonal.
     Causal,
 }
 
-/// Name; heads, extent, elements of a query; entries.
+/// Name; heads, extent, elements of a query; nonzeros.
 const CASES: &[(&str, Shape, Entries)] = &[
     ("attention-12288-h1", [1, 12_288, 128], Entries::Band(SHARE)),
     ("attention-12288-h8", [8, 12_288, 128], Entries::Band(SHARE)),
@@ -41,7 +41,7 @@ const CASES: &[(&str, Shape, Entries)] = &[
     ("block64-d0.1-12288-h8", [8, 12_288, 128], Entries::Blocks(0.1)),
 ];
 
-/// Measures every case by every kernel that fits.
+/// Measures every case with every kernel that supports it.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for &(name, shape, entries) in CASES {
         measured::<bf16>(&bench.anew()?, name, shape, entries)?;
@@ -52,7 +52,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The mask, and what is hidden above the diagonal.
+/// Returns the mask, and the offset of the diagonal above which positions are masked.
 pub fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>, Option<i64>)> {
     let blocks = |pattern: BsrPattern| {
         let values = vec![T::ONE; pattern.columns().len() * 64 * 64];
@@ -120,7 +120,7 @@ fn measured<T: Scalar>(
     Ok(())
 }
 
-/// The keys of every query.
+/// Keys of every query.
 fn keys_of<T: Scalar>(pattern: &AnySparse<T>, causal: Option<i64>) -> Result<Vec<Vec<u32>>> {
     let [rows, columns] = [0, 1].map(|axis| pattern.shape()[axis]);
     let mut keys = vec![Vec::new(); rows];

@@ -1,6 +1,6 @@
-//! The gradient of attention at the entries of Sputnik's mask, beside the forward run of the same case: scores,
-//! softmax, its gradient and three products with the mask's entries. Rates count five products at the entries. Every
-//! element is checked against the CPU.
+//! Gradient of attention at the nonzeros of Sputnik's mask, next to the forward run of the same case: scores, softmax,
+//! its gradient, and three products with the mask's nonzeros. Rates count five products at the nonzeros. Every element
+//! is checked against the CPU.
 
 use super::entries::{Entries, mask};
 use super::{Shape, drawn, options};
@@ -28,7 +28,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gradients of queries, keys and values in this context, and what made them.
+/// Gradients of queries, keys and values in this context, with their operator and operands.
 struct Step<T: Scalar> {
     gradient: AttentionGradient<T>,
     operands: [Tensor<T>; 4],
@@ -61,7 +61,7 @@ impl<T: Scalar> Step<T> {
     }
 }
 
-/// `bound`: of the largest difference, as a share of the largest element.
+/// `bound`: max allowed difference, relative to the max element.
 fn measured<T: Scalar>(bench: &Bench<'_>, name: &str, shape: Shape, bound: f64) -> Result<()> {
     let [heads, extent, dim] = shape;
     let host = drawn::<T, 4>(shape)?;
@@ -84,7 +84,7 @@ fn measured<T: Scalar>(bench: &Bench<'_>, name: &str, shape: Shape, bound: f64) 
     bench.add(row.judged(worst <= bound, note))
 }
 
-/// Largest difference as a share of the largest element; infinite where one is no number.
+/// Max difference relative to the max element; infinite if one is NaN.
 fn error<T: Scalar>(found: &Tensor<T>, wanted: &Tensor<T>) -> Result<f64> {
     let (found, wanted) = (found.to_dense()?, wanted.to_dense()?);
     let sizes = wanted.values().iter().map(|x| x.to_f64().abs());

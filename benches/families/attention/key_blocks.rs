@@ -1,8 +1,9 @@
-//! Attention at blocks that each 64 queries name, as attention of videos chooses them (the greatest of a row of pooled
-//! scores): 109,632 queries and keys, 64 of 1,713 blocks a row, and 16,384 with 64 of 256, which flags say as well. The
-//! numbers lie in device memory; the work list is made of them inside the time.
+//! Attention at blocks of keys that each group of 64 queries lists, as attention of videos selects them (the max scores
+//! of a row of pooled scores). Cases: 109,632 queries and keys with 64 of 1,713 blocks per row, and 16,384 with 64 of
+//! 256. The second case is also measured with flags. The lists are stored in device memory, and the time includes the
+//! construction of the work list.
 //!
-//! Columns as in `attention`; a sample of queries is checked in f64.
+//! Columns as in `attention`. A sample of queries is checked in f64.
 
 use super::{Shape, drawn, options, uploaded, worst_error};
 use crate::peers::torch;
@@ -11,14 +12,14 @@ use einsparse::formats::generate;
 use einsparse::ops::{DynamicAttention, MaskTensors};
 
 pub const OP: &str = "attention_blocks";
-/// Name; heads, extent, elements of a query; do flags stand beside it?
+/// Name; heads, extent, elements of a query; whether flags are measured too.
 const CASES: &[(&str, Shape, bool)] = &[
     ("video-109632-h7-top64", [7, 109_632, 128], false),
     ("video-16384-h8-top64", [8, 16_384, 128], true),
 ];
-/// Blocks that 64 queries name.
+/// Blocks that each group of 64 queries lists.
 const TOP: usize = 64;
-/// Queries whose output is checked, of each head.
+/// Number of checked queries of each head.
 const SAMPLE: usize = 24;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
@@ -39,7 +40,7 @@ struct Case {
     shape: Shape,
     host: [Dense<bf16>; 3],
     there: [Tensor<bf16>; 3],
-    /// Of each head and 64 queries.
+    /// Blocks of each head and group of 64 queries.
     blocks: Vec<i32>,
 }
 
@@ -124,7 +125,7 @@ impl Case {
         bench.add(row.judged(worst <= 1.0, note))
     }
 
-    /// FlexAttention, which takes its lists of blocks ready-made.
+    /// Times FlexAttention, whose block lists are made before.
     fn in_torch(&self, bench: &Bench<'_>) -> Result<()> {
         let [heads, extent, dim] = self.shape;
         let asked =

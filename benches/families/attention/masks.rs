@@ -1,8 +1,8 @@
 //! Attention of 16,384 queries with a window and global tokens (Longformer, arXiv 2004.05150), with vertical and slash
-//! lines (MInference, arXiv 2407.02490), and with everything up to the diagonal, which is what dense kernels compute:
-//! the masks in closed form, and as flags whose work list is made on the GPU inside the time.
+//! lines (MInference, arXiv 2407.02490), and over the whole causal triangle, which dense kernels compute. Masks are
+//! given in closed form, and as flags. The time of flags includes the construction of the work list on the GPU.
 //!
-//! Columns as in `attention`. Recorded as operation `attention`; a sample of queries is checked in f64.
+//! Columns as in `attention`. Recorded as operation `attention`. A sample of queries is checked in f64.
 
 use super::{Shape, drawn, options, uploaded, worst_error};
 use crate::prelude::*;
@@ -11,26 +11,26 @@ use einsparse::ops::{AttentionMask, DynamicAttention, MaskTensors, SparseAttenti
 const EXTENT: usize = 16_384;
 /// Heads, queries, elements of a query.
 const SHAPE: Shape = [8, EXTENT, 128];
-/// Tokens of the window, half of them on either side; tokens with global attention, the first ones.
+/// Tokens of the window, half of them on either side; the first tokens, which have global attention.
 const WINDOW: usize = 512;
 const GLOBALS: usize = 64;
-/// Queries whose output is checked, of each head.
+/// Number of checked queries of each head.
 const SAMPLE: usize = 24;
-/// Name of the operation in the record, that of entries.
+/// Name of the operation in the record, shared with `entries`.
 const OP: &str = super::entries::OP;
 
-/// A mask, in closed form, as flags, and entry by entry.
+/// A mask in closed form, as flags, and as single positions.
 struct Case {
     name: &'static str,
     mask: AttentionMask,
     columns: Vec<usize>,
     rows: Vec<usize>,
-    /// Keys minus queries.
+    /// Diagonals: keys minus queries.
     diagonals: Vec<i64>,
     causal: bool,
 }
 
-/// 16 runs of 16 columns, the first of them the first keys, and the distances 0 to 511 and 8 runs of 64 further away.
+/// 16 runs of 16 columns, which include the first keys; the distances 0 to 511, and 8 runs of 64 larger distances.
 fn vertical_slash() -> (Vec<usize>, Vec<usize>) {
     let columns = (0..16).flat_map(|i| (0..16).map(move |j| i * 1008 + j));
     let far = (1..=8).flat_map(|i| (0..64).map(move |j| 512 + i * 1700 + j));
@@ -72,7 +72,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The flags of a case, `true` where they are set.
+/// Flags of a case; `true` is attended.
 struct Flags {
     columns: Vec<bool>,
     rows: Vec<bool>,
@@ -93,7 +93,7 @@ impl Case {
         flags
     }
 
-    /// The keys of a query.
+    /// Keys of a query.
     fn keys(&self, flags: &Flags, query: usize) -> Vec<u32> {
         let end = if self.causal { query + 1 } else { EXTENT };
         let there = |&key: &u32| {
@@ -104,7 +104,7 @@ impl Case {
     }
 }
 
-/// Queries, keys and values on the host and on the GPU.
+/// Queries, keys and values in host and in device memory.
 struct Operands {
     host: [Dense<bf16>; 3],
     there: [Tensor<bf16>; 3],
@@ -161,7 +161,7 @@ impl Case {
         bench.add(of_flags.judged(worst <= 1.0, note))
     }
 
-    /// The same from flags.
+    /// Measures the mask given as flags.
     fn flagged(
         &self,
         bench: &Bench<'_>,

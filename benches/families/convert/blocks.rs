@@ -1,7 +1,8 @@
-//! Blocks made on the GPU, beside a device-to-device copy that reads and writes as many bytes as the conversion must.
+//! Conversion to blocks on the GPU. The baseline is a device-to-device copy that reads and writes as many bytes as the
+//! conversion must.
 //!
-//! `queued` is the converter on buffers that are there, all steps, without the host; `call` is wall time of the whole
-//! call: workspace and output allocated, the pattern brought to the host.
+//! `queued` times all kernels of the converter on allocated buffers, without the host. `call` is the wall time of the
+//! whole call, which allocates workspace and output and copies the pattern to the host.
 
 use crate::calibrate::copied;
 use crate::case::{Operands, Values};
@@ -15,10 +16,10 @@ use einsparse::formats::convert::BlockChoice;
 use einsparse::formats::{BlockGroupCoo, Format, convert};
 use einsparse::raw::RawConversion;
 
-/// Calls of which the median counts.
+/// Number of timed calls. The median is recorded.
 const CALLS: usize = 5;
 
-/// One matrix on the device, and what must come out.
+/// A matrix in device memory, and the expected result.
 struct Case<'a, T> {
     bench: Bench<'a>,
     problem: &'a Problem,
@@ -29,7 +30,7 @@ struct Case<'a, T> {
 
 enum Source<T> {
     Dense(Tensor<T>),
-    /// With the row offsets.
+    /// Matrix, and its row offsets.
     Csr(SparseTensor<T>, Buffer),
 }
 
@@ -62,7 +63,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         Ok(Case { bench, problem, dtype, source, wanted })
     }
 
-    /// Bytes that are read and written once by any way of doing it.
+    /// Bytes that every algorithm must read and write.
     fn bytes(&self) -> usize {
         let (m, k, nnz) = self.problem.extents();
         let pattern = self.wanted.pattern();
@@ -74,7 +75,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         }
     }
 
-    /// Copy, conversion, call; whether the result is wrong.
+    /// Measures copy, conversion and call. Returns the number of wrong results.
     fn measured(&self) -> Result<usize> {
         let (bench, bytes) = (&self.bench, self.bytes());
         let copied = copied(bench, bytes / 2)?;
@@ -101,7 +102,7 @@ impl<'a, T: Scalar> Case<'a, T> {
             .note(format!("{bytes} bytes read and written"))
     }
 
-    /// The converter on the bench's own buffers, and whether what it made is right.
+    /// Times the converter on the bench's buffers. Returns whether its result is correct.
     fn queued(&self) -> Result<(Times, bool)> {
         let (bench, context) = (&self.bench, &self.bench.context);
         let (m, k, _) = self.problem.extents();
@@ -140,8 +141,8 @@ impl<'a, T: Scalar> Case<'a, T> {
                 (made?, raw)
             }
         };
-        // SAFETY: source and outputs have the converter's shape and type and outlive the measurement, runs follow each
-        // other on one stream of the primary context that both sides share.
+        // SAFETY: source and outputs have the converter's shape and type and outlive the measurement; runs are
+        // serialized on one stream of the primary context that both sides share.
         let times = bench.measure(|| unsafe { converter.run_raw(&raw, bench.raw()) })?;
         let right = same(&columns, pattern.block_cols())?
             && same(&rows, pattern.block_rows())?
@@ -149,7 +150,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         Ok((times, right))
     }
 
-    /// Median wall time of the method, milliseconds.
+    /// Median wall time of the call in milliseconds.
     fn call(&self) -> Result<f64> {
         let (pattern, context) = (self.wanted.pattern(), &self.bench.context);
         let format = Format::BlockGroupCoo { block: pattern.block(), group: Some(pattern.group()) };

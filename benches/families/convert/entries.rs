@@ -1,7 +1,7 @@
-//! Entries on the GPU: conversions beside a device-to-device copy of as many bytes as they must read and write once
-//! (`convert_entries`).
+//! Conversions of nonzeros on the GPU (`convert_entries`). The baseline is a device-to-device copy of as many bytes as
+//! they must read and write once.
 //!
-//! Conversions are queued on buffers that are there, all steps, without the host.
+//! Times include all kernels of a conversion on allocated buffers, without the host.
 
 use crate::calibrate::copied;
 use crate::check::same;
@@ -29,7 +29,7 @@ pub fn values<T: Scalar>(count: usize) -> Vec<T> {
 
 pub type Named = (&'static str, CsrPattern);
 
-/// What is measured: name and pattern.
+/// Names and patterns of the cases.
 pub fn patterns(bench: &Bench<'_>) -> Result<Vec<Named>> {
     let uniform = |m, d| generate::uniform(m, m, d, SEED);
     let wide = 1 << 20;
@@ -58,8 +58,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs once and holds the results against what is wanted, then writes a row: the time, and its share of a copy of as
-/// many bytes.
+/// Runs once and checks the result. Writes a row with the time, and its share of a copy of `bytes` bytes.
 fn converted(
     bench: &Bench<'_>,
     row: Row,
@@ -122,14 +121,14 @@ fn dense<T: Scalar>(bench: &Bench<'_>, density: f64) -> Result<()> {
         };
         let bytes = size_of::<T>() * (EXTENT * EXTENT + nnz) + 4 * (nnz + EXTENT + 1);
         let row = row::<T>(OP, &format!("dense-8192-d{density}"), p).ours(variant);
-        // SAFETY: sizes as promised; runs follow each other on one stream.
+        // SAFETY: buffers have the required sizes; runs are serialized on one stream.
         let run = || unsafe { converter.run_raw(&raw, bench.raw()) };
         converted(bench, row, bytes, run, right)?;
     }
     Ok(())
 }
 
-/// A matrix in CSR, on the host and its arrays on the GPU.
+/// A matrix in CSR on the host, and its arrays in device memory.
 struct Case<'a, T> {
     bench: &'a Bench<'a>,
     name: &'a str,
@@ -142,7 +141,7 @@ struct Case<'a, T> {
 impl<'a, T: Scalar> Case<'a, T> {
     fn new(bench: &'a Bench<'a>, name: &'a str, p: &CsrPattern) -> Result<Self> {
         let csr = Csr::new(p.clone(), values::<T>(p.columns().len()))?;
-        // Read by vectors of four.
+        // Padding: kernels read vectors of four.
         let padded: Vec<u32> = p.columns().iter().copied().chain([0; 8]).collect();
         Ok(Self {
             bench,
@@ -167,7 +166,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         self.slots()
     }
 
-    /// CSR to COO and back.
+    /// Measures CSR to COO and COO to CSR.
     fn coo(&self) -> Result<()> {
         let (bench, p) = (self.bench, self.csr.pattern());
         let (m, k, nnz) = (p.rows(), p.cols(), p.columns().len());
@@ -180,7 +179,7 @@ impl<'a, T: Scalar> Case<'a, T> {
             capacity: nnz,
             ..RawConversion::default()
         };
-        // SAFETY: sizes as promised; runs follow each other on one stream.
+        // SAFETY: buffers have the required sizes; runs are serialized on one stream.
         let run = || unsafe { converter.run_raw(&raw, bench.raw()) };
         let coo = convert::csr_to_coo(&self.csr)?;
         let right = || same(&rows, &coo.pattern().coords()[0]);
@@ -193,7 +192,7 @@ impl<'a, T: Scalar> Case<'a, T> {
             capacity: nnz,
             ..RawConversion::default()
         };
-        // SAFETY: as above.
+        // SAFETY: buffers have the required sizes; runs are serialized on one stream.
         let run = || unsafe { converter.run_raw(&raw, bench.raw()) };
         let right = || same(&back, p.offsets());
         converted(bench, self.row("coo_to_csr"), bytes, run, right)
@@ -213,7 +212,7 @@ impl<'a, T: Scalar> Case<'a, T> {
             out_permutation: permutation.ptr,
             ..RawConversion::default()
         };
-        // SAFETY: sizes as promised; runs follow each other on one stream.
+        // SAFETY: buffers have the required sizes; runs are serialized on one stream.
         let run = || unsafe { transposer.run_raw(&raw, bench.raw()) };
         let (wanted, host) = timed(|| Ok(convert::transpose_csr(&self.csr)?))?;
         let wanted = wanted.pattern();
@@ -227,7 +226,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         converted(bench, row, 4 * (m + 1 + nnz + k + 1 + 2 * nnz), run, right)
     }
 
-    /// Rows by length.
+    /// Measures sorting of rows by length.
     fn orders(&self) -> Result<()> {
         let (bench, p) = (self.bench, self.csr.pattern());
         let (m, order) = (p.rows(), Buffer::new(4 * p.rows())?);
@@ -238,7 +237,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         for (variant, by, key) in keys {
             let sorter = RowSorter::new(&bench.context, (m, p.cols()), by)?;
             let (from, to) = (self.offsets.ptr, order.ptr);
-            // SAFETY: sizes as promised; runs follow each other on one stream.
+            // SAFETY: buffers have the required sizes; runs are serialized on one stream.
             let run = || unsafe { sorter.run_raw(from, to, bench.raw()) };
             let mut wanted: Vec<u32> = (0..m as u32).collect();
             wanted.sort_by_key(|&r| Reverse(key(r)));
@@ -248,13 +247,13 @@ impl<'a, T: Scalar> Case<'a, T> {
         Ok(())
     }
 
-    /// CSR to GroupCOO and ELL.
+    /// Measures CSR to GroupCOO and ELL.
     fn slots(&self) -> Result<()> {
         let (context, p) = (&self.bench.context, self.csr.pattern());
         let (m, k, nnz) = (p.rows(), p.cols(), p.columns().len());
         let any = AnySparse::from(self.csr.clone());
         for format in ["groupcoo", "ell"] {
-            // ELL of a skewed graph is no format for it.
+            // ELL is skipped if padding makes it more than four times as large as the nonzeros.
             let longest = p.offsets().windows(2).map(|w| (w[1] - w[0]) as usize).max();
             let width = longest.unwrap_or(0);
             if format == "ell" && width * m > 4 * nnz {
@@ -289,7 +288,7 @@ impl<'a, T: Scalar> Case<'a, T> {
             };
             let bytes = (4 + size_of::<T>()) * (nnz + slots) + grouped + 4 * (m + 1);
             let row = self.row(&format!("csr_to_{format}"));
-            // SAFETY: sizes as promised; runs follow each other on one stream.
+            // SAFETY: buffers have the required sizes; runs are serialized on one stream.
             let run = || unsafe { converter.run_raw(&raw, self.bench.raw()) };
             converted(self.bench, row, bytes, run, right)?;
         }
@@ -297,7 +296,7 @@ impl<'a, T: Scalar> Case<'a, T> {
     }
 }
 
-/// A row of a record, but for what is measured.
+/// Row of a record, without the measured values.
 pub fn row<T: Scalar>(op: &str, workload: &str, p: &CsrPattern) -> Row {
     let extents = [p.rows(), p.cols(), 0];
     Row::new(op, workload, extents, p.columns().len(), T::DTYPE.name())

@@ -1,8 +1,7 @@
-//! Channels of activations and filters of weights that hold something, found and packed while running (PIT, arXiv
-//! 2301.10936): both kernels in one captured run.
+//! Dynamic detection and packing of nonempty channels of activations and filters of weights (PIT, arXiv 2301.10936):
+//! both kernels in one captured run.
 //!
-//! `m` are the rows of all items, `k` the columns, `nnz` the elements of the columns that are not empty; the rate
-//! counts A once.
+//! `m` is the rows of all items, `k` the columns, `nnz` the elements of the nonempty columns; the rate counts A once.
 
 use crate::families::gather_gemm::micro::EMPTY;
 use crate::prelude::*;
@@ -10,7 +9,7 @@ use einsparse::dynamic::ChannelDetector;
 
 pub const OP: &str = "channels";
 
-/// Items, rows and columns: activations of a residual network of 50 layers, 32 images, and 3 x 3 weights.
+/// Items, rows and columns: activations of a residual network of 50 layers with 32 images, and 3 x 3 weights.
 const CASES: [(&str, [usize; 3]); 6] = [
     ("A-32x56x56x64", [32, 56 * 56, 64]),
     ("A-32x28x28x128", [32, 28 * 28, 128]),
@@ -20,7 +19,7 @@ const CASES: [(&str, [usize; 3]); 6] = [
     ("B-3x3x512x512", [1, 3 * 3 * 512, 512]),
 ];
 
-/// Every case and share of the columns of an item that are empty, f16.
+/// Measures every case and every share of empty columns of an item, in f16.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (name, shape) in CASES {
         for empty in EMPTY {
@@ -30,8 +29,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The lists, and elements of which one in eight is zero in the columns that are listed: every column that is not empty
-/// has one.
+/// Lists of nonempty columns, and elements. One in eight elements of a listed column is zero, so every nonempty column
+/// has a nonzero.
 fn sample([items, rows, columns]: [usize; 3], empty: u32) -> (Vec<Vec<u32>>, Vec<f16>) {
     let mut rng = StdRng::seed_from_u64(SEED);
     let mut values = vec![f16::ZERO; items * rows * columns];
@@ -82,7 +81,7 @@ fn detected(bench: &Bench<'_>, (name, shape): (&str, [usize; 3]), empty: u32) ->
     let mut detector = ChannelDetector::<f16>::new(&bench.context, shape, 0.0)?;
     let times = bench.in_a_graph(|| Ok(detector.run(&a, stream)?))?;
     let captured = right(&detector, shape, &lists, &values)?;
-    // Nothing of the runs before is left to look right.
+    // An empty matrix overwrites the results of earlier runs, so that the next check cannot pass by accident.
     let nothing = bench.zeros::<f16>(&shape)?;
     detector.run(&nothing, stream)?;
     let launched = bench.measure(|| detector.run(&a, stream))?;

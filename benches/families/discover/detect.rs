@@ -1,6 +1,6 @@
-//! Detection of micro-tiles in a dense matrix, found while running (PIT, arXiv 2301.10936).
+//! Dynamic detection of micro-tiles in a dense matrix (PIT, arXiv 2301.10936).
 //!
-//! `nnz` are the elements of the micro-tiles that are not empty; the rate counts the matrix once.
+//! `nnz` is the elements of the nonempty micro-tiles; the rate counts the matrix once.
 
 use crate::families::gather_gemm::micro::{EXTENT, sample};
 use crate::prelude::*;
@@ -9,7 +9,7 @@ use einsparse::dynamic::{DetectOptions, Detector};
 
 pub const OP: &str = "detect";
 
-/// Every shape of micro-tiles, f16 and f32.
+/// Measures every shape of micro-tiles in f16 and f32.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for micro in [(32, 1), (1, 32), (16, 16), (64, 1), (128, 1), (1, 64)] {
         detected::<f16>(&bench.anew()?, micro)?;

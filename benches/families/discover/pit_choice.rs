@@ -1,5 +1,5 @@
-//! The choice among dense and micro-tiles of 128, 64 and 32 rows by what the last step had: what it costs on the GPU
-//! and on the host, and what it loses against the best of the kernels, by patterns of several kinds.
+//! Choice between a dense kernel and micro-tiles of 128, 64 and 32 rows, by the density of the last step. Measures its
+//! cost on the GPU and on the host, and its loss against the best kernel, for several kinds of patterns.
 
 use crate::families::gather_gemm::micro::EXTENT;
 use crate::prelude::*;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 pub const OP: &str = "pit_choice";
 
-/// What comes and goes together, rows of a column, and the share of it that holds something.
+/// Height of the groups of rows in a column that are zero or nonzero together, and the share of nonzero groups.
 const PATTERNS: &[(usize, f64)] = &[
     (4096, 0.5),
     (4096, 0.05),
@@ -50,7 +50,7 @@ fn sample(height: usize, share: f64) -> Result<Dense<f16>> {
     Ok(Dense::new([EXTENT, EXTENT], values)?)
 }
 
-/// Every pattern; the last row says what was lost at the worst and in the mean.
+/// Measures every pattern. The last row states the max and the mean loss.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let (times, calibration) = timed(|| Ok(TileTimes::measure(&bench.context)?))?;
     bench.context.set_tile_times(times.clone());
@@ -76,7 +76,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     bench.add(Row { ms: calibration, ..row.note(note) })
 }
 
-/// Times every kernel, then lets an adaptive plan take its choice; what that loses.
+/// Times every kernel, then an adaptive plan. Returns the loss of the plan's choice.
 fn case(
     bench: &Bench<'_>,
     [a, b]: [&Tensor<f16>; 2],
@@ -115,7 +115,7 @@ fn case(
     let start = Instant::now();
     const TURNS: u32 = 100;
     for _ in 0..TURNS {
-        // What a run adds on the host: the choice and the launch of the sample.
+        // Host time that a run adds: the choice, and the launch of the sample.
         std::hint::black_box(adaptive.run(&operands, &mut c, stream)?);
     }
     let host = start.elapsed() / TURNS;

@@ -1,9 +1,10 @@
-//! Sparse convolution, 3 x 3 x 3 submanifold, on a scanned office (EINSPARSE_DATA/point-cloud/office.csv; without it a
-//! shell of random voxels): forward, the gradients of input and weights, and the kernel map.
+//! Sparse submanifold convolution, 3 x 3 x 3, on a scanned office (EINSPARSE_DATA/point-cloud/office.csv). If the file
+//! is missing, a shell of random voxels is used. Measures the forward run, the gradients of input and weights, and the
+//! kernel map.
 //!
-//! `m` = `k` are voxels, `n` the channels in and out, `nnz` the pairs of voxels that meet; rates count the pairs'
-//! products alone. A sample of rows is checked in f64. Beside it cuBLAS multiplies dense matrices with as many
-//! products, the pairs' rows already gathered: neither gathering nor adding up is in its time.
+//! `m` = `k` are voxels, `n` the channels in and out, `nnz` the pairs of neighbouring voxels; rates count only the
+//! products of the pairs. A sample of rows is checked in f64. The baseline is cuBLAS on dense matrices with as many
+//! products, whose rows are already gathered. Its time excludes the gather and the sums.
 
 use crate::case::Values;
 use crate::prelude::*;
@@ -15,11 +16,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub const OP: &str = "conv";
-/// Every so-manyth row is checked.
+/// Stride of the checked rows.
 const EVERY: usize = 977;
 const CHANNELS: [usize; 2] = [64, 128];
 
-/// What all cases share.
+/// Data that all cases share.
 struct Cloud<'a> {
     bench: &'a Bench<'a>,
     name: &'static str,
@@ -43,7 +44,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The office, or the surface of a box with a third of its voxels missing.
+/// Voxels of the office, or the surface of a box without a third of its voxels.
 pub fn voxels() -> Result<(&'static str, Vec<[i32; 4]>)> {
     let path = data_folder().join("point-cloud/office.csv");
     let Ok(file) = std::fs::read_to_string(&path) else {
@@ -87,7 +88,7 @@ impl Cloud<'_> {
         }
     }
 
-    /// What all rows of the record share.
+    /// Row of the record with the values that all rows share.
     fn row(&self, channels: usize, dtype: &str, times: &Times) -> Row {
         let count = self.voxels.len();
         let workload = match channels {
@@ -102,7 +103,7 @@ impl Cloud<'_> {
         }
     }
 
-    /// The three products of a convolution, and cuBLAS beside them.
+    /// Measures the three products of a convolution, and cuBLAS.
     fn forms<T: Scalar>(&self, c: usize, kind: Dtype) -> Result<()> {
         let (bench, n, dtype) = (self.bench, self.voxels.len(), &*kind.to_string());
         let options = ConvOptions {
@@ -142,7 +143,7 @@ impl Cloud<'_> {
         self.dense(c, kind)
     }
 
-    /// Both gradients; the tests check what they are.
+    /// Measures both gradients. Tests check their values.
     fn gradients<T: Scalar>(
         &self,
         (conv, x, w): (&SparseConv3d<T>, &Tensor<T>, &Tensor<T>),
@@ -159,7 +160,7 @@ impl Cloud<'_> {
         bench.add(row.prepared(None, conv.workspace_bytes()))
     }
 
-    /// cuBLAS on as many products, gathered already.
+    /// Times cuBLAS on as many products, with gathered rows.
     fn dense(&self, c: usize, kind: Dtype) -> Result<()> {
         let Ok(cublas) = CuBlas::open(self.bench.gpu, kind == Dtype::Tf32) else {
             return Ok(());
@@ -179,7 +180,7 @@ impl Cloud<'_> {
         self.bench.add(row.by(engine, "one dense product").note(note))
     }
 
-    /// The worst error of a sample of rows, in multiples of its bound.
+    /// Max error of a sample of rows, in multiples of its bound.
     fn error<T: Scalar>(
         &self,
         (input, weights): (&Dense<T>, &Dense<T>),
@@ -205,7 +206,7 @@ impl Cloud<'_> {
                 }
             }
             for (found, sum) in out.values()[o * c..][..c].iter().zip(sums) {
-                // Rounding of two operands (TF32) or of the result, and of sums in f32.
+                // Bound: rounding of two operands (TF32) or of the result, and of sums in f32.
                 let bound = (2.0 * unit + 1e-5) * sum.size + 1e-9;
                 worst = worse(worst, (found.to_f64() - sum.value).abs() / bound);
             }
@@ -214,7 +215,7 @@ impl Cloud<'_> {
     }
 }
 
-/// The other kernels of the forward pass.
+/// Further kernels of the forward pass.
 fn beside(dtype: &str, channels: usize) -> &'static [&'static str] {
     match (dtype, channels) {
         ("f16", 64) => &["conv_f16_n128"],
@@ -225,7 +226,7 @@ fn beside(dtype: &str, channels: usize) -> &'static [&'static str] {
     }
 }
 
-/// Half the distance of neighbours at 1 in the type of the operands or of what is stored.
+/// Half the distance of neighbours at 1, in the type of the operands or of the stored values.
 fn unit(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F16 | Dtype::Tf32 => f64::powi(2.0, -11),
@@ -234,7 +235,7 @@ fn unit(dtype: Dtype) -> f64 {
     }
 }
 
-/// What others published on the same cloud and kind of GPU, cold.
+/// Published times on the same cloud and kind of GPU, cold.
 fn published(dtype: &str, channels: usize) -> &'static str {
     match (dtype, channels) {
         ("f16", 64) => "; Insum 0.0937 ms, its lazy form 0.0763, PyTorch 1.27",

@@ -1,23 +1,23 @@
-//! The second product of a feed-forward layer with ReLU, 20480 -> 5120 (a model of 13 billion parameters), of which
-//! most rows of the weights meet nothing: 95 % for one token, 90 % for 32 and for 512. Detection inside the time, dense
-//! cuBLAS beside it.
+//! Second product of a feed-forward layer with ReLU, 20480 -> 5120 (a model of 13 billion parameters). Most rows of its
+//! weights meet only zeros: 95 % for one token, 90 % for 32 and for 512. Times include the detection. The baseline is
+//! dense cuBLAS.
 //!
-//! `nnz` are the elements of the columns that hold something; rates count these alone.
+//! `nnz` is the elements of the nonempty columns; rates count only these.
 
 use super::micro::{found, whole, worst_error};
 use crate::prelude::*;
 use einsparse::dynamic::MatmulOptions;
 
 pub const OP: &str = "ffn";
-/// Hidden activations and outputs.
+/// Hidden activations, and outputs.
 const HIDDEN: usize = 20_480;
 const OUTPUTS: usize = 5120;
-/// Tokens, and rows of the weights in use, in percent.
+/// Tokens, and percentage of used rows of the weights.
 const CASES: [(usize, usize); 3] = [(1, 5), (32, 10), (512, 10)];
-/// So many rows of a product are checked at the most.
+/// Max number of checked rows of a product.
 const CHECKED: usize = 4;
 
-/// Values of mean 0 and variance 1, of which there are few thousand different ones: millions are wanted.
+/// Values of mean 0 and variance 1, drawn from a pool of 4096, because millions are needed.
 fn values<T: Scalar>(count: usize, rng: &mut StdRng) -> Vec<T> {
     let pool: Vec<T> = (0..4096).map(|_| T::from_f64(rng.random_range(-1.73..1.73))).collect();
     let mut state = rng.random::<u64>() | 1;
@@ -30,7 +30,8 @@ fn values<T: Scalar>(count: usize, rng: &mut StdRng) -> Vec<T> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Activations after a ReLU: exactly so many columns have an element above zero, and half of their elements are.
+/// Activations after a ReLU. Exactly `percent` percent of the columns have an element above zero, and half of their
+/// elements are above zero.
 fn hidden<T: Scalar>(tokens: usize, percent: usize, rng: &mut StdRng) -> Result<Dense<T>> {
     let mut columns: Vec<usize> = (0..HIDDEN).collect();
     for i in 0..HIDDEN {
@@ -69,7 +70,7 @@ fn products<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
             let rows = (0..checked).map(|i| i * apart + i % apart);
             worst_error(|i, k| a.values()[i * HIDDEN + k], &w, c, rows)
         };
-        // The halves of the way with lists; where one kernel does both, what that saves.
+        // Detection and product with lists as separate kernels. The difference to one fused kernel is its gain.
         let said = (row, "with lists of micro-tiles ");
         found(bench, (extents, MatmulOptions::default()), both, error, said)?;
         whole(bench, (dtype, extents, CuBlas::gemm), both, row)?;
@@ -80,7 +81,7 @@ fn products<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
 fn row<T: Scalar>([m, k, n]: [usize; 3], percent: usize, times: &Times) -> Row {
     let used = k * percent / 100;
     let workload = format!("ffn-second-m{m}-e{}", 1.0 - percent as f64 / 100.0);
-    // What has to move: A, the rows of the weights in use, and C.
+    // Min bytes: A, the used rows of the weights, and C.
     let bytes = (m * k + used * n + m * n) * size_of::<T>();
     Row::new(OP, workload, [m, k, n], m * used, T::DTYPE.name())
         .timed(times)

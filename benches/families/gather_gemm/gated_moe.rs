@@ -1,9 +1,10 @@
-//! A layer of gated experts (`nn::Router`, `nn::Moe` with SiLU) from its logits on: softmax and top-k, sort, gather, both
-//! products, weighted scatter. The layers of Qwen3-30B-A3B and of Mixtral, from one token to 4,096, matrices as they are
-//! stored, in bf16 and as e4m3 with scales (`-e4m3`), rows quantized too (`-w8a8`); experts chosen evenly or by Zipf's law. Beside it the same by
-//! PyTorch, compiled; its 8-bit products scale rows of both sides, tokens as they come.
+//! Layer of gated experts (`nn::Router`, `nn::Moe` with SiLU) from its logits on: softmax and top-k, sort, gather, both
+//! products, weighted scatter. The layers are those of Qwen3-30B-A3B and of Mixtral, from one token to 4,096. Matrices
+//! are stored in bf16 and as e4m3 with scales (`-e4m3`), with quantized rows too (`-w8a8`). Experts are chosen
+//! uniformly or by Zipf's law. The baseline is compiled PyTorch. Its 8-bit products scale rows of both sides, and use
+//! tokens in their order.
 //!
-//! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count three products of every choice.
+//! `m` is the tokens, `k` their columns, `n` the hidden columns; rates count three products of every choice.
 
 use super::moe::{rated, values};
 use crate::peers::torch;
@@ -19,9 +20,9 @@ pub const OP: &str = "gated_moe";
 const MODELS: [(&str, usize, usize, usize, usize); 2] =
     [("qwen3-30b-a3b", 2048, 128, 768, 8), ("mixtral-8x7b", 4096, 8, 14336, 2)];
 const TOKENS: [usize; 6] = [1, 16, 64, 256, 1024, 4096];
-/// From so many on a training step is measured.
+/// Min number of tokens for which a training step is measured.
 const TRAINED: usize = 1024;
-/// So many tokens are checked.
+/// Number of checked tokens.
 const CHECKED: usize = 2;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
@@ -58,7 +59,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Matrices on the GPU.
+/// Matrices in device memory.
 enum Stack {
     Plain(Tensor<bf16>),
     Scaled(Tensor<E4m3>, Tensor<f32>),
@@ -73,7 +74,8 @@ impl Stack {
     }
 }
 
-/// Logits whose greatest are drawn evenly, or as expert e with weight 1 / (e + 1): each plus Gumbel noise.
+/// Logits whose max is uniform over the experts, or is expert e with weight 1 / (e + 1): the log of the weight plus
+/// Gumbel noise.
 fn logits(o: &MoeOptions, zipf: bool) -> Vec<f32> {
     let mut rng = StdRng::seed_from_u64(SEED + 11);
     let mut logit = |i: usize| {
@@ -84,7 +86,7 @@ fn logits(o: &MoeOptions, zipf: bool) -> Vec<f32> {
     (0..o.tokens * o.experts).map(&mut logit).collect()
 }
 
-/// The first and the second matrices, on the GPU and on the host.
+/// First and second matrices, in device and host memory.
 struct Layer<'a> {
     bench: &'a Bench<'a>,
     name: &'static str,
@@ -105,10 +107,10 @@ impl Layer<'_> {
         Ok(())
     }
 
-    /// The layer with matrices of these shapes as e4m3.
+    /// Layer with the matrices of these shapes in e4m3.
     fn scaled(self, shapes: [[usize; 3]; 2]) -> Result<Self> {
         let Layer { bench, name, on, matrices } = self;
-        // Room for the others.
+        // Frees memory for the e4m3 matrices.
         drop(on);
         let mut on = Vec::new();
         let mut rounded = Vec::new();
@@ -171,7 +173,7 @@ impl Layer<'_> {
         );
         let row = self.row(&o, zipf, &chosen, &times);
         let row = row.ours(layer.variants().join(" + "));
-        // Two roundings to 4 bits on the way.
+        // Quantized rows are rounded to 4 significant bits twice.
         let most = if o.quantize { 0.06 } else { 0.01 };
         bench.add(row.judged(error < most, note))?;
         if let (Stack::Plain(up), Stack::Plain(down)) = (&self.on[0], &self.on[1])
@@ -212,7 +214,7 @@ impl Layer<'_> {
         bench.add(row.note("other draws of the same law"))
     }
 
-    /// A training step behind the router; the gradient of the output is x.
+    /// Times a training step after the router. The gradient of the output is x.
     fn step(
         &self,
         o: &MoeOptions,
@@ -245,7 +247,7 @@ impl Layer<'_> {
         format!("{}-t{}-{law}{stored}", self.name, o.tokens)
     }
 
-    /// What every row says.
+    /// Row of the record with the values that all rows share.
     fn row(&self, o: &MoeOptions, zipf: bool, chosen: &[i32], times: &Times) -> Row {
         let met = (0..o.experts as i32).filter(|e| chosen.contains(e)).count();
         let element = if o.scaled { 1 } else { 2 };

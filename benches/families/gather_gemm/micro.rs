@@ -1,15 +1,15 @@
-//! What benches of micro-tiles share: operands of which a share is empty, the product by tiles found while running, the
-//! whole of it by cuBLAS, and the check of both.
+//! Shared code of benches with micro-tiles: operands with a share of empty tiles, the product with dynamic detection,
+//! the whole product by cuBLAS, and the check of both.
 
 use crate::prelude::*;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 
 /// Rows and columns of every matrix.
 pub const EXTENT: usize = 4096;
-/// Shares of micro-tiles that are empty, in percent.
+/// Shares of empty micro-tiles, in percent.
 pub const EMPTY: [u32; 4] = [0, 50, 90, 95];
 
-/// A matrix of normal values of which this share of micro-tiles is empty, and how many are not.
+/// Returns a random matrix with this share of empty micro-tiles, and the number of nonempty ones.
 pub fn sample<T: Scalar>((h, w): (usize, usize), empty: u32) -> Result<(Dense<T>, usize)> {
     let mut rng = StdRng::seed_from_u64(SEED);
     let mut values = vec![T::ZERO; EXTENT * EXTENT];
@@ -33,19 +33,19 @@ pub fn sample<T: Scalar>((h, w): (usize, usize), empty: u32) -> Result<(Dense<T>
     Ok((dense, full))
 }
 
-/// The other operand: uniform values of variance 1.
+/// Other operand: uniform values of variance 1.
 pub fn uniform<T: Scalar>() -> Result<Dense<T>> {
     let mut rng = StdRng::seed_from_u64(SEED + 1);
     let values = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(-1.73..1.73)));
     Ok(Dense::new([EXTENT, EXTENT], values.collect())?)
 }
 
-/// So many rows that are checked.
+/// Indices of `count` checked rows.
 pub fn checked(count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |i| i * (EXTENT / count) + i * 7)
 }
 
-/// A row of a square product with so many elements that count.
+/// Row of a square product with `entries` nonzero elements in A.
 pub fn row<T: Scalar>(op: &str, workload: String, entries: usize, times: &Times) -> Row {
     Row::new(op, workload, [EXTENT; 3], entries, T::DTYPE.name())
         .timed(times)
@@ -53,7 +53,7 @@ pub fn row<T: Scalar>(op: &str, workload: String, entries: usize, times: &Times)
         .dense()
 }
 
-/// Ours, detection inside; the row says what detection and product take by themselves.
+/// Times einsparse with detection. The row's note contains the separate times of detection and product.
 pub fn found<T: Scalar>(
     bench: &Bench<'_>,
     (extents, options): ([usize; 3], MatmulOptions),
@@ -76,10 +76,10 @@ pub fn found<T: Scalar>(
     bench.add(row.judged(error <= 1.0, note))
 }
 
-/// One of cuBLAS' orders of axes.
+/// Product of cuBLAS in one of its storage orders.
 type Gemm = fn(&CuBlas, Dtype, [usize; 3], [u64; 3]) -> Result<()>;
 
-/// The whole product by cuBLAS, on the same operands.
+/// Times the whole product by cuBLAS, on the same operands.
 pub fn whole<T: Scalar>(
     bench: &Bench<'_>,
     (dtype, extents, gemm): (Dtype, [usize; 3], Gemm),
@@ -98,7 +98,7 @@ pub fn whole<T: Scalar>(
     bench.add(row(&times).by(name, "dense product"))
 }
 
-/// The worst error of these rows of `C = A B`, in multiples of its bound.
+/// Max error of these rows of `C = A B`, in multiples of its bound.
 pub fn worst_error<T: Scalar>(
     a: impl Fn(usize, usize) -> T,
     b: &Dense<T>,
@@ -126,7 +126,7 @@ pub fn worst_error<T: Scalar>(
     Ok(worst)
 }
 
-/// An error in multiples of its bound: one rounding, and those of sums in f32.
+/// Error in multiples of its bound: one rounding of the result, and those of sums in f32.
 pub fn share<T: Scalar>(found: f64, sum: &Sum) -> f64 {
     let unit = if T::NAME == "bf16" { -8 } else { -11 };
     let (unit, of_sum) = (f64::powi(2.0, unit), f64::powi(2.0, -24));

@@ -1,8 +1,8 @@
-//! A layer of experts (`nn::Moe`), routing, gather, both products and weighted scatter inside the time: Switch
-//! and Qwen-like extents, experts chosen evenly or by Zipf's law. Beside it the two products alone: in groups by
-//! PyTorch and by cuBLAS, and by cuBLAS in batches padded to the largest expert.
+//! Layer of experts (`nn::Moe`). The time includes routing, gather, both products and weighted scatter. Extents are
+//! those of Switch and Qwen, and experts are chosen uniformly or by Zipf's law. Baselines compute only the two
+//! products: grouped by PyTorch and by cuBLAS, and batched by cuBLAS with padding to the largest expert.
 //!
-//! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count both products of every choice.
+//! `m` is the tokens, `k` their columns, `n` the hidden columns; rates count both products of every choice.
 
 mod step;
 
@@ -17,11 +17,11 @@ pub const OP: &str = "moe";
 
 const TOKENS: usize = 4096;
 const EXPERTS: usize = 64;
-/// Experts of a token, columns of a token, hidden ones.
+/// Experts of a token, columns of a token, hidden columns.
 const CASES: [(usize, usize, usize); 2] = [(1, 768, 3072), (8, 4096, 1536)];
-/// So many tokens are checked.
+/// Number of checked tokens.
 const CHECKED: usize = 8;
-/// Bytes a second, and operations.
+/// Max bytes and operations per second.
 const HBM: f64 = 4.27e12;
 const TENSOR_CORES: f64 = 780e12;
 
@@ -48,10 +48,10 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Of variance 1/2304: two of the cases' products then keep the size of rows.
+/// Bound of uniform values of variance 1/2304: two of the cases' products then keep the magnitude of rows.
 const SCALE: f32 = 0.036;
 
-/// Uniform values up to `scale`, each from a hash of its place.
+/// Uniform values up to `scale`, each from a hash of its index.
 pub(super) fn values(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
     let value = |i: usize| {
         let mut z = (i as u64 + (seed << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -62,7 +62,7 @@ pub(super) fn values(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
     (0..count).into_par_iter().map(value).collect()
 }
 
-/// Choices of every token, different ones: evenly, or expert e with weight 1 / (e + 1).
+/// Distinct choices of every token: uniform, or expert e with weight 1 / (e + 1).
 fn choices(top: usize, zipf: bool) -> Vec<i32> {
     let mut rng = StdRng::seed_from_u64(SEED + 7);
     let mut chosen = Vec::with_capacity(TOKENS * top);
@@ -84,13 +84,13 @@ fn choices(top: usize, zipf: bool) -> Vec<i32> {
     chosen
 }
 
-/// Tokens of each expert.
+/// Number of tokens of each expert.
 fn counts(chosen: &[i32]) -> Vec<usize> {
     let of = |e: usize| chosen.iter().filter(|&&c| c as usize == e).count();
     (0..EXPERTS).map(of).collect()
 }
 
-/// Operands on the host, which results are checked with.
+/// Operands in host memory, for the check of results.
 struct Model<'a> {
     options: MoeOptions,
     /// Both stacks of matrices, in order.
@@ -108,7 +108,7 @@ struct Layer<'a> {
     down: Tensor<bf16>,
 }
 
-/// Which experts tokens go to, and with what weights.
+/// Experts of the tokens, and their weights.
 struct Routed {
     zipf: bool,
     chosen: Vec<i32>,
@@ -116,7 +116,7 @@ struct Routed {
     weights: Tensor<f32>,
 }
 
-/// Of a peer that only multiplies.
+/// Note of a baseline that computes only the products.
 const ALONE: &str = "routing, gather, ReLU, weights and scatter left out";
 
 impl<'a> Layer<'a> {
@@ -149,7 +149,7 @@ impl<'a> Layer<'a> {
         })
     }
 
-    /// What every row says.
+    /// Row of the record with the values that all rows share.
     fn row(&self, routed: &Routed, times: &Times) -> Row {
         let MoeOptions { model, hidden, top_k, .. } = self.options;
         let chosen = &routed.chosen;
@@ -194,7 +194,7 @@ impl<'a> Layer<'a> {
         Ok(())
     }
 
-    /// The two products in groups by PyTorch, the better of two layouts of the weights.
+    /// Times the two grouped products of PyTorch, with the faster of two layouts of the weights.
     fn in_torch(&self, routed: &Routed) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
         let counts = counts(&routed.chosen);
@@ -208,11 +208,12 @@ impl<'a> Layer<'a> {
         self.bench.add(row.note(format!("products alone; {ALONE}")))
     }
 
-    /// The two products of every expert by itself, its tokens one behind the other; the host knows how many there are.
+    /// Times the two products of each expert as grouped products of cuBLAS. Tokens are sorted by expert, and the host
+    /// has their counts.
     fn grouped(&self, routed: &Routed, cublas: &CuBlas) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
         let rows = routed.chosen.len();
-        // Experts without a token have no product.
+        // Experts without tokens are left out.
         let counts = counts(&routed.chosen).into_iter().enumerate();
         let met: Vec<(usize, usize)> = counts.filter(|(_, count)| *count > 0).collect();
         let packed = self.packed(rows)?;
@@ -250,7 +251,7 @@ impl<'a> Layer<'a> {
         (self.bench).add(row.note(format!("products alone; {ALONE}{waits}")))
     }
 
-    /// The two products of every expert, padded to the largest, by cuBLAS.
+    /// Times the two products of every expert by cuBLAS, padded to the largest expert.
     fn padded(&self, routed: &Routed, cublas: &CuBlas) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
         let most = counts(&routed.chosen).into_iter().max().unwrap_or(0);
@@ -271,7 +272,7 @@ impl<'a> Layer<'a> {
         (self.bench).add(row.note(format!("products alone, {more:.2}x the rows; {ALONE}")))
     }
 
-    /// Rows of x, again and again, as many as asked for: which tokens they are of does not matter to a product.
+    /// Returns `rows` rows of x, which repeat. The time of a product does not depend on their order.
     fn packed(&self, rows: usize) -> Result<Buffer> {
         let packed = Buffer::new(rows * self.options.model * 2)?;
         let source: &[u8] = bytemuck::cast_slice(self.model.x.values());
@@ -284,12 +285,12 @@ impl<'a> Layer<'a> {
 }
 
 impl Model<'_> {
-    /// A row of a stack of matrices.
+    /// Row `at` of a stack of matrices.
     fn line(&self, at: usize, width: usize) -> &[bf16] {
         &self.values[at * width..(at + 1) * width]
     }
 
-    /// An expert's hidden elements of a token, in front of the ReLU.
+    /// Hidden elements of a token at an expert, before the ReLU.
     fn hidden(&self, token: usize, expert: usize) -> Vec<f64> {
         let MoeOptions { model, hidden, .. } = self.options;
         let mut h = vec![0.0f64; hidden];
@@ -334,7 +335,7 @@ impl Model<'_> {
     }
 }
 
-/// Rates of so many operations and bytes, and the floor of both.
+/// Sets the rates of `flops` and `bytes`, and the min time of both.
 pub(super) fn rated(row: Row, flops: f64, bytes: f64) -> Row {
     let floor = (bytes / HBM).max(flops / TENSOR_CORES) * 1e3;
     row.flops(flops).bytes(bytes).limit(floor)

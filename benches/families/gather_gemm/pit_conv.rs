@@ -1,7 +1,7 @@
-//! 3 x 3 convolutions, channels last, of which channels of each image, or filters, are empty for one step: what a layer
-//! takes that expects so many, and the kernels that skip where it takes others, detection inside the time; the kernels
-//! of all channels by name; cuDNN on all of it, and cuBLAS on an image-to-column matrix that is there already (making it
-//! is not inside).
+//! 3 x 3 convolutions, channels last, with empty channels of each image, or empty filters, in each step. Measures the
+//! kernels that a layer selects for an expected sparsity, and the kernels that skip empty channels if the layer selects
+//! others. Times include the detection. The kernels of all channels are measured by name. Baselines are cuDNN on all
+//! channels, and cuBLAS on an existing image-to-column matrix, whose construction is excluded.
 
 use super::micro::EMPTY;
 use crate::peers::cudnn::CuDnn;
@@ -13,15 +13,15 @@ use einsparse::registry::kernels;
 
 pub const OP: &str = "pit_conv";
 
-/// Images.
+/// Number of images.
 pub const IMAGES: usize = 32;
-/// Extents of an image, channels and filters: the four widths of a residual network (He et al., arXiv 1512.03385, table
-/// 1), and one of many channels on a large image.
+/// Extent of an image, channels and filters: the four widths of a residual network (He et al., arXiv 1512.03385, table
+/// 1), and one case with many channels on a large image.
 pub const LAYERS: [(usize, usize); 5] = [(56, 64), (28, 128), (14, 256), (7, 512), (56, 256)];
-/// So many positions of C are checked.
+/// Number of checked positions of C.
 const CHECKED: usize = 64;
 
-/// Every layer, axis and share.
+/// Measures every layer, axis and share.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (size, width) in LAYERS {
         let shape = ConvolutionShape::new([IMAGES, size, size, width], [3, 3], width).same();
@@ -52,11 +52,11 @@ struct Case<'c> {
     a: Dense<f16>,
     b: Dense<f16>,
     there: [Tensor<f16>; 2],
-    /// Share of the multiplications of all that remain.
+    /// Share of the multiplications that remain.
     kept: f64,
 }
 
-/// Uniform values of which whole columns of every `rows` rows are zero, and how many are not.
+/// Uniform values in which whole columns of every `rows` rows are zero, and the number of nonzero columns.
 fn sample(shape: [usize; 4], rows: usize, empty: u32, seed: u64) -> Result<(Dense<f16>, usize)> {
     let mut rng = StdRng::seed_from_u64(seed);
     let width = shape[3];
@@ -106,14 +106,14 @@ impl<'c> Case<'c> {
         })
     }
 
-    /// `[m, k, n]` of the product that it is.
+    /// `[m, k, n]` of the equivalent product.
     fn extents(&self) -> [usize; 3] {
         let s = &self.shape;
         let positions = s.images * s.size[0] * s.size[1];
         [positions, s.window[0] * s.window[1] * s.channels, s.filters]
     }
 
-    /// Writes a row of a peer.
+    /// Writes a row of a baseline.
     fn peer(
         &self,
         (engine, variant): (&str, &str),
@@ -145,7 +145,7 @@ impl<'c> Case<'c> {
             .dense()
     }
 
-    /// The kernels that a layer takes with this expectation, and the name of its product's.
+    /// Times the kernels that a layer selects for this expected sparsity. Returns the name of its product kernel.
     fn ours(&self, expected: Option<SparsityHint>) -> Result<&'static str> {
         let (bench, stream) = (self.bench, &self.bench.stream);
         let options = ConvolutionOptions {
@@ -180,7 +180,8 @@ impl<'c> Case<'c> {
         Ok(variant)
     }
 
-    /// The kernels of all channels that were not taken, over images that lie with their padding: the language has none.
+    /// Times the kernels of all channels that were not selected. The images are stored with their padding, because
+    /// expressions do not support padding.
     fn by_name(&self, taken: &str) -> Result<()> {
         let (bench, s) = (self.bench, &self.shape);
         let ([h, w], [x, y]) = (s.size, s.padding);
@@ -211,7 +212,7 @@ impl<'c> Case<'c> {
         Ok(())
     }
 
-    /// The position of A that row `row` of the product meets at a tap; none in the padding.
+    /// Position of A for row `row` of the product and a tap; `None` in the padding.
     fn place(&self, row: usize, tap: usize) -> Option<usize> {
         let [h, w] = self.shape.size;
         let [x, y] = [row / w % h + tap / 3, row % w + tap % 3];
@@ -219,7 +220,7 @@ impl<'c> Case<'c> {
         inside.then(|| (row / (h * w) * h + x - 1) * w + y - 1)
     }
 
-    /// The largest error of some positions of C, over its bound: one rounding, and those of the sum.
+    /// Max error of some positions of C over its bound: one rounding, and those of the sum.
     fn worst_error(&self, c: &[f16]) -> f64 {
         let [m, k, n] = self.extents();
         let s = &self.shape;
@@ -247,7 +248,7 @@ impl<'c> Case<'c> {
         worst
     }
 
-    /// All of it by cuDNN, with the weights as it wants them.
+    /// Times cuDNN on all channels, with weights in its layout.
     fn cudnn(&self) -> Result<()> {
         let (bench, s) = (self.bench, &self.shape);
         let images = [s.images, s.size[0], s.size[1], s.channels];
@@ -271,7 +272,7 @@ impl<'c> Case<'c> {
         self.peer(("cudnn", &library.algorithm()), &times, &c, &note)
     }
 
-    /// The product of an image-to-column matrix with B.
+    /// Times the product of an image-to-column matrix and B.
     fn cublas(&self) -> Result<()> {
         let bench = self.bench;
         let Ok(cublas) = CuBlas::open(bench.gpu, false) else {

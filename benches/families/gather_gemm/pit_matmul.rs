@@ -1,7 +1,7 @@
-//! Products with an A of which half, nine tenths or 95 % of the micro-tiles are empty (PIT, arXiv 2301.10936),
-//! detection inside the time, beside dense cuBLAS.
+//! Products with an A of which half, nine tenths or 95 % of the micro-tiles are empty (PIT, arXiv 2301.10936). The time
+//! includes the detection. The baseline is dense cuBLAS.
 //!
-//! `nnz` are the elements of the micro-tiles that are not empty; rates of products count these alone.
+//! `nnz` is the elements of the nonempty micro-tiles; rates of products count only these.
 
 use super::micro::{EMPTY, EXTENT, checked, found, row, sample, uniform, whole, worst_error};
 use crate::prelude::*;
@@ -9,10 +9,10 @@ use einsparse::Determinism;
 use einsparse::dynamic::MatmulOptions;
 
 pub const OP: &str = "pit_matmul";
-/// So many rows of a product are checked.
+/// Number of checked rows of a product.
 const CHECKED: usize = 16;
 
-/// Every height and share, f16 and bf16.
+/// Measures every height and share in f16 and bf16.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     of_type::<f16>(&bench.anew()?, Dtype::F16)?;
     of_type::<bf16>(&bench.anew()?, Dtype::Bf16)

@@ -1,17 +1,17 @@
-//! `C = A B` of a B of which nine tenths, say, of the pieces of 64 elements of a row are empty, detection inside the
-//! time, and the transposition of A where A lies by rows, beside cuBLAS on the whole of it.
+//! `C = A B` of a B in which a share (such as 90 %) of the pieces of 64 elements of a row is empty. The time includes
+//! the detection, and the transposition of a row-major A. The baseline is cuBLAS on the whole product.
 
 use super::micro::{EXTENT, checked, row, sample, uniform, whole, worst_error};
 use crate::prelude::*;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 
 pub const OP: &str = "pit_right";
-/// Shares of micro-tiles that are empty, in percent.
+/// Shares of empty micro-tiles, in percent.
 const EMPTY: [u32; 3] = [50, 90, 95];
-/// So many rows of C are checked.
+/// Number of checked rows of C.
 const CHECKED: usize = 8;
 
-/// Every share and both storages of A, f16 and bf16.
+/// Measures every share and both storage orders of A, in f16 and bf16.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     of_type::<f16>(&bench.anew()?, Dtype::F16)?;
     of_type::<bf16>(&bench.anew()?, Dtype::Bf16)

@@ -1,5 +1,5 @@
-//! Products of f32 as TF32 with an A of which half, nine tenths or 95 % of the micro-tiles are empty, detection inside
-//! the time, beside dense ones: cuBLAS in TF32, and the dense kernel that a plan takes.
+//! Products of f32 in TF32 with an A of which half, nine tenths or 95 % of the micro-tiles are empty. The time includes
+//! the detection. Baselines are dense: cuBLAS in TF32, and the dense kernel that a plan selects.
 
 use super::micro::{EMPTY, EXTENT, checked, found, row, sample, whole, worst_error};
 use crate::prelude::*;
@@ -9,21 +9,21 @@ use einsparse::dynamic::MatmulOptions;
 pub const OP: &str = "pit_tf32";
 /// Rows of a micro-tile.
 const HEIGHTS: [usize; 2] = [128, 64];
-/// So many rows of C are checked.
+/// Number of checked rows of C.
 const CHECKED: usize = 16;
 
-/// Rounded to TF32, to nearest, ties away from zero: what the kernels multiply.
+/// Rounds to TF32, to nearest, ties away from zero, as the kernels do.
 fn rounded(x: f32) -> f32 {
     f32::from_bits((x.to_bits() + 0x1000) & !0x1fff)
 }
 
-/// Every height and share.
+/// Measures every height and share.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(SEED + 1);
     let b = (0..EXTENT * EXTENT).map(|_| rng.random_range(-1.73f32..1.73));
     let b = Dense::new([EXTENT, EXTENT], b.collect())?;
     let b_there = bench.upload(&b)?;
-    // As it is multiplied.
+    // The reference uses rounded operands.
     let b = b.values().iter().map(|&x| rounded(x));
     let b = Dense::new([EXTENT, EXTENT], b.collect())?;
     for height in HEIGHTS {
@@ -50,7 +50,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The whole product by our own dense kernel.
+/// Times the whole product by einsparse's dense kernel.
 fn dense(
     bench: &Bench<'_>,
     [a, b]: [&Tensor<f32>; 2],

@@ -1,16 +1,16 @@
-//! `C = A^T B` of an A of which nine tenths, say, of the pieces of 64 elements of a row are empty, detection inside the
-//! time, beside cuBLAS on the whole of it: the gradient of B in a product with a dynamic A, and layers with masked
-//! weights.
+//! `C = A^T B` of an A in which a share (such as 90 %) of the pieces of 64 elements of a row is empty. The time
+//! includes the detection. The baseline is cuBLAS on the whole product. Applications: the gradient of B in a product
+//! with a dynamic A, and layers with masked weights.
 
 use super::micro::{EMPTY, EXTENT, checked, row, sample, uniform, whole, worst_error};
 use crate::prelude::*;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 
 pub const OP: &str = "pit_turned";
-/// So many rows of C are checked.
+/// Number of checked rows of C.
 const CHECKED: usize = 16;
 
-/// Every share, f16 and bf16.
+/// Measures every share in f16 and bf16.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     of_type::<f16>(&bench.anew()?, Dtype::F16)?;
     of_type::<bf16>(&bench.anew()?, Dtype::Bf16)

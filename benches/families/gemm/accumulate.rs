@@ -1,4 +1,5 @@
-//! `C += A B` beside `C = A B`: what adding costs. C has to be read once, no more. `note` says which of the two.
+//! `C += A B` next to `C = A B`, to measure the cost of accumulation. C must be read once more. `note` states which of
+//! the two a row is.
 
 use crate::prelude::*;
 use einsparse::formats::{Bsr, BsrPattern, generate};
@@ -7,12 +8,12 @@ use std::sync::Arc;
 pub const OP: &str = "accumulate";
 
 const EXTENT: usize = 4096;
-/// Edges of blocks and their density.
+/// Edges of blocks, and their density.
 const CASES: [(usize, f64); 4] = [(128, 0.1), (64, 0.1), (32, 0.1), (16, 0.05)];
-/// Every so many rows and columns of C are checked.
+/// Stride of the checked rows and columns of C.
 const CHECKED: usize = 499;
 
-/// What is multiplied, and what C held.
+/// Operands, and the initial C.
 struct Values {
     pattern: Arc<BsrPattern>,
     a: Vec<bf16>,
@@ -64,7 +65,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 }
 
 impl Values {
-    /// Whether some elements of C are the sums that they should be, to bf16's rounding.
+    /// Whether some elements of C equal the expected sums, up to bf16 rounding.
     fn are_right(&self, c: &[bf16], added: bool) -> bool {
         let (bm, bk) = self.pattern.block();
         let places = (0..EXTENT).step_by(CHECKED);

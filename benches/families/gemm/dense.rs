@@ -1,5 +1,5 @@
-//! Two dense matrices of the extents that layers have: what the plan takes and every row that can be forced, beside
-//! cuBLAS on the same operands. The densified path of a sparse product is this one.
+//! Products of two dense matrices with the extents of layers: the plan's choice and every row that can be forced, and
+//! cuBLAS on the same operands. The densified path of a sparse product is this product.
 
 use crate::bench::raw_spmm;
 use crate::case::{Run, Values};
@@ -11,7 +11,7 @@ use einsparse::raw::RawStream;
 
 pub const OP: &str = "dense";
 
-/// (m, k) of the matrices of DLMC at hand, one of them 147 deep with rows filled up, and one of a larger layer.
+/// (m, k) of the DLMC matrices in the data, one of them padded from 147 columns, and of a larger layer.
 pub const SHAPES: &[(usize, usize)] = &[
     (64, 64),
     (64, 152),
@@ -36,7 +36,7 @@ pub const SHAPES: &[(usize, usize)] = &[
 ];
 const NS: &[usize] = &[64, 256, 1024];
 
-/// Every shape that the command line leaves.
+/// Measures every shape that the command line selects.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let ns = bench.arguments.ns(NS);
     for dtype in bench.arguments.dtypes(&[Dtype::F16]) {
@@ -73,7 +73,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// cuBLAS and ours.
+    /// Measures cuBLAS and einsparse.
     fn measure<T: Scalar>(&self) -> Result<()> {
         let (bench, [m, _, n]) = (self.bench, self.extents);
         let tf32 = self.dtype == Dtype::Tf32;
@@ -110,7 +110,7 @@ impl Case<'_> {
 
     fn plan<T: Scalar>(&self, variant: Option<&str>) -> Result<Plan<T>> {
         let [m, k, n] = self.extents;
-        // Only the shapes are planned with.
+        // Planning reads only the shapes.
         let (a, b) = (self.bench.zeros(&[m, k])?, self.bench.zeros(&[k, n])?);
         let options = Options { variant: variant.map(str::to_owned), ..precise(self.dtype) };
         let operands = [("A", (&a).into()), ("B", (&b).into())];
@@ -125,7 +125,7 @@ impl Case<'_> {
         Ok(unsafe { plan.run_raw(&raw, self.bench.raw()) }?)
     }
 
-    /// Relative error against cuBLAS above which a result is wrong: twice the roundoff of the element.
+    /// Max relative error against cuBLAS: twice the roundoff of the element.
     fn tolerance(&self) -> f64 {
         match self.dtype {
             Dtype::Bf16 => 8e-3,
@@ -142,7 +142,8 @@ impl Case<'_> {
     }
 }
 
-/// The plan's path for two dense matrices: name of its kernel, and one product of square operands.
+/// Returns the name of the plan's kernel for two dense matrices, and a closure that runs one product of square
+/// operands.
 pub fn square(
     gpu: &Gpu,
     dtype: Dtype,
@@ -158,7 +159,7 @@ fn square_of<T: Scalar>(
     [a, b, c]: [u64; 3],
 ) -> Result<(String, Run<'static>)> {
     let context = Context::cuda(0)?;
-    // Only the shapes are planned with.
+    // Planning reads only the shapes.
     let zeros = || context.zeros::<T>(&[extent; 2]);
     let (left, right) = (zeros()?, zeros()?);
     let operands = [("A", (&left).into()), ("B", (&right).into())];

@@ -1,4 +1,4 @@
-//! A block-sparse linear layer: forward, both gradients, and the dense layer of the same shape on cuBLAS.
+//! Block-sparse linear layer: forward and both gradients. The baseline is the dense layer of the same shape by cuBLAS.
 //!
 //! `n` is the number of tokens; rates count the products of stored blocks.
 
@@ -29,7 +29,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A dense layer of these extents: forward, and both gradients.
+/// Times a dense layer of these extents: forward, and both gradients.
 fn dense(bench: &Bench<'_>) -> Result<[Times; 2]> {
     let cublas = CuBlas::open(bench.gpu, false)?;
     let values: Vec<f16> = (0..EXTENT * EXTENT).map(value).collect();

@@ -1,8 +1,8 @@
-//! Detection in the epilogue of the product that makes the zeros: `C[m,n] = relu(A[m,k] * B[k,n])` of 4096 each way,
-//! with and without a bit left for each micro-tile of C, and what it takes to make lists and packed values of the bits.
-//! The product without bits is the same kernel of the family `wgmma`.
+//! Detection in the epilogue of the product that makes the zeros: `C[m,n] = relu(A[m,k] * B[k,n])`, each extent 4096,
+//! with and without one bit for each micro-tile of C. Also measures the conversion of the bits to lists and packed
+//! values. The product without bits is the same kernel of the family `wgmma`.
 //!
-//! `nnz` are the elements of the micro-tiles of C that are not empty.
+//! `nnz` is the elements of the nonempty micro-tiles of C.
 
 use crate::prelude::*;
 use einsparse::Plan;
@@ -11,16 +11,16 @@ use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 pub const OP: &str = "fused_detect";
 /// Rows and columns of every matrix.
 const EXTENT: usize = 4096;
-/// Shares of columns that are zero behind the ReLU, in percent.
+/// Shares of columns that are zero after the ReLU, in percent.
 const EMPTY: [u32; 2] = [0, 90];
 
-/// Both types, both shares.
+/// Measures both types and both shares.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     marked::<bf16>(&bench.anew()?)?;
     marked::<f16>(&bench.anew()?)
 }
 
-/// A without negative elements, and a B of which this share of columns has no positive ones.
+/// Nonnegative A, and a B in which this share of columns has only negative elements.
 fn operands<T: Scalar>(bench: &Bench<'_>, empty: u32) -> Result<[Tensor<T>; 2]> {
     let mut rng = StdRng::seed_from_u64(SEED + 8);
     let a = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(0.0..1.73)));
@@ -57,7 +57,7 @@ fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
         let found = c.to_dense()?;
         let lists = product.index().to_lists()?;
         let right = found.values() == wanted.values() && lists == full(wanted.values());
-        // All of it: bits, lists, values.
+        // Time of bits, lists and values.
         let all = bench.measure(|| product.forward(a, b, &mut c, stream))?;
         let mut apart = DynamicMatmul::<T>::new(context, [EXTENT; 3], &MatmulOptions::default())?;
         let looked = bench.measure(|| {
@@ -88,7 +88,7 @@ fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The columns of every 128 rows that hold something.
+/// Nonempty columns of every 128 rows.
 fn full<T: Scalar>(values: &[T]) -> Vec<Vec<u32>> {
     let panel = |rows: &[T]| {
         let mut any = vec![false; EXTENT];

@@ -1,7 +1,7 @@
-//! Products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`, beside f16 on the same blocks and the dense products of
-//! cuBLAS.
+//! Products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`. Baselines are f16 on the same blocks, and the dense products
+//! of cuBLAS.
 //!
-//! fp8 and int8 take B as `[n, k]`; f16 is measured with both orders of B.
+//! fp8 and int8 require B as `[n, k]`; f16 is measured with both orders of B.
 
 use crate::peers::cublaslt::{self, Kind};
 use crate::prelude::*;
@@ -19,7 +19,7 @@ const CASES: [(usize, &[f64]); 3] = [
     (64, &[0.5, 0.2, 0.1, 0.05]),
     (32, &[0.5, 0.2, 0.1, 0.05]),
 ];
-/// Every so many rows and columns of C are checked.
+/// Stride of the checked rows and columns of C.
 const CHECKED: usize = 331;
 
 /// Eight bits of a hash: whole for integers, in -1..1 for floats.
@@ -31,7 +31,7 @@ fn value<T: Scalar>(i: usize) -> T {
     })
 }
 
-/// One pattern with everything that its cases share.
+/// One pattern, with data that its cases share.
 struct Case<'a> {
     bench: &'a Bench<'a>,
     pattern: Arc<BsrPattern>,
@@ -49,7 +49,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
                 workload: format!("block{edge}-d{density}"),
             };
             case.half(SPMM, "[k,n]")?;
-            // f16 has B as `[n, k]` for blocks of 64 and more.
+            // f16 supports B as `[n, k]` only for blocks of at least 64.
             if edge >= 64 {
                 case.half(COLUMNS, "[n,k]")?;
             }
@@ -61,7 +61,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Dense products of the same extents; a kind that the library refuses is left out.
+/// Times dense products of the same extents. Types that the library does not support are skipped.
 fn dense(bench: &Bench<'_>) -> Result<()> {
     fn values<T: Scalar>() -> Vec<T> {
         (0..EXTENT * EXTENT).map(value).collect()
@@ -96,7 +96,7 @@ fn dense(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A row of a product of these extents.
+/// Row of a product of these extents.
 fn shaped(op: &str, workload: String, dtype: &str, nnz: usize, times: &Times) -> Row {
     Row::new(op, workload, [EXTENT; 3], nnz, dtype)
         .timed(times)
@@ -118,21 +118,21 @@ impl Case<'_> {
         Ok((self.bench.context.upload(a)?, b))
     }
 
-    /// f16 into f16, by the kernel that the plan takes.
+    /// Measures f16 into f16, with the plan's kernel.
     fn half(&self, expression: &str, axes: &str) -> Result<()> {
         let (name, times, error) = self.measured::<f16, f16>(expression)?;
         let note = format!("into f16, B as {axes}; {error}");
         self.add(name, "f16", note, &times)
     }
 
-    /// 8-bit operands into a wider output.
+    /// Measures 8-bit operands into a wider output.
     fn narrow<In: Scalar, Out: Scalar>(&self, dtype: &str) -> Result<()> {
         let (name, times, error) = self.measured::<In, Out>(COLUMNS)?;
         let note = format!("{} into {}, B as [n,k]; {error}", In::NAME, Out::NAME);
         self.add(name, dtype, note, &times)
     }
 
-    /// What the plan takes, its times, and what its error is.
+    /// Returns the plan's kernel, its times, and a text with its error.
     fn measured<In: Scalar, Out: Scalar>(
         &self,
         expression: &str,
@@ -153,7 +153,7 @@ impl Case<'_> {
         self.bench.add(row.ours(variant).note(note))
     }
 
-    /// The largest error among some elements of C, relative to the sum of the terms' magnitudes.
+    /// Max error of some elements of C, relative to the sum of the terms' magnitudes.
     fn error<In: Scalar, Out: Scalar>(&self, c: &Tensor<Out>, columns: bool) -> Result<String> {
         let (bm, bk) = self.pattern.block();
         let c = c.to_dense()?;
@@ -179,8 +179,8 @@ impl Case<'_> {
                 worst = worse(worst, error);
             }
         }
-        // f16 rounds to 2^-11 of a result, sums of fp8 lose about as much of their terms; an element that is missing or
-        // misplaced is off by far more.
+        // f16 rounds to 2^-11 of a result, and sums of fp8 lose about as much of their terms. A missing or misplaced
+        // element has a far larger error.
         if worst > 2e-3 {
             return Err(format!("{}: WRONG, error {worst:.1e}", self.workload).into());
         }

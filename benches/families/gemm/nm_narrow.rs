@@ -1,4 +1,4 @@
-//! Two of four of 8-bit integers, `C[m,n] = A[m,k] * B[n,k]`, beside the dense product of cuBLASLt.
+//! 2:4 matrices of 8-bit integers, `C[m,n] = A[m,k] * B[n,k]`. The baseline is the dense product of cuBLASLt.
 
 use crate::peers::cublaslt::{self, Kind};
 use crate::prelude::*;
@@ -7,9 +7,9 @@ use einsparse::formats::{Nm, NmPattern};
 const EXPRESSION: &str = "C[m,n] = A[m,k] * B[n,k]";
 /// Rows and columns of A, columns of C.
 const EXTENTS: [usize; 2] = [4096, 8192];
-/// Every so many rows and columns of C are checked.
+/// Stride of the checked rows and columns of C.
 const CHECKED: usize = 331;
-/// The pairs of places that two entries have in four columns.
+/// Pairs of positions of two nonzeros in four columns.
 const PAIRS: [u32; 6] = [0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110];
 
 fn hash(i: usize) -> u64 {
@@ -45,7 +45,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One pattern with everything that its cases share.
+/// One pattern, with data that its cases share.
 struct Case<'a> {
     bench: &'a Bench<'a>,
     a: Nm<i8>,
@@ -63,7 +63,7 @@ impl Case<'_> {
             .dense()
     }
 
-    /// Every kernel that the plan would take, into one type.
+    /// Measures every kernel that the plan could select, into one output type.
     fn ours<Out: Scalar>(&self) -> Result<()> {
         let (bench, extent) = (self.bench, self.extent);
         let b = bench.upload(&self.b)?;
@@ -85,7 +85,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// The dense product of the same extents.
+    /// Times the dense product of the same extents.
     fn dense(&self) -> Result<()> {
         let extent = self.extent;
         let opened = cublaslt::Dense::new(self.bench.gpu, Kind::Int8, [extent; 3]);
@@ -99,7 +99,7 @@ impl Case<'_> {
         (self.bench).add(row.by("cublaslt", "dense").note("into int32"))
     }
 
-    /// Some elements of C against exact sums, rounded as C is.
+    /// Compares some elements of C with exact sums, rounded as C.
     fn check<Out: Scalar>(&self, c: &Tensor<Out>) -> Result<()> {
         let c = c.to_dense()?;
         let (extent, pattern) = (self.extent, self.a.pattern());

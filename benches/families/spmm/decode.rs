@@ -1,6 +1,6 @@
-//! Products of a language model's decoding: large unstructured weights, few columns. Ours on bitmap tiles and slices of
-//! rows beside cuBLAS' dense product of the same matrix, in one run. `2of4`: half of each four are kept, as 2:4 and as
-//! bitmap.
+//! Products of a language model's decoding: large unstructured weights, few columns. Measures bitmap tiles and slices
+//! of rows, and cuBLAS' dense product of the same matrix, in one run. `2of4`: two of every four weights are nonzero,
+//! stored as 2:4 and as bitmap.
 
 use crate::prelude::*;
 use einsparse::formats::{AnySparse, Format, convert};
@@ -10,10 +10,10 @@ use rayon::prelude::*;
 pub const EXTENTS: [[usize; 2]; 5] =
     [[4096, 4096], [11008, 4096], [4096, 11008], [28672, 8192], [8192, 28672]];
 pub const DENSITIES: [f64; 4] = [0.5, 0.3, 0.1, 0.05];
-/// Up to here places are also stored as bytes: further up they weigh more than 1.1 bits a position.
+/// Max density at which positions are also stored as bytes. Above it they take more than 1.1 bits per position.
 pub const BYTES_UP_TO: f64 = 0.11;
 const COLUMNS: [usize; 5] = [1, 8, 16, 32, 64];
-/// Every so many rows of C are checked.
+/// Stride of the checked rows of C.
 const CHECKED: usize = 997;
 
 fn hash(i: usize) -> u64 {
@@ -21,7 +21,7 @@ fn hash(i: usize) -> u64 {
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Uniform in -1 .. 1.
+/// Uniform value in -1 .. 1.
 fn unit(i: usize) -> f64 {
     (hash(i) >> 40) as f64 / (1 << 23) as f64 - 1.0
 }
@@ -45,12 +45,12 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Which weights are not zero.
+/// Positions of the nonzero weights.
 #[derive(Clone, Copy)]
 enum Kept {
-    /// So many of all.
+    /// This share of all weights.
     Share(f64),
-    /// Any two of each four neighbours.
+    /// Any two of every four neighbours.
     TwoOfFour,
 }
 
@@ -118,7 +118,7 @@ fn weights<T: Scalar>(
     Ok(())
 }
 
-/// One matrix with everything that its cases share.
+/// A matrix, with data that its cases share.
 struct Weights<'a, T> {
     bench: &'a Bench<'a>,
     dense: Dense<T>,
@@ -129,7 +129,7 @@ struct Weights<'a, T> {
     dtype: Dtype,
 }
 
-/// The weights in one format.
+/// Weights in one format.
 struct Stored<T> {
     on_gpu: SparseTensor<T>,
     note: String,
@@ -142,7 +142,7 @@ impl<T: Scalar> Stored<T> {
         convert: impl FnOnce() -> Result<AnySparse<T>>,
     ) -> Result<Self> {
         let (a, convert_ms) = timed(convert)?;
-        // Places, and values that are no entries.
+        // Bytes of positions, and of padding values.
         let index: usize = a.arrays().iter().map(|array| array.data.len() * 4).sum();
         let bytes = index + (a.slots() - nnz) * size_of::<T>();
         let places: usize = a.shape().iter().product();
@@ -165,7 +165,7 @@ impl<T: Scalar> Weights<'_, T> {
 
     fn row(&self, n: usize, times: &Times) -> Row {
         let [m, k] = self.extents;
-        // What the format holds, by bits and by values, and the dense operands.
+        // Min bytes: positions as bits, values, and the dense operands.
         let a = m * k / 8 + self.nnz * 2;
         Row::new("spmm", &self.name, [m, k, n], self.nnz, self.dtype)
             .timed(times)
@@ -174,7 +174,7 @@ impl<T: Scalar> Weights<'_, T> {
             .dense()
     }
 
-    /// What the plan takes, and every other kernel that it could.
+    /// Measures the plan's choice, and every other kernel that it could select.
     fn ours(&self, stored: &Stored<T>, n: usize) -> Result<()> {
         let bench = self.bench;
         let host = self.b(n)?;
@@ -185,7 +185,7 @@ impl<T: Scalar> Weights<'_, T> {
         let planned = |name| bench.plan::<T, T>(SPMM, &operands, &forced(name));
         let chosen = match planned(None) {
             Ok((plan, _)) => plan,
-            // Shared memory does not hold all of B.
+            // B does not fit into shared memory.
             Err(error) if error.to_string().contains("no kernel") => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -215,7 +215,7 @@ impl<T: Scalar> Weights<'_, T> {
         self.bench.add(self.row(n, &times).by("cublas", "dense"))
     }
 
-    /// Some rows of C against sums in f64.
+    /// Compares some rows of C with sums in f64.
     fn check(&self, b: &Dense<T>, c: &Tensor<T>) -> Result<()> {
         let c = c.to_dense()?;
         let ([m, k], n) = (self.extents, b.shape()[1]);

@@ -1,5 +1,6 @@
-//! `determinism`: what sums in a fixed order cost. `C += A * B` in f32 on graphs, whose long rows are cut: parts
-//! carried and added in order, the default, beside the same tile with parts added by atomics (family `relaxed`).
+//! `determinism`: the cost of sums in a fixed order. `C += A * B` in f32 on graphs, whose long rows are split. By
+//! default, partial sums are stored and added in order. The baseline is the same tile with partial sums added by
+//! atomics (family `relaxed`).
 
 use crate::device::is_built;
 use crate::prelude::*;
@@ -9,7 +10,7 @@ use einsparse::formats::generate;
 pub const OP: &str = "determinism";
 
 const EXPRESSION: &str = "C[m,n] += A[m,k] * B[k,n]";
-/// Columns of B, and the tiles that are compared.
+/// Columns of B, and the compared tile.
 const CASES: [(usize, &str); 4] = [
     (32, "csr_f32_n32"),
     (128, "csr_f32_n128"),
@@ -24,7 +25,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     for scale in [17, 20] {
         let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
         let (m, k, nnz) = problem.extents();
-        // Whole numbers: sums are exact in any order.
+        // Integers: sums are exact in any order.
         let values = generate::small_integers::<f32>(nnz, SEED);
         let a = Csr::new(problem.pattern.clone(), values)?;
         let a = bench.context.upload(a)?;

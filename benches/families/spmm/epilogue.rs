@@ -1,8 +1,8 @@
 //! `spmm_bias_relu`: MobileNetV1's 1x1 convolutions at 90 % sparsity with the bias of each output channel and ReLU,
 //! `C[m,n] = relu(A[m,k] * B[k,n] + bias[m])` (Sputnik, arXiv 2006.10901, section 7.2).
 //!
-//! Ours in one kernel; cuSPARSE and cuBLAS followed by a kernel of the bench's own, as neither adds anything; cuBLASLt
-//! with its own epilogue, in the order of axes in which it has one.
+//! einsparse runs one kernel. cuSPARSE and cuBLAS have no such epilogue, so a kernel of the bench follows them.
+//! cuBLASLt uses its own epilogue, in the storage order for which it has one.
 
 use crate::bench::raw_spmm;
 use crate::case::{Case, Engine, Operands, Run, Values, decode};
@@ -17,14 +17,14 @@ pub const OP: &str = "spmm_bias_relu";
 
 const EXPRESSION: &str = "C[m,n] = relu(A[m,k] * B[k,n] + bias[m])";
 const DTYPES: [Dtype; 2] = [Dtype::F32, Dtype::F16];
-/// Where the bias starts in the table of values.
+/// Offset of the bias in the table of values.
 const BIAS_START: usize = 250_007;
-/// Of products that add nothing.
+/// Note of products without an epilogue.
 const BEHIND: &str = "bias and ReLU by a second kernel";
-/// Every so many rows are compared with the reference.
+/// Stride of the rows that are compared with the reference.
 const CHECKED: usize = 7;
 
-/// A layer of one element type on the device.
+/// A layer of one element type in device memory.
 struct Layer<'a> {
     bench: &'a Bench<'a>,
     case: Case<'a>,
@@ -61,7 +61,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 }
 
 impl Layer<'_> {
-    /// A peer that does not run leaves its row out.
+    /// Prints the failure of a baseline, whose row is then left out.
     fn said(&self, outcome: Result<()>) {
         if let Err(reason) = outcome {
             println!("left out: {}: {reason}", self.case.problem.workload);
@@ -83,7 +83,7 @@ impl Layer<'_> {
         let (m, k, nnz) = case.problem.extents();
         let entries = case.values.entries::<T>(nnz);
         let a = context.upload(Csr::new(case.problem.pattern.clone(), entries)?)?;
-        // Only the shapes of B and the bias are planned with.
+        // Planning reads only the shapes of B and the bias.
         let b = Dense::<T>::zeros(vec![k, case.n])?;
         let bias = Dense::<T>::zeros(vec![m])?;
         let operands = [("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
@@ -108,7 +108,7 @@ impl Layer<'_> {
         Ok((Box::new(run), note))
     }
 
-    /// A product and what adds the bias behind it.
+    /// Returns the product, followed by the kernel that adds the bias.
     fn followed<'a>(&'a self, mut product: Run<'a>) -> Run<'a> {
         let case = &self.case;
         let (m, _, _) = case.problem.extents();
@@ -119,7 +119,7 @@ impl Layer<'_> {
         })
     }
 
-    /// The best of its algorithms.
+    /// Measures the fastest algorithm of cuSPARSE.
     fn cusparse(&self) -> Result<()> {
         let engine = CuSparse::open(self.case.gpu, false)?;
         let mut best: Option<(String, Times)> = None;
@@ -155,7 +155,7 @@ impl Layer<'_> {
         self.measured(("cublaslt", "dense", note), run, true)
     }
 
-    /// Times a layer, holds its C against the reference and writes the row. `by_places`: B is `[n,k]`, C `[n,m]`.
+    /// Times a layer, compares its C with the reference and writes the row. `by_places`: B is `[n,k]`, C `[n,m]`.
     fn measured(
         &self,
         (engine, variant, note): (&str, &str, &str),
@@ -180,8 +180,8 @@ impl Layer<'_> {
         }
     }
 
-    /// The first element of some rows that is off by more than rounding: of the product in f32 and of sum and output,
-    /// twice where a second kernel rounds again; cuSPARSE rounds partial sums to f16.
+    /// First element of some rows whose error exceeds rounding: of the product in f32 and of sum and output. A second
+    /// kernel rounds twice, and cuSPARSE rounds partial sums to f16.
     fn wrong(&self, by_places: bool) -> Result<Option<String>> {
         let case = &self.case;
         let (dtype, n) = (case.dtype(), case.n);
@@ -190,14 +190,14 @@ impl Layer<'_> {
         case.operands.c.read(0, &mut bytes)?;
         let relative = if dtype == Dtype::F32 { 1e-5 } else { 4e-3 };
         let pattern = &case.problem.pattern;
-        // B or C as they lie.
+        // Index in B or C, in their storage order.
         let at = |row: usize, column: usize, rows: usize| match by_places {
             true => column * rows + row,
             false => row * n + column,
         };
         for row in (0..m).step_by(CHECKED) {
             for column in 0..n {
-                // As `Values::b`, from another start.
+                // Uses the indexing of `Values::b` with another offset.
                 let mut sum: Sum = [case.values.a(BIAS_START + row)].into_iter().collect();
                 for p in pattern.row(row) {
                     let from = pattern.columns()[p] as usize;
@@ -205,7 +205,7 @@ impl Layer<'_> {
                 }
                 let own = &bytes[at(row, column, m) * dtype.size()..][..dtype.size()];
                 let (found, wanted) = (decode(dtype, own), sum.value.max(0.0));
-                // A NaN is as far off as can be.
+                // A comparison with NaN is false, so NaN counts as an error.
                 if (found - wanted).abs() <= relative * sum.size {
                     continue;
                 }

@@ -1,7 +1,7 @@
-//! `int8`: SpMM and SDDMM of 8-bit integers with single entries into int32; beside ours in f16, cuSPARSE of int8 (SpMM;
-//! it has no such SDDMM) and the dense int8 product of cuBLASLt.
+//! `int8`: SpMM and SDDMM of unstructured 8-bit integers into int32. Baselines are einsparse in f16, cuSPARSE in int8
+//! (only SpMM), and the dense int8 product of cuBLASLt.
 //!
-//! In the record of SDDMM `m` and `k` are S's extents, and `n` is the number of terms. Sums of integers are exact,
+//! In the record of SDDMM `m` and `k` are S's extents, and `n` is the number of terms. Sums of integers must be exact,
 //! those in f16 within rounding.
 
 use crate::peers::cublaslt::{self, Kind};
@@ -10,11 +10,11 @@ use crate::prelude::*;
 use einsparse::registry::Dtype;
 
 const SDDMM: &str = "S[m,n] = X[m,k] * Y[n,k]";
-/// A dense matrix above this is not built: graphs.
+/// Max bytes of a dense matrix. It excludes graphs.
 const DENSE_LIMIT: usize = 1 << 30;
-/// Rows of C and of S that are compared.
+/// Number of compared rows of C and of S.
 const CHECKED: usize = 61;
-/// What sums of f16 may be off, as a share of the sum of magnitudes: rounding of terms in f32 and of the output.
+/// Max error of sums in f16, relative to the sum of magnitudes: rounding of terms in f32 and of the output.
 const HALF: f64 = 1e-3;
 
 /// (name, pattern, columns of B or terms)
@@ -53,10 +53,10 @@ fn value<T: Scalar>(i: usize) -> T {
     })
 }
 
-/// Where the second operand starts in the sequence of values.
+/// Offset of the second operand in the sequence of values.
 const SECOND: usize = 77;
 
-/// One pattern, and what its cases share.
+/// One pattern, with data that its cases share.
 struct Case<'a> {
     bench: &'a Bench<'a>,
     problem: Problem,
@@ -112,7 +112,7 @@ impl Case<'_> {
         self.bench.tensor(&[rows, self.n], values)
     }
 
-    /// What the plan takes, and every other row of the family.
+    /// Measures the plan's choice, and every other row of the family.
     fn spmm(&self) -> Result<()> {
         let (bench, (m, k, _)) = (self.bench, self.problem.extents());
         let (a, b) = (self.matrix::<i8>(value)?, self.factor::<i8>(k, SECOND)?);
@@ -148,7 +148,7 @@ impl Case<'_> {
         self.add(["einsparse", "auto", "f16"], plan.variant(), &times)
     }
 
-    /// The best of the algorithms that it has.
+    /// Measures the fastest algorithm of cuSPARSE.
     fn spmm_cusparse(&self) -> Result<()> {
         let (bench, (m, k, nnz)) = (self.bench, self.problem.extents());
         let values: Vec<i8> = (0..nnz).map(value).collect();
@@ -204,10 +204,10 @@ impl Case<'_> {
         self.add(["einsparse", "auto", dtype], plan.variant(), &times)
     }
 
-    /// The whole product, A and B both along k, which is what the library takes.
+    /// Measures the whole product. A and B are both contiguous along k, as the library requires.
     fn dense(&self) -> Result<()> {
         let (bench, (m, k, _)) = (self.bench, self.problem.extents());
-        // S is `[m, k]` of `n` terms.
+        // S is `[m, k]` and has `n` terms.
         let extents = match self.problem.op {
             "spmm" => [m, k, self.n],
             _ => [m, self.n, k],
@@ -233,7 +233,7 @@ impl Case<'_> {
         self.add(["cublaslt", "dense", "int8"], "both factors along k", &times)
     }
 
-    /// Some rows of C against their sums; an error says what is WRONG.
+    /// Compares some rows of C with their sums. The error of a wrong element begins with WRONG.
     fn compare_product<In: Scalar, Out: Scalar>(&self, c: &[Out], relative: f64) -> Result<()> {
         let pattern = &self.problem.pattern;
         let (m, _, _) = self.problem.extents();
@@ -252,7 +252,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// The same of some rows of S.
+    /// Compares some rows of S with their sums.
     fn compare_samples<In: Scalar, Out: Scalar>(
         &self,
         s: &SparseTensor<Out>,
@@ -273,14 +273,14 @@ impl Case<'_> {
     }
 }
 
-/// The product of two values. Sums of integers are exact: they stay far below 2^53.
+/// Product of two values. Sums of integers are exact, because they are far below 2^53.
 fn product_of<T: Scalar>(a: usize, b: usize) -> f64 {
     value::<T>(a).to_f64() * value::<T>(b).to_f64()
 }
 
 fn compare<T: Scalar>([row, column]: [usize; 2], found: T, sum: Sum, relative: f64) -> Result<()> {
     let (found, wanted) = (found.to_f64(), sum.value);
-    // A NaN is as far off as can be.
+    // A comparison with NaN is false, so NaN counts as an error.
     if (found - wanted).abs() <= relative * sum.size {
         return Ok(());
     }

@@ -1,10 +1,11 @@
-//! `streaming`: A of four times the memory that a plan may hold comes from the host in slabs. Beside it a plain copy of
-//! the same bytes out of page-locked memory, and the product alone with A on the GPU: the larger of the two is the floor.
+//! `streaming`: A of four times the plan's memory limit is streamed from host memory in chunks. Baselines are a plain
+//! copy of the same bytes from page-locked memory, and the product alone with A in device memory. The larger of the two
+//! is the min time.
 //!
-//! Copies run ahead of the stream that is timed, so the clock is the host's: from an idle GPU to an idle GPU. `ms` is
-//! one run, `ms_warm` one of several behind each other.
+//! Copies overlap with the timed stream, so times are measured on the host, from an idle GPU to an idle GPU. `ms` is
+//! one run, `ms_warm` one of several consecutive runs.
 //!
-//! Then B and C in the memory of the host, of twice the limit: their columns come and go in chunks.
+//! Then B and C are stored in host memory, with twice the limit. Their columns are copied in chunks.
 
 use crate::prelude::*;
 use crate::timing::median;
@@ -17,13 +18,13 @@ use std::time::Instant;
 pub const OP: &str = "streaming";
 
 const COLUMNS: [usize; 3] = [32, 128, 512];
-/// Columns of dense matrices on the host.
+/// Columns of dense matrices in host memory.
 const THROUGH: usize = 256;
-/// A's bytes over those that the plan may hold.
+/// A's bytes over the plan's memory limit.
 const TIMES: usize = 4;
-/// Bytes of a copy, about those of a slab.
+/// Bytes of one copy, about those of a chunk.
 const PIECE: usize = 16 << 20;
-/// Runs one by one, and behind each other.
+/// Number of single runs, and of consecutive runs.
 const ALONE: usize = 7;
 const TOGETHER: usize = 8;
 
@@ -31,7 +32,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let scale = if bench.arguments.quick { 19 } else { 22 };
     let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
     let (m, k, nnz) = problem.extents();
-    // Whole numbers, of which sums are exact.
+    // Integers, whose sums are exact.
     let values = generate::small_integers::<f32>(nnz, SEED);
     let csr = Csr::new(problem.pattern.clone(), values)?;
     let bytes = nnz * 8;
@@ -78,7 +79,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     through(bench, &problem, &csr, &copy)
 }
 
-/// B and C on the host; the floor is a copy of B out of page-locked memory. That of C goes the other way.
+/// Measures B and C in host memory. The min time is a copy of B from page-locked memory; C is copied in the other
+/// direction at the same time.
 fn through(bench: &Bench<'_>, problem: &Problem, csr: &Csr<f32>, copy: &Times) -> Result<()> {
     let (m, k, nnz) = problem.extents();
     let bytes = (m + k) * THROUGH * 4;
@@ -99,7 +101,7 @@ fn through(bench: &Bench<'_>, problem: &Problem, csr: &Csr<f32>, copy: &Times) -
     bench.add(row.ours("host_spmm").strict().judged(same, note))
 }
 
-/// The product of the same kernel with A on the GPU, and whether it gave the same bits.
+/// Times the product of the same kernel with A in device memory. Returns whether its result has the same bits.
 fn alone(
     bench: &Bench<'_>,
     csr: &Csr<f32>,
@@ -116,21 +118,21 @@ fn alone(
     Ok((times, one == other))
 }
 
-/// So many bytes out of page-locked memory, in pieces.
+/// Times a copy of `bytes` bytes from page-locked memory, in pieces.
 fn copied(bench: &Bench<'_>, bytes: usize) -> Result<Times> {
     let device = bench.context.device().ok_or("no GPU")?;
     let from = PinnedMemory::zeros(device.context(), bytes)?;
     let to = DeviceMemory::alloc(device.context(), PIECE)?;
     clocked(bench, || {
         for piece in from.bytes().chunks(PIECE) {
-            // SAFETY: both live until the wait behind the last run, and a piece fits.
+            // SAFETY: both buffers live until the wait after the last run, and a piece fits.
             unsafe { copy_htod_async(to.address(), piece, bench.raw())? };
         }
         Ok(())
     })
 }
 
-/// By the clock of the host, from idle to idle.
+/// Times `run` with the host's clock, from an idle GPU to an idle GPU.
 fn clocked(bench: &Bench<'_>, mut run: impl FnMut() -> Result<()>) -> Result<Times> {
     let mut of = |count: usize| -> Result<f64> {
         bench.gpu.wait()?;

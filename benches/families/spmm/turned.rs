@@ -1,5 +1,5 @@
-//! Products with the transpose of a matrix of single entries (`spmm_t`) beside the plain product and that with a
-//! transpose made as a matrix; batches of products (`spmm_batched`).
+//! Products with the transpose of an unstructured matrix (`spmm_t`). Baselines are the plain product, and the product
+//! with an explicit transpose. Also measures batches of products (`spmm_batched`).
 
 use crate::bench::raw_spmm;
 use crate::families::convert::entries::{patterns, row, value, values};
@@ -12,7 +12,7 @@ pub const OP: &str = "spmm_t";
 
 const TURNED: &str = "C[m,n] = A[k,m] * B[k,n]";
 
-/// Products with A, with its transpose, and with a transpose that was made as a matrix of its own; and batches.
+/// Measures products with A, with its transpose, and with an explicit transpose; and batches.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let arguments = bench.arguments;
     let wants = |dtype| arguments.dtype.is_empty() || arguments.dtype.contains(&dtype);
@@ -38,10 +38,10 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Tiles of rows that read values in place; `*`: as wide as B.
+/// Tiles of rows that read values in place; `*` is replaced by the width of B.
 const IN_PLACE: [&str; 6] = ["n*", "n32_s4", "n128_l8", "n128_l8_s4", "n128_l16", "n256_l16"];
 
-/// Every so many rows of C are checked.
+/// Stride of the checked rows of C.
 const CHECKED: usize = 61;
 
 /// Rows and columns of A or its transpose.
@@ -53,8 +53,7 @@ fn extents<T: Scalar>(a: &Csr<T>, transposed: bool) -> [usize; 2] {
     }
 }
 
-/// The first element of some rows of C, A or its transpose times `b`, that is off by more than rounding of terms and
-/// output.
+/// First element of some rows of C whose error exceeds rounding of terms and output. C is A or its transpose times `b`.
 fn wrong<T: Scalar>(a: &Csr<T>, transposed: bool, b: &[T], c: &[T]) -> Option<String> {
     let (p, [m, k]) = (a.pattern(), extents(a, transposed));
     let n = b.len() / k.max(1);
@@ -79,13 +78,13 @@ fn wrong<T: Scalar>(a: &Csr<T>, transposed: bool, b: &[T], c: &[T]) -> Option<St
     sums.iter().enumerate().find_map(|(i, sum)| {
         let (row, column) = (i / n * CHECKED, i % n);
         let found = c[row * n + column].to_f64();
-        // A NaN is as far off as can be.
+        // A comparison with NaN is false, so NaN counts as an error.
         let near = (found - sum.value).abs() <= relative * sum.size;
         (!near).then(|| format!("({row}, {column}) is {found}, not {}", sum.value))
     })
 }
 
-/// One product into its row; fails where the result is wrong.
+/// Measures one product and writes its row. Returns an error if the result is wrong.
 fn product<T: Scalar>(
     bench: &Bench<'_>,
     row: Row,
@@ -114,7 +113,7 @@ fn product<T: Scalar>(
     let sparse = [a.columns_address(), a.values_address()];
     let all = [sparse[0], sparse[1], b.address(), c.address()];
     let raw = raw_spmm(all.map(|address| address.unwrap_or(0)), n);
-    // SAFETY: sizes as promised; runs follow each other on one stream.
+    // SAFETY: buffers have the required sizes; runs are serialized on one stream.
     let times = bench.measure(|| unsafe { plan.run_raw(&raw, bench.raw()) })?;
     let matrix = (4 + size_of::<T>()) * row.nnz + 4 * (csr.shape()[0] + 1);
     let share = bytes as f64 / matrix as f64;
@@ -158,7 +157,7 @@ fn turned<T: Scalar>(bench: &Bench<'_>, name: &str, p: &CsrPattern, n: usize) ->
             in_place.push(format!("{tile} {:.3}", times.cold / as_is.cold));
         }
     }
-    // What A as it is takes, behind values in order.
+    // Time of the kernel of the plain product, with the values reordered first.
     let mut ahead = f64::NAN;
     if taken.starts_with("spmm_csr") {
         let row = of("transpose, values ahead", p);

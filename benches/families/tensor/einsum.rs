@@ -1,5 +1,5 @@
-//! `einsum`: the general family. SpMM through it beside what plans take, the indirect Einsum of GroupCOO written by
-//! hand, contractions that nothing else is made for, and what an expression costs that was never seen before.
+//! `einsum`: the general family. Measures SpMM by this family and by the plan's choice, the indirect Einsum of GroupCOO
+//! written by hand, contractions without a specialized kernel, and the cost of a new expression.
 
 use crate::prelude::*;
 use crate::timing::Effort;
@@ -8,24 +8,24 @@ use einsparse::formats::{AnySparse, Format, generate};
 
 pub const OP: &str = "einsum";
 
-/// Rows of the general family begin with this.
+/// Prefix of the rows of the general family.
 const FAMILY: &str = "einsum_";
 
 /// Operands by name.
 type Named<'a> = (&'a str, Operand<'a, f32>);
 
-/// What a run is given: index arrays belong to the plan, and C is the output.
+/// Operands that a run requires: index arrays belong to the plan, and C is the output.
 fn bound<'a>(operands: &[Named<'a>]) -> Vec<Named<'a>> {
     let given = |(name, o): &&Named<'_>| *name != "C" && !matches!(o, Operand::Index(..));
     operands.iter().filter(given).cloned().collect()
 }
 
-/// Small integers on the GPU.
+/// Tensor of small integers on the GPU.
 fn integers(bench: &Bench<'_>, shape: &[usize], seed: u64) -> Result<Tensor<f32>> {
     bench.tensor(shape, generate::small_integers(shape.iter().product(), seed))
 }
 
-/// The first run, in milliseconds on the host.
+/// Time of the first run in milliseconds, on the host.
 fn first_run(
     bench: &Bench<'_>,
     plan: &Plan<f32>,
@@ -58,7 +58,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     contractions(bench)
 }
 
-/// SpMM with so many columns.
+/// SpMM with `n` columns.
 struct Products<'a> {
     bench: &'a Bench<'a>,
     problem: &'a Problem,
@@ -66,7 +66,7 @@ struct Products<'a> {
 }
 
 impl Products<'_> {
-    /// Over CSR what the plan takes and the general kernels, over GroupCOO written by hand.
+    /// Measures the plan's choice and the general kernels on CSR, and GroupCOO written by hand.
     fn all(&self) -> Result<()> {
         let (bench, n, (m, k, nnz)) = (self.bench, self.n, self.problem.extents());
         let values = generate::small_integers::<f32>(nnz, SEED);
@@ -88,7 +88,7 @@ impl Products<'_> {
         self.by_hand(&b, &grouped, &wanted)
     }
 
-    /// `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`, its arrays given one by one.
+    /// Measures `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]` with separate arrays.
     fn by_hand(&self, b: &Tensor<f32>, grouped: &AnySparse<f32>, wanted: &[f32]) -> Result<()> {
         let (bench, n, (m, _, _)) = (self.bench, self.n, self.problem.extents());
         let arrays = grouped.arrays();
@@ -111,7 +111,7 @@ impl Products<'_> {
         Ok(())
     }
 
-    /// Runs once and checks, then measures; returns the output of the first run.
+    /// Runs once, checks the result, then measures. Returns the output of the first run.
     fn measured(
         &self,
         name: &str,
@@ -134,7 +134,7 @@ impl Products<'_> {
     }
 }
 
-/// Expressions that no other family has a kernel for, each planned and run for the first time.
+/// Measures expressions that only this family supports: planning, the first run, and later runs.
 fn contractions(bench: &Bench<'_>) -> Result<()> {
     let entries = 1_000_000;
     let mut coords = Vec::new();
@@ -166,7 +166,7 @@ fn contractions(bench: &Bench<'_>) -> Result<()> {
         ("mttkrp", "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]", &scattered),
         ("sampled", "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]", &sampled),
         ("dense", "D[i,j] = P[i,k,l] * Q[l,k,j]", &plain),
-        // Places that are not sorted: terms are brought in order when planned.
+        // Unsorted indices: planning sorts the terms.
         ("mttkrp-unsorted", "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]", &scattered),
     ];
     for (name, expression, operands) in cases {

@@ -1,6 +1,7 @@
 //! Messages of an equivariant network between 3,000 atoms with 160,000 edges sorted by receiver, alone and with all
-//! gradients. Bytes are those of weights, harmonics, features and outputs once. Receivers, senders and edges at both ends
-//! are checked against loops in f64. Notes quote the peer of the same shapes, measured elsewhere on a GPU of this kind.
+//! gradients. Bytes are those of weights, harmonics, features and outputs once. The first and last receivers, senders
+//! and edges are checked against loops in f64. Notes state the baseline's times of the same shapes, measured separately
+//! on a GPU of this kind.
 
 use crate::prelude::*;
 use einsparse::ops::{Couplings, Edges, EquivariantMessage, Factors, Gradients};
@@ -11,7 +12,7 @@ const EDGES: usize = 160_000;
 /// HBM bytes per microsecond.
 const HBM: f64 = 4.28e6;
 
-/// Name, channels, largest degree; what the peer takes, alone and with all gradients: us, cold.
+/// Name, channels, max degree, and times of the baseline in us, cold, alone and with all gradients.
 const CASES: [(&str, usize, usize, [&str; 2]); 3] = [
     ("message-l1", 128, 1, ["258", "519"]),
     ("message-l2", 128, 2, ["1000", "1930"]),
@@ -103,7 +104,7 @@ fn measured(
     Ok(())
 }
 
-/// The largest error of the first and last items of the product (3) or a gradient, as a share of the largest element.
+/// Max error of the first and last items of the product (3) or a gradient, relative to the max element.
 fn checked(
     couplings: &Couplings,
     edges: &[[u32; 2]],

@@ -1,5 +1,5 @@
-//! `join`: products of two sparse matrices into a dense one. How long the pairs of entries that meet take to find, on
-//! the GPU and on the CPU, how long the plan over them, and a run of it.
+//! `join`: products of two sparse matrices into a dense one. Measures the search for matching pairs of nonzeros on the
+//! GPU and on the CPU, the planning over these pairs, and a run.
 
 use crate::prelude::*;
 use einsparse::formats::generate;
@@ -23,7 +23,7 @@ fn products(bench: &Bench<'_>, problem: &Problem) -> Result<()> {
     let (a, b) = (matrix(SEED)?, matrix(SEED + 1)?);
     let host: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let listed = |context: &Context| timed(|| Ok(context.position_lists(SPMM, &host)?));
-    // The first one loads the modules.
+    // The first call loads the modules.
     listed(context)?;
     let ((found, on_gpu), (wanted, on_cpu)) = (listed(context)?, listed(&Context::cpu())?);
     if found != wanted {

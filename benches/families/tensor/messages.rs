@@ -1,5 +1,5 @@
-//! `message`: sum, mean and maximum over the edges of a graph. Beside each the floor of gathered rows through L2 and
-//! that of device memory.
+//! `message`: sum, mean and maximum over the edges of a graph. Notes contain two min times: that of gathered rows
+//! through L2, and that of device memory.
 
 use crate::families::convert::entries::row;
 use crate::prelude::*;
@@ -8,13 +8,13 @@ use einsparse::ops::{Aggregate, MessagePassing};
 
 pub const OP: &str = "message";
 
-/// Bytes a second out of L2 and of device memory, as measured on an H200.
+/// Bytes per second of L2 and of device memory, measured on an H200.
 const L2: f64 = 8.9e12;
 const HBM: f64 = 4.27e12;
 
-/// The graph.
+/// Name of the graph.
 const NAME: &str = "rmat17";
-/// Every so many rows are checked.
+/// Stride of the checked rows.
 const CHECKED: usize = 61;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
@@ -40,7 +40,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     }
 }
 
-/// One aggregate of so many features; what is wrong with it.
+/// Measures one aggregate of `n` features. Returns a description of a wrong result.
 fn measured<T: Scalar>(
     bench: &Bench<'_>,
     p: &CsrPattern,
@@ -92,8 +92,8 @@ fn measured<T: Scalar>(
     Ok(None)
 }
 
-/// The gradient of the largest message, of features alone and of weights too. Its floor: X, Y, winners and gradients of
-/// every entry through L2.
+/// Measures the gradient of the max message, of features alone and of weights too. Min time: X, Y, argmax indices and
+/// gradients of every nonzero through L2.
 fn gradient<T: Scalar>(
     bench: &Bench<'_>,
     layer: &MessagePassing<T>,
@@ -130,7 +130,7 @@ fn gradient<T: Scalar>(
     Ok(())
 }
 
-/// The first element of some rows that is off by more than rounding of terms and output.
+/// First element of some rows whose error exceeds rounding of terms and output.
 fn wrong<T: Scalar>(graph: &Csr<T>, x: &Dense<T>, y: &[T], aggregate: Aggregate) -> Option<String> {
     let (p, n) = (graph.pattern(), x.shape()[1]);
     let relative = if size_of::<T>() == 2 { 4e-3 } else { 1e-5 };

@@ -1,6 +1,6 @@
-//! Products of a sparse tensor with matrices, mode by mode: `mttkrp`, `ttm`, and products at its entries,
-//! `sampled_tensor`. Beside each the two floors: rows of the factors gathered through L2 at 8.9 TB/s, and bytes that
-//! pass device memory once.
+//! Products of a sparse tensor with matrices, mode by mode (`mttkrp`, `ttm`), and products at its nonzeros
+//! (`sampled_tensor`). Rows contain two min times: that of factor rows gathered through L2 at 8.9 TB/s, and that of
+//! bytes read from or written to device memory once.
 
 mod sampled;
 
@@ -12,11 +12,11 @@ use einsparse::registry::{Operation, kernels};
 use rayon::prelude::*;
 use std::cell::RefCell;
 
-/// Bytes a second out of L2 and of device memory, as measured on an H200.
+/// Bytes per second of L2 and of device memory, measured on an H200.
 const L2: f64 = 8.9e12;
 const HBM: f64 = 4.27e12;
 
-/// Name, shape, entries, columns.
+/// Name, shape, nonzeros, columns.
 type Case = (&'static str, &'static [usize], usize, usize);
 
 const CASES: &[Case] = &[
@@ -46,7 +46,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     }
 }
 
-/// Entries at random places, each once, in lexicographic order.
+/// Random distinct nonzeros, in lexicographic order.
 fn pattern((_, shape, entries, _): Case) -> Result<CooPattern> {
     let key = |chunk: usize| {
         let mut rng = StdRng::seed_from_u64(20 + chunk as u64);
@@ -62,15 +62,15 @@ fn pattern((_, shape, entries, _): Case) -> Result<CooPattern> {
     Ok(CooPattern::new(shape.to_vec(), coords)?)
 }
 
-/// Small numbers that are no integers.
+/// Small non-integers.
 fn value<T: Scalar>(at: usize) -> T {
     T::from_f64(((at * 2_654_435_761) % 1021) as f64 / 510.0 - 1.0)
 }
 
-/// Every so many rows of the output are checked.
+/// Stride of the checked rows of the output.
 const CHECKED: usize = 1009;
 
-/// A tensor and a factor for each of its axes, on the host and on the GPU.
+/// A tensor and a factor for each of its axes, in host and in device memory.
 struct Operands<'a, T> {
     bench: &'a Bench<'a>,
     case: Case,
@@ -122,7 +122,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
         Ok(())
     }
 
-    /// What is taken, and the rows that could be.
+    /// The plan's choice, and the rows that it could select.
     fn variants(&self, factors: usize, auto: bool) -> Vec<Option<&'static str>> {
         let mut all = vec![None];
         if self.bench.arguments.auto || auto {
@@ -182,7 +182,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
         let bytes = entries * (4 + element) + (ttm.count() + shape[axis]) * n * element;
         let mut wrong = None;
         if axis + 1 == shape.len() {
-            // Entries come in the order of the fibres: where their other coordinates change, the next begins.
+            // Nonzeros are sorted by fibre: a new fibre begins where their other coordinates change.
             let coords = self.host.pattern().coords();
             let mut fibre = vec![0u32; entries];
             for e in 1..entries {
@@ -199,7 +199,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
         self.add(row, (ttm.variant(), variant.is_none()), [gathered, bytes], wrong)
     }
 
-    /// The first element of some rows that is off by more than rounding of terms and output.
+    /// First element of some rows whose error exceeds rounding of terms and output.
     fn wrong_rows(
         &self,
         (rows, of): (&[u32], &[usize]),
@@ -232,7 +232,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
         }))
     }
 
-    /// Prints and writes the row; `floors` are gathered bytes and bytes of device memory.
+    /// Prints and writes the row. `floors` are gathered bytes and bytes of device memory.
     fn add(
         &self,
         row: Row,
@@ -271,7 +271,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
     }
 }
 
-/// Whether rounding of terms and output explains what was found. A NaN is as far off as can be.
+/// Whether rounding of terms and output explains the difference. The result is false for NaN.
 fn near<T>(found: f64, sum: &Sum) -> bool {
     let relative = if size_of::<T>() == 2 { 8e-3 } else { 1e-5 };
     (found - sum.value).abs() <= relative * sum.size

@@ -1,25 +1,25 @@
-//! The equivariant tensor product of 10,000 pairs and its gradients. Bytes are those of operands and output once; the
-//! floor is the larger of them over 4.28 TB/s and the arithmetic over 46 TFLOP/s. The first and last 64 items are
-//! checked against the CPU, of the gradient of shared weights eight elements of each path. Notes quote the peers of the
-//! same shapes, measured elsewhere on a GPU of this kind.
+//! Equivariant tensor product of 10,000 pairs and its gradients. Bytes are those of operands and output once. The min
+//! time is the larger of bytes over 4.28 TB/s and arithmetic over 46 TFLOP/s. The first and last 64 items are checked
+//! against the CPU, and eight elements of each path of the gradient of shared weights. Notes state the times of
+//! baselines on the same shapes, measured separately on a GPU of this kind.
 
 use crate::prelude::*;
 use einsparse::Stream;
 use einsparse::ops::{Channels, Couplings, Factors, Gradients, TensorProduct};
 
 pub const OP: &str = "tensor_product";
-/// Pairs.
+/// Number of pairs.
 const ITEMS: usize = 10_000;
-/// Of them checked, at both ends.
+/// Number of checked pairs at either end.
 const CHECKED: usize = 64;
 /// HBM bytes and f32 operations per microsecond.
 const FLOORS: (f64, f64) = (4.28e6, 46e6);
-/// What is written: the product, a gradient, and the product with all gradients.
+/// Measured outputs: the product, a gradient, or the product with all gradients.
 const WRITTEN: [&str; 5] = ["", "-dx", "-dy", "-dw", "-all"];
-/// [`WRITTEN`]: product and gradients.
+/// Index in [`WRITTEN`] of the product with all gradients.
 const ALL: usize = 4;
 
-/// Name, channels, largest degree, and what peers take: us, cold.
+/// Name, channels, max degree, and times of baselines in us, cold.
 type Case = (&'static str, Channels, usize, &'static str);
 const ONE: Channels = Channels::One;
 const EACH: Channels = Channels::Each(32);
@@ -62,7 +62,7 @@ fn operands(product: &TensorProduct<f32>) -> Result<Operands> {
     ])
 }
 
-/// Runs the product (0), a gradient, or all of them into `out`: the product and the gradients of X, Y and W.
+/// Runs the product (0), a gradient, or all of them. The outputs are the product and the gradients of X, Y and W.
 fn step(
     product: &TensorProduct<f32>,
     of: usize,
@@ -86,7 +86,7 @@ fn step(
     }
 }
 
-/// Outputs full of NaN.
+/// Outputs that contain only NaN.
 fn outputs(bench: &Bench<'_>, product: &TensorProduct<f32>) -> Result<[Tensor<f32>; 4]> {
     let w: &[usize] = if product.w_shape().is_empty() { &[1] } else { product.w_shape() };
     let one = |shape: &[usize]| bench.poisoned(shape);
@@ -142,7 +142,8 @@ fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result
     Ok(())
 }
 
-/// Bytes of the operands and the output, and operations: of a matrix for each row of a path, else two for each entry.
+/// Bytes of the operands and the output, and operations: two for each row of the couplings and each item, times the
+/// elements of the weight matrix if channels are connected.
 fn work(
     couplings: &Couplings,
     channels: Channels,
@@ -155,7 +156,7 @@ fn work(
     };
     let (x, y) = (size(product.x_shape()), size(product.y_shape()));
     let (w, out) = (size(product.w_shape()), size(product.out_shape()));
-    // A gradient writes what the product reads, and reads the output's gradient in place of the output.
+    // A gradient writes one of the product's operands, and reads the output's gradient in place of the output.
     let (elements, times) = match of {
         ALL => (3.0 * (x + y + w) + 2.0 * out, if w > 0.0 { 4.0 } else { 3.0 }),
         _ => (x + y + w + out, 1.0),
@@ -170,7 +171,7 @@ fn work(
     (4.0 * elements, times * flops)
 }
 
-/// The largest error as a share of the largest element, over the first and last items.
+/// Max error of the first and last items, relative to the max element.
 fn checked(
     couplings: &Couplings,
     channels: Channels,
@@ -215,8 +216,8 @@ fn checked(
     Ok(worst)
 }
 
-/// The same for the gradient of shared weights, which gather all items: eight elements of each path against sums in
-/// f64.
+/// Max error of the gradient of shared weights, which sums over all items. Eight elements of each path are compared
+/// with sums in f64.
 fn sampled(couplings: &Couplings, host: &Operands, found: &Dense<f32>) -> Result<f64> {
     let entries = couplings.tensor::<f64>()?;
     let (paths, places) = (couplings.path_of_row(), couplings.component_of_row());
@@ -244,7 +245,7 @@ fn sampled(couplings: &Couplings, host: &Operands, found: &Dense<f32>) -> Result
     Ok(worst / largest)
 }
 
-/// The first or last items of a tensor.
+/// First or last items of a tensor.
 fn slice(dense: &Dense<f32>, items: usize, last: bool) -> Result<Dense<f32>> {
     let mut shape = dense.shape().to_vec();
     let each = dense.values().len() / shape[0];

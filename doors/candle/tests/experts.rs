@@ -1,4 +1,4 @@
-//! A mixture of experts against the same in operations of candle.
+//! Mixture of experts, compared with one made of candle operations.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use einsparse::formats::generate;
@@ -15,12 +15,12 @@ fn numbers(shape: &[usize], seed: u64) -> Result<Var> {
     Var::from_tensor(&Tensor::from_vec(values, shape, &Device::Cpu)?)
 }
 
-/// Every token through every expert, times the weight of the choices that name it.
+/// Reference: every token through every expert, times the weight of the choices that name the expert.
 fn by_candle([x, weights, up, down]: [&Tensor; 4], choices: &Tensor, relu: bool) -> Result<Tensor> {
     let mut out = Tensor::zeros((TOKENS, MODEL), DType::F32, &Device::Cpu)?;
     for expert in 0..EXPERTS {
         let hidden = x.matmul(&up.get(expert)?)?;
-        // candle's ReLU has the gradient 1 at 0, ours 0.
+        // The gradient of candle's ReLU at 0 is 1, that of einsparse is 0.
         let above = hidden.gt(0.0)?.to_dtype(DType::F32)?;
         let hidden = if relu { (hidden * above)? } else { hidden };
         let chosen = choices.eq(expert as u32)?.to_dtype(DType::F32)?;

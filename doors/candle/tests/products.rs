@@ -1,5 +1,5 @@
-//! Products with a sparse matrix against candle's own of the same matrix made dense: results, and gradients by candle's
-//! own backward.
+//! Products with a sparse matrix, compared with candle's products of the densified matrix: results, and gradients of
+//! candle's backward.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use einsparse::formats::generate;
@@ -9,7 +9,7 @@ const M: usize = 13;
 const K: usize = 9;
 const N: usize = 6;
 
-/// The operation, and for each of its entries the row and the column as tensors of candle.
+/// Returns the operation, and the row and the column of each nonzero as candle tensors.
 fn product() -> Result<(SparseProduct, Tensor, Tensor)> {
     let pattern = generate::uniform(M, K, 0.3, 1).expect("a pattern");
     let columns = pattern.columns().to_vec();
@@ -21,13 +21,13 @@ fn product() -> Result<(SparseProduct, Tensor, Tensor)> {
     Ok((SparseProduct::new(pattern), rows, columns))
 }
 
-/// Whole numbers, so that sums are exact.
+/// Random integers, so that sums are exact.
 fn numbers(shape: &[usize], seed: u64, dtype: DType) -> Result<Var> {
     let values = generate::small_integers::<f32>(shape.iter().product(), seed);
     Var::from_tensor(&Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)?)
 }
 
-/// The matrix with its zeros, by candle: differentiable.
+/// Densifies the matrix with candle operations, which are differentiable.
 fn dense(values: &Tensor, rows: &Tensor, columns: &Tensor) -> Result<Tensor> {
     let places = (rows.affine(K as f64, 0.0)? + columns)?;
     let zeros = Tensor::zeros(M * K, values.dtype(), values.device())?;
@@ -41,7 +41,7 @@ fn exact(ours: &Tensor, theirs: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Both results, and the gradients of a weighted sum of each.
+/// Compares results, and gradients of a weighted sum of the results.
 fn same(ours: &Tensor, theirs: &Tensor, of: [&Var; 2]) -> Result<()> {
     exact(ours, theirs)?;
     let weights = numbers(ours.dims(), 9, ours.dtype())?;
@@ -91,7 +91,7 @@ fn halves_are_rounded_once() -> Result<()> {
     Ok(())
 }
 
-/// A gradient of a gradient: of the sum of squares of the gradient of B.
+/// Second derivatives: the gradient of the sum of squares of the gradient of B.
 #[test]
 fn gradients_have_gradients() -> Result<()> {
     let (a, rows, columns) = product()?;

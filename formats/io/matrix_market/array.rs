@@ -1,4 +1,4 @@
-//! The array layout: every element, one in a line, column by column; of symmetric matrices the lower half.
+//! Array layout: every element, one per line, column by column. Symmetric matrices store the lower half.
 
 use super::super::{Fault, bytes::words};
 use super::header::{Body, Header, Symmetry};
@@ -10,7 +10,7 @@ pub(super) fn read<T: Element>(header: &Header, body: &Body<'_>) -> Result<Dense
     let (rows, cols) = (header.rows, header.cols);
     let size = Fault::whole(format!("no memory for {rows} x {cols} values"));
     let mut dense = Dense::zeros(vec![rows, cols]).map_err(|_| size)?;
-    // Columns without rows are not worth walking over: a header of a few bytes may claim 2^32 of them.
+    // Skip the loop over columns without rows: a header of a few bytes may state 2^32 columns.
     let cols = if rows == 0 { 0 } else { cols };
     let out = dense.values_mut();
     let mut next = values.iter();
@@ -32,7 +32,7 @@ pub(super) fn read<T: Element>(header: &Header, body: &Body<'_>) -> Result<Dense
     Ok(dense)
 }
 
-/// The values in file order; as many as the header announces, but no room is taken before they are there.
+/// Reads the values in file order. The header states their number, but the memory is limited by the size of the text.
 fn read_values<T: Element>(header: &Header, body: &Body<'_>) -> Result<Vec<T>, Fault> {
     let mut values = Vec::new();
     let room = header.entries.min(body.text.len() / 2 + 1);

@@ -1,5 +1,5 @@
-//! The coordinate layout: the text is cut at line ends into chunks that are parsed in parallel, and put together in
-//! order, so that the first fault of the file is the one reported, with its line.
+//! Coordinate layout: the text is divided at line ends into chunks that are parsed in parallel. The results are
+//! combined in order, so that the first error of the file is reported, with its line.
 
 use super::super::{Fault, bytes::Lines};
 use super::header::{Body, Header, Symmetry};
@@ -9,23 +9,23 @@ use crate::parallel;
 use std::ops::Range;
 
 const CHUNK: usize = 1 << 20;
-/// Chunks parsed between two reports of the progress.
+/// Chunks parsed between two progress reports.
 const BATCH: usize = 32;
 
-/// What one chunk of lines held.
+/// Contents of one chunk of lines.
 pub(super) struct Chunk<T> {
-    /// In the rows that are read, mirrored ones behind their own; the first of these rows is 0.
+    /// Entries in the selected rows. A mirrored entry follows its original. Row 0 is the first selected row.
     pub(super) entries: Vec<(u64, T)>,
     lines: u64,
-    /// Lines that are neither blank nor comment, the faulty one included.
+    /// Number of lines that are neither blank nor comments, including the line with an error.
     content: usize,
-    /// Line within the chunk, and the reason.
+    /// Line within the chunk, and reason of the error.
     fault: Option<(u64, String)>,
-    /// Off the diagonal, below and above it.
+    /// Whether there are entries below and above the diagonal.
     halves: [bool; 2],
 }
 
-/// All entries, mirrored, in file order.
+/// Reads all entries in file order, including mirrored ones.
 pub(super) fn read<T: Element>(
     header: &Header,
     body: &Body<'_>,
@@ -54,8 +54,8 @@ pub(super) fn read<T: Element>(
     Ok(entries)
 }
 
-/// Takes the lines behind the header, chunk by chunk, and knows how far it is. Every line is checked, entries of some
-/// rows are kept.
+/// Parser of the lines after the header, chunk by chunk, with the position in the file. Every line is validated; only
+/// entries of the selected rows are kept.
 pub(super) struct Reader<'a> {
     header: &'a Header,
     rows: Range<u64>,
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The chunks of text that come next, parsed in parallel.
+    /// Parses the next chunks of text in parallel.
     pub(super) fn batch<T: Element>(&mut self, batch: &[&[u8]]) -> Result<Vec<Chunk<T>>, Fault> {
         let (header, rows) = (self.header, &self.rows);
         let parsed: Vec<Chunk<T>> =
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         Ok(parsed)
     }
 
-    /// No text is left: were there as many entries as the header says?
+    /// Validates the number of entries at the end of the text.
     pub(super) fn end(&self) -> Result<(), Fault> {
         let (content, entries) = (self.content, self.header.entries);
         if content < entries {
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Of a symmetric matrix, whether there are entries in both halves, which [`Mirrors`] must see.
+    /// Whether a symmetric matrix has entries in both halves. [`Mirrors`] must then validate them.
     pub(super) fn both_halves(&self) -> bool {
         self.halves == [true; 2]
     }
@@ -119,7 +119,7 @@ fn no_room(error: std::collections::TryReserveError) -> Fault {
     Fault::whole(error.to_string())
 }
 
-/// Chunks of about `size` bytes that end at line ends.
+/// Divides a text into chunks of about `size` bytes that end at line ends.
 pub(super) fn cut(mut text: &[u8], size: usize) -> Vec<&[u8]> {
     let mut chunks = Vec::with_capacity(text.len() / size + 1);
     while text.len() > size {
@@ -166,12 +166,12 @@ fn parse<T: Element>(text: &[u8], header: &Header, rows: &Range<u64>) -> Chunk<T
             chunk.halves[usize::from(row < col)] = true;
         }
     }
-    // A batch of chunks is held at once: no slack in them.
+    // Release unused memory, because all chunks of a batch are in memory together.
     chunk.entries.shrink_to_fit();
     chunk
 }
 
-/// The line, from 1, of the content line number `index`, from 0.
+/// Line number (from 1) of the content line with index `index` (from 0).
 fn line_of_content(text: &[u8], index: usize) -> u64 {
     let mut lines = Lines::new(text);
     let is_content =
@@ -180,18 +180,19 @@ fn line_of_content(text: &[u8], index: usize) -> u64 {
     lines.number
 }
 
-/// Only for a symmetric file with entries in both halves: the slow look for a place and its mirror, where either is in
-/// these rows.
+/// Slow search for an entry and its mirror, where either is in the selected rows. It runs only for symmetric files with
+/// entries in both halves.
 pub(super) struct Mirrors {
     rows: Range<u64>,
-    /// Lines seen.
+    /// Number of lines read.
     number: u64,
-    /// The place in the lower half, the line, and whether it stands in the upper half there.
+    /// Position in the lower half, and the line number. The lowest bit of the latter is set if the entry is in the
+    /// upper half.
     places: Vec<(u64, u64)>,
 }
 
 impl Mirrors {
-    /// There are no more than `most` such places.
+    /// `most` is the maximum number of positions.
     pub(super) fn new(lines_before: u64, rows: Range<usize>, most: usize) -> Result<Self, Fault> {
         let mut places = Vec::new();
         places.try_reserve_exact(most).map_err(no_room)?;
@@ -212,7 +213,7 @@ impl Mirrors {
         }
     }
 
-    /// The first line that mirrors an earlier one is named.
+    /// Returns an error with the first line that mirrors an earlier line.
     pub(super) fn refuse(mut self) -> Result<(), Fault> {
         self.places.sort_unstable();
         let same = self.places.chunk_by(|a, b| a.0 == b.0);

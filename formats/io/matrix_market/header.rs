@@ -1,4 +1,4 @@
-//! The banner and the size line.
+//! Banner and size line.
 
 use super::super::{
     Fault,
@@ -7,36 +7,36 @@ use super::super::{
 };
 use std::fmt;
 
-/// How the file lays out the matrix.
+/// Layout of the matrix in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// One line for each stored entry: row, column, value.
+    /// One line per stored entry: row, column, value.
     Coordinate,
     /// Every element, column by column.
     Array,
 }
 
-/// What the values are.
+/// Type of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// Floating-point text.
     Real,
     /// Integers.
     Integer,
-    /// Integers without a sign: SciPy writes this field for uint32 and uint64.
+    /// Unsigned integers. SciPy writes this field for uint32 and uint64.
     UnsignedInteger,
     /// No values: every entry is one.
     Pattern,
 }
 
-/// Which entries the file leaves out.
+/// Entries that the file omits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symmetry {
-    /// None.
+    /// No entries are omitted.
     General,
-    /// One half: `a[j,i] = a[i,j]`.
+    /// One half is omitted: `a[j,i] = a[i,j]`.
     Symmetric,
-    /// One half and the diagonal, which is zero: `a[j,i] = -a[i,j]`.
+    /// One half and the zero diagonal are omitted: `a[j,i] = -a[i,j]`.
     SkewSymmetric,
 }
 
@@ -53,7 +53,8 @@ pub struct Header {
     pub rows: usize,
     /// Columns.
     pub cols: usize,
-    /// Entries in the file, before mirroring and adding up; in the array layout the values in the file.
+    /// Number of entries in the file, before mirroring and summation. In the array layout, number of values in the
+    /// file.
     pub entries: usize,
 }
 
@@ -82,12 +83,12 @@ impl fmt::Display for Header {
     }
 }
 
-/// The lines after the size line.
+/// Lines after the size line.
 pub(super) struct Body<'a> {
     pub(super) text: &'a [u8],
-    /// Lines before it.
+    /// Number of lines before the text.
     pub(super) lines_before: u64,
-    /// Bytes before it.
+    /// Number of bytes before the text.
     pub(super) bytes_before: u64,
 }
 
@@ -96,7 +97,7 @@ pub(super) fn read(text: &[u8]) -> Result<(Header, Body<'_>), Fault> {
     search.look(text)?.ok_or_else(|| search.missing())
 }
 
-/// Looks for banner and size line in a text that comes in pieces of whole lines.
+/// Search for banner and size line in a text that is read in pieces of whole lines.
 #[derive(Default)]
 pub(super) struct Search {
     banner: Option<(Layout, Field, Symmetry)>,
@@ -104,7 +105,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// The header, and what is behind it in this piece; `None` if the next piece is needed.
+    /// Returns the header and the rest of this piece, or `None` if the next piece is needed.
     pub(super) fn look<'a>(&mut self, text: &'a [u8]) -> Result<Option<(Header, Body<'a>)>, Fault> {
         let first = self.banner.is_none();
         let mark = if first && text.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };
@@ -138,7 +139,7 @@ impl Search {
         Ok(Some((header, body)))
     }
 
-    /// What is wrong where the text ends before a header was found.
+    /// Error for a text that ends before the header is complete.
     pub(super) fn missing(&self) -> Fault {
         match self.banner {
             None => Fault::line(1, "empty file, Matrix Market banner expected"),
@@ -227,7 +228,7 @@ fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 
         let kind = if symmetry == Symmetry::Symmetric { "symmetric" } else { "skew-symmetric" };
         return Err(format!("a {kind} matrix must be square, this one is {rows} x {cols}"));
     }
-    // Both are below 2^32, so the products fit u64.
+    // Both extents are below 2^32, so the products fit u64.
     let (area, half) = (rows * cols, rows * (rows + 1) / 2);
     if layout == Layout::Coordinate {
         if entries > area {
@@ -246,7 +247,7 @@ fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 
     Ok([rows as usize, cols as usize, usize::try_from(values).unwrap_or(usize::MAX)])
 }
 
-/// A count; rows and columns must fit the index type.
+/// Parses a count. Rows and columns must fit the index type.
 fn read_count(word: &[u8], name: &str) -> Result<u64, String> {
     let count = whole_number(word, &format!("{name} count"), i64::MAX as u64)?;
     if name != "entry" {

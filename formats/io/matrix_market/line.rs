@@ -1,18 +1,18 @@
-//! One entry line: a fast path that takes what is right, and a slow one that says what is wrong.
+//! Parser of one entry line: a fast path for valid lines, and a slow path that finds the error of an invalid line.
 
 use super::super::{bytes::words, quote};
 use super::header::{Field, Header, Symmetry};
 use crate::Element;
 use std::any::TypeId;
 
-/// A place in the text.
+/// Position in the text.
 pub(super) struct Cursor<'a> {
     pub(super) text: &'a [u8],
     pub(super) at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// Skips blanks, not line ends, and shows the byte after them.
+    /// Skips blanks, but not line ends, and returns the next byte.
     pub(super) fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.text.get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\r' | 0x0b | 0x0c) {
@@ -23,7 +23,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// The rest of the line, and the cursor behind it.
+    /// Returns the rest of the line and moves the cursor past the line.
     pub(super) fn rest_of_line(&mut self) -> &'a [u8] {
         let rest = &self.text[self.at..];
         let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
@@ -31,14 +31,14 @@ impl<'a> Cursor<'a> {
         &rest[..end]
     }
 
-    /// Nothing but blanks up to the line end, and the cursor behind it.
+    /// Accepts only blanks up to the line end and moves the cursor past it.
     pub(super) fn end_of_line(&mut self) -> Option<()> {
         let end = self.peek();
         self.at += usize::from(end.is_some());
         (end.is_none() || end == Some(b'\n')).then_some(())
     }
 
-    /// An index from 1 to `extent`, made to start at 0, with a blank after it.
+    /// Parses an index from 1 to `extent`, followed by whitespace, and converts it to start at 0.
     fn index(&mut self, extent: usize) -> Option<u64> {
         self.peek()?;
         let start = self.at;
@@ -49,13 +49,13 @@ impl<'a> Cursor<'a> {
             index = index.wrapping_mul(10).wrapping_add(u64::from(digit));
             self.at += 1;
         }
-        // Up to 18 digits have not wrapped.
+        // Numbers of up to 18 digits cannot wrap.
         let sound = (1..=18).contains(&(self.at - start)) && (1..=extent as u64).contains(&index);
         let ended = self.text.get(self.at).is_none_or(u8::is_ascii_whitespace);
         (sound && ended).then(|| index - 1)
     }
 
-    /// A value with a blank after it.
+    /// Parses a value followed by whitespace.
     pub(super) fn value<T: Element>(&mut self, field: Field) -> Option<T> {
         self.peek()?;
         let text = &self.text[self.at..];
@@ -68,7 +68,7 @@ impl<'a> Cursor<'a> {
         (has_field(token, field) && fits(value, token)).then_some(value)
     }
 
-    /// A value with an exponent as Fortran writes it.
+    /// Parses a value with a Fortran exponent.
     #[cold]
     fn fortran_value<T: Element>(&mut self, field: Field) -> Option<T> {
         let token = words(&self.text[self.at..]).next()?;
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The entry at the cursor, which then stands behind the line. None: ask [`diagnose`].
+/// Parses the entry at the cursor and moves the cursor past the line. After `None`, [`diagnose`] returns the error.
 pub(super) fn entry<T: Element>(cursor: &mut Cursor<'_>, header: &Header) -> Option<(u64, u64, T)> {
     let row = cursor.index(header.rows)?;
     let col = cursor.index(header.cols)?;
@@ -87,7 +87,8 @@ pub(super) fn entry<T: Element>(cursor: &mut Cursor<'_>, header: &Header) -> Opt
     (header.symmetry != Symmetry::SkewSymmetric || row != col).then_some((row, col, value))
 }
 
-/// The number at the start of `text` and its length. f32 is parsed as f32, so it is rounded once.
+/// Parses the number at the start of `text` and returns it with its length. f32 is parsed as f32, so it is rounded
+/// once.
 fn parse_value<T: Element>(text: &[u8]) -> Option<(T, usize)> {
     if TypeId::of::<T>() == TypeId::of::<f32>() {
         let (value, length) = fast_float2::parse_partial::<f32, _>(text).ok()?;
@@ -97,11 +98,11 @@ fn parse_value<T: Element>(text: &[u8]) -> Option<(T, usize)> {
     Some((T::from_f64(value), length))
 }
 
-/// Longest number with an exponent of Fortran.
+/// Maximum length of a number with a Fortran exponent.
 const FORTRAN_LIMIT: usize = 64;
 
-/// A number whose exponent has another letter than `e`, `1D+3` or `1Q+3`, or none: Fortran writes `1.0-100` where the
-/// exponent has three digits.
+/// Parses a number with an exponent letter other than `e`, such as `1D+3` or `1Q+3`, or without a letter: Fortran
+/// writes `1.0-100` if the exponent has three digits.
 fn parse_fortran<T: Element>(token: &[u8]) -> Option<T> {
     let end = token[1..].iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
     let (mantissa, exponent) = token.split_at(end + 1);
@@ -120,7 +121,7 @@ fn parse_fortran<T: Element>(token: &[u8]) -> Option<T> {
     (read == length).then_some(value)
 }
 
-/// Whether the number is of the kind that the banner says.
+/// Whether the number has the type that the banner states.
 fn has_field(token: &[u8], field: Field) -> bool {
     let unsigned = token.strip_prefix(b"+").unwrap_or(token);
     match field {
@@ -134,12 +135,12 @@ fn is_digits(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
-/// Infinite only if the text says so.
+/// Whether the value is finite, or the text states infinity or NaN.
 fn fits<T: Element>(value: T, token: &[u8]) -> bool {
     value.to_f64().is_finite() || !token.iter().any(u8::is_ascii_digit)
 }
 
-/// What is wrong with an entry line that [`entry`] refused.
+/// Error of an entry line for which [`entry`] returned `None`.
 pub(super) fn diagnose<T: Element>(line: &[u8], header: &Header) -> String {
     const COUNT: [&str; 6] = ["none", "one", "two", "three", "four", "five"];
     let found: Vec<&[u8]> = words(line).collect();
@@ -185,7 +186,7 @@ fn diagnose_index(word: &[u8], name: &str, extent: usize) -> Option<String> {
     (digits.len() > 18).then(|| format!("{name} index {text} has too many digits"))
 }
 
-/// What is wrong with a value, if anything is.
+/// Error of a value, if it is invalid.
 pub(super) fn diagnose_value<T: Element>(word: &[u8], field: Field) -> Option<String> {
     let whole = parse_value::<T>(word).filter(|(_, length)| *length == word.len());
     let value = whole.map(|(value, _)| value).or_else(|| parse_fortran(word));

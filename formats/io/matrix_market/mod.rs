@@ -1,6 +1,5 @@
-//! Matrix Market, coordinate and array; real, integer, unsigned integer and pattern; general, symmetric and
-//! skew-symmetric.
-//! (Boisvert, Pozo, Remington: The Matrix Market Exchange Formats, NISTIR 5935, 1996.)
+//! Matrix Market: coordinate and array; real, integer, unsigned integer and pattern; general, symmetric and
+//! skew-symmetric. (Boisvert, Pozo, Remington: The Matrix Market Exchange Formats, NISTIR 5935, 1996.)
 
 mod array;
 mod coordinate;
@@ -17,7 +16,8 @@ use super::{Fault, Limits, Loaded, Progress, bytes, entries::coo_from_entries};
 use crate::{AnySparse, Dense, Element, FormatError};
 use std::path::Path;
 
-/// A Matrix Market file: what its first lines said, and the matrix, mirrored where the header says so.
+/// Contents of a Matrix Market file: its header and the matrix. The matrix includes mirrored entries if the header
+/// states a symmetry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatrixMarket<T> {
     /// Banner and size line.
@@ -28,28 +28,29 @@ pub struct MatrixMarket<T> {
 
 /// Reads a Matrix Market file.
 ///
-/// Beyond the letter of the format it takes: CR LF, a UTF-8 byte order mark, blank lines anywhere, comments between
-/// entries, entries in any order, capitals in the banner, exponents as Fortran writes them (`1D+3`, `1.0-100`).
+/// In addition to the specification, these are accepted: CR LF, a UTF-8 byte order mark, blank lines anywhere, comments
+/// between entries, entries in any order, capitals in the banner, and Fortran exponents (`1D+3`, `1.0-100`).
+///
 /// Policies:
-/// - Entries at one place are **added up**, in file order, in the accumulator of `T` (in a pattern file: kept once).
-/// - A symmetric file may store either half, but a place and its mirror both given are refused.
-/// - Pattern files get the value one. Explicit zeros, NaN and infinities stay as they are.
-/// - A finite number too large for `T` is refused; it does not become infinite.
-/// - Numbers are rounded to nearest even, once (to f16 and bf16: by way of f64).
-/// - Complex and Hermitian files are refused; so are more than 2^32 - 1 rows, columns or entries.
+/// - Duplicate entries are **summed** in file order, in the accumulator of `T`. In a pattern file they are merged.
+/// - A symmetric file may store either half. An entry together with its mirror is an error.
+/// - Entries of pattern files have value one. Explicit zeros, NaN and infinities are kept.
+/// - A finite number too large for `T` is an error; it does not become infinite.
+/// - Numbers are rounded to nearest even, once (to f16 and bf16: through f64).
+/// - Complex and Hermitian files are errors, and more than 2^32 - 1 rows, columns or entries.
 ///
 /// # Errors
-/// [`FormatError::Io`] with the line, counted from 1, comments and blank lines included.
+/// Returns [`FormatError::Io`] with the line, counted from 1, including comments and blank lines.
 pub fn read_matrix_market<T: Element>(
     path: impl AsRef<Path>,
 ) -> Result<MatrixMarket<T>, FormatError> {
     read_matrix_market_with(path, &mut |_, _| {})
 }
 
-/// [`read_matrix_market`] with a report of the progress.
+/// [`read_matrix_market`] with a progress callback.
 ///
 /// # Errors
-/// As [`read_matrix_market`].
+/// See [`read_matrix_market`].
 pub fn read_matrix_market_with<T: Element>(
     path: impl AsRef<Path>,
     progress: Progress<'_>,
@@ -57,7 +58,7 @@ pub fn read_matrix_market_with<T: Element>(
     read_within(path.as_ref(), Limits::default(), progress)
 }
 
-/// The text is dropped before its entries are sorted.
+/// Reads a file within memory limits. The text is dropped before its entries are sorted.
 pub(super) fn read_within<T: Element>(
     path: &Path,
     limits: Limits,
@@ -73,7 +74,7 @@ pub(super) fn read_within<T: Element>(
     Ok(read)
 }
 
-/// [`read_matrix_market`] from memory; `name` stands for the file in messages.
+/// [`read_matrix_market`] from memory. Messages use `name` as the file path.
 ///
 /// ```
 /// use einsparse_formats::io::read_matrix_market_from;
@@ -88,7 +89,7 @@ pub(super) fn read_within<T: Element>(
 /// ```
 ///
 /// # Errors
-/// As [`read_matrix_market`].
+/// See [`read_matrix_market`].
 pub fn read_matrix_market_from<T: Element>(
     text: &[u8],
     name: &str,
@@ -97,7 +98,7 @@ pub fn read_matrix_market_from<T: Element>(
     finish(parsed, text.len() as u64)
 }
 
-/// What the text held.
+/// Contents of the text after the header.
 enum Parsed<T> {
     Entries(Vec<(u64, T)>),
     Dense(Dense<T>),
@@ -115,7 +116,7 @@ fn parse<T: Element>(
     Ok((header, parsed))
 }
 
-/// `length` bytes of text were parsed.
+/// Builds the matrix from the parsed contents of `length` bytes of text.
 fn finish<T: Element>(
     (header, parsed): (Header, Parsed<T>),
     length: u64,

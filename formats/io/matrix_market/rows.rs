@@ -1,5 +1,5 @@
-//! Some rows of a file whose text is not held whole. Every pass reads and checks all lines, and keeps the entries of
-//! these rows.
+//! Reading of some rows of a file without loading the whole text. Every pass reads and validates all lines, and keeps
+//! the entries of the selected rows.
 
 use super::super::bytes::{PIECE, Pieces};
 use super::super::entries::coo_from_entries;
@@ -15,7 +15,7 @@ use std::{
     ops::Range,
 };
 
-/// A file whose header has been read.
+/// File whose header has been read.
 struct Text<'a> {
     pieces: Pieces<&'a File>,
     header: Header,
@@ -43,7 +43,8 @@ impl<'a> Text<'a> {
         Ok(Self { pieces, header, lines_before })
     }
 
-    /// Hands over the entries of these rows in file order; says whether [`Text::refuse_mirrored`] must look.
+    /// Passes the entries of these rows to `take` in file order. Returns whether [`Text::refuse_mirrored`] must be
+    /// called.
     fn entries<T: Element>(
         &mut self,
         rows: Range<usize>,
@@ -83,7 +84,7 @@ pub(in super::super) fn count_rows(
     budget.take::<u32>(rows).map_err(Fault::whole)?;
     let counts = check::zeroed::<u32>("row counts", rows);
     let mut counts = counts.map_err(|error| Fault::whole(error.to_string()))?;
-    // Every number is one of i8, which saturates: whether a value fits is not known before its type is.
+    // Parse numbers as i8, which saturates: the type of the values, and thus their range, is not known yet.
     text.entries::<i8>(0..rows, |entries| {
         for (key, _) in entries {
             counts[(key >> 32) as usize] += 1;
@@ -93,7 +94,7 @@ pub(in super::super) fn count_rows(
     Ok(Counted { shape: [rows, cols], counts, checksum: text.pieces.checksum() })
 }
 
-/// `name` stands for the file in messages.
+/// Messages use `name` as the file path.
 pub(in super::super) fn read_rows<T: Element>(
     file: &File,
     length: u64,

@@ -1,4 +1,5 @@
-//! Writing Matrix Market: general, sorted by row, values in the fewest digits that read back to the same bits.
+//! Writer of Matrix Market files: general, sorted by row. Values have the fewest digits that read back to the same
+//! bits.
 
 use super::super::{Fault, Source, replace_file};
 use crate::convert::{bsr_to_csr, csc_to_csr};
@@ -9,12 +10,12 @@ use std::{
     path::Path,
 };
 
-/// Writes a matrix: sparse in the coordinate layout, dense in the array layout.
+/// Writes a sparse matrix in the coordinate layout, or a dense matrix in the array layout.
 ///
-/// Values read back as the same bits in the same element type (a NaN as some NaN).
+/// Values read back as the same bits in the same element type (a NaN as any NaN).
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be written; what the conversion of CSC and BSR to CSR refuses.
+/// Returns [`FormatError::Io`] if the file cannot be written, and the errors of the conversion of CSC and BSR to CSR.
 pub fn write_matrix_market<'a, T: Element>(
     path: impl AsRef<Path>,
     matrix: impl Into<Source<'a, T>>,
@@ -32,7 +33,7 @@ pub fn write_matrix_market<'a, T: Element>(
     })
 }
 
-/// Why a file was not written.
+/// Reason why a file was not written.
 enum Failed {
     File(std::io::Error),
     Format(FormatError),
@@ -44,10 +45,10 @@ impl From<std::io::Error> for Failed {
     }
 }
 
-/// [`write_matrix_market`] into any writer; `name` stands for the file in messages.
+/// [`write_matrix_market`] to any writer. Messages use `name` as the file path.
 ///
 /// # Errors
-/// As [`write_matrix_market`].
+/// See [`write_matrix_market`].
 pub fn write_matrix_market_to<'a, T: Element>(
     writer: impl Write,
     name: &str,
@@ -87,10 +88,10 @@ fn write_source<T: Element>(
     written.map_err(|error| Fault::from(error).at(name))
 }
 
-/// Writes a pattern: the field `pattern`, no values.
+/// Writes a pattern with the field `pattern`, without values.
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be written.
+/// Returns [`FormatError::Io`] if the file cannot be written.
 pub fn write_matrix_market_pattern(
     path: impl AsRef<Path>,
     pattern: &CsrPattern,
@@ -136,7 +137,7 @@ fn coordinate<T: Element>(
 fn array<T: Element>(out: &mut dyn Write, rows: usize, cols: usize, values: &[T]) -> Result<()> {
     writeln!(out, "%%MatrixMarket matrix array real general")?;
     writeln!(out, "{rows} {cols}")?;
-    // Either extent of an array without elements may be any number.
+    // An array without elements may have one extent of any size.
     let cols = if values.is_empty() { 0 } else { cols };
     for col in 0..cols {
         for row in 0..rows {
@@ -146,10 +147,11 @@ fn array<T: Element>(out: &mut dyn Write, rows: usize, cols: usize, values: &[T]
     Ok(())
 }
 
-/// A value and the line end. Shorter types than f64 are exact in f32, whose shortest digits are fewer.
+/// Writes a value and a line end. Types shorter than f64 are exact in f32, whose shortest representation has fewer
+/// digits.
 fn number<T: Element>(out: &mut dyn Write, value: T) -> Result<()> {
     let wide = value.to_f64();
-    // Plain digits in the common range; an exponent where they would be many.
+    // Plain digits in the common range, and an exponent for numbers that would need many digits.
     let plain = wide == 0.0 || (1e-5..1e16).contains(&wide.abs()) || wide.is_infinite();
     match (T::NAME, plain) {
         _ if wide.is_nan() => writeln!(out, "nan"),

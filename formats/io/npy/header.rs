@@ -1,26 +1,26 @@
-//! The header: a dictionary of Python in a line of text, padded.
+//! Header of `.npy`: a Python dictionary in a padded line of text.
 
 use super::super::quote;
 use std::io::{Read, Write};
 
-/// Longest header taken. NumPy itself warns from 10,000 bytes.
+/// Maximum length of a header in bytes. NumPy itself warns from 10,000 bytes.
 const HEADER_LIMIT: usize = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Kind {
     Float,
-    /// The upper half of a float32; no `.npy` has it.
+    /// bf16, the upper half of a float32. It does not occur in `.npy` files.
     Bfloat,
     Signed,
     Unsigned,
     Bool,
-    /// One byte for each character.
+    /// One byte per character.
     Bytes,
-    /// Four bytes for each character.
+    /// Four bytes per character.
     Unicode,
 }
 
-/// Characters of the longest text that is taken.
+/// Maximum number of characters of a text.
 const TEXT_LIMIT: usize = 64;
 
 pub(super) fn read_header(reader: &mut impl Read) -> Result<String, String> {
@@ -47,7 +47,7 @@ pub(super) fn read_header(reader: &mut impl Read) -> Result<String, String> {
     String::from_utf8(header).map_err(|_| "the header is not text".to_owned())
 }
 
-/// The text of one value of the header, `{'descr': '<f4', 'fortran_order': False, 'shape': (6,), }`.
+/// Text of one value of the header, such as `{'descr': '<f4', 'fortran_order': False, 'shape': (6,), }`.
 pub(super) fn field<'a>(header: &'a str, name: &str) -> Result<&'a str, String> {
     let missing = || format!("header without {name}: {}", quote(header.as_bytes()));
     let quoted = [format!("'{name}'"), format!("\"{name}\"")];
@@ -100,7 +100,7 @@ pub(super) fn parse_shape(text: &str) -> Result<Vec<usize>, String> {
     extents.map(|extent| extent.trim_end_matches('L').parse().map_err(|_| wrong())).collect()
 }
 
-/// The header, padded so that the data starts at a multiple of 64 bytes.
+/// Writes the header, padded so that the data starts at a multiple of 64 bytes.
 pub(in super::super) fn write_header(
     out: &mut dyn Write,
     descr: &str,

@@ -1,4 +1,4 @@
-//! NumPy's `.npy`: a short header and the raw array. Object arrays (pickles) are refused, never run.
+//! NumPy's `.npy`: a short header and the raw array. Object arrays (pickles) are an error and are never executed.
 //! (NumPy Enhancement Proposal 1; versions 1, 2 and 3 of the format.)
 
 mod header;
@@ -16,11 +16,13 @@ use std::{
     path::Path,
 };
 
-/// Reads a `.npy` file of floats, integers or booleans, C or Fortran order, either byte order, into row-major.
+/// Reads a `.npy` file of floats, integers or booleans in C or Fortran order and either byte order. The result is
+/// row-major.
 ///
 /// # Errors
-/// [`FormatError::Io`] with the reason: not an array, cut off, complex, structured, an object array, a finite value
-/// out of the range of `T` (i8, i32 and fp8 take the nearest value that they hold).
+/// Returns [`FormatError::Io`] with the reason: not an array, truncated, complex, structured, an object array, or a
+/// finite value out of the range of `T`. For i8, i32 and fp8, values out of range become the nearest representable
+/// value.
 pub fn read_npy<T: Element>(path: impl AsRef<Path>) -> Result<Dense<T>, FormatError> {
     let path = path.as_ref();
     read_npy_from(
@@ -29,14 +31,14 @@ pub fn read_npy<T: Element>(path: impl AsRef<Path>) -> Result<Dense<T>, FormatEr
     )
 }
 
-/// [`read_npy`] from memory; `name` stands for the file in messages.
+/// [`read_npy`] from memory. Messages use `name` as the file path.
 ///
 /// # Errors
-/// As [`read_npy`].
+/// See [`read_npy`].
 pub fn read_npy_from<T: Element>(bytes: &[u8], name: &str) -> Result<Dense<T>, FormatError> {
     let read = || {
         let mut array = Array::open(bytes)?;
-        // No element is shorter than a byte, so what an array may take is bounded by its file.
+        // An element has at least one byte, so the memory of an array is bounded by the size of its file.
         let mut budget = Budget::new(Limits::default(), bytes.len());
         let values = array.values::<T>(&mut budget).map_err(|wrong| match wrong {
             (Some(position), reason) => format!("[{position}]: {reason}"),
@@ -48,10 +50,10 @@ pub fn read_npy_from<T: Element>(bytes: &[u8], name: &str) -> Result<Dense<T>, F
     Dense::new(shape, values)
 }
 
-/// Writes a dense array as `.npy`, C order; bf16, which NumPy lacks, as float32.
+/// Writes a dense array as `.npy` in C order. bf16, which NumPy lacks, is written as float32.
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be written.
+/// Returns [`FormatError::Io`] if the file cannot be written.
 pub fn write_npy<T: Element>(path: impl AsRef<Path>, dense: &Dense<T>) -> Result<(), FormatError> {
     let path = path.as_ref();
     let written = replace_file(path, |beside| {
@@ -62,34 +64,34 @@ pub fn write_npy<T: Element>(path: impl AsRef<Path>, dense: &Dense<T>) -> Result
     written.map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
 }
 
-/// Name of the type of the elements, where they are floating-point numbers.
+/// Name of the element type if it is a floating-point type.
 pub(super) fn float_type(reader: impl Read) -> Option<&'static str> {
     Array::open(reader).ok()?.float_type()
 }
 
-/// Bytes of the elements that are held at once while an array is read.
+/// Bytes of elements in memory at once while an array is read.
 pub(super) const BLOCK: usize = 1 << 14;
 
-/// An array whose header has been read; its elements are still to come.
+/// Array whose header has been read and whose elements follow.
 pub(super) struct Array<R> {
     kind: Kind,
-    /// Bytes of one element.
+    /// Bytes per element.
     size: usize,
     big_endian: bool,
     fortran: bool,
     pub(super) shape: Vec<usize>,
-    /// Elements.
+    /// Number of elements to read.
     len: usize,
-    /// Elements behind those that are read.
+    /// Number of elements after those to read.
     behind: usize,
     reader: R,
 }
 
-/// What is wrong with an array, and with which of its elements.
+/// Index of an invalid element, if the error is about one, and the reason.
 pub(super) type Wrong = (Option<usize>, String);
 
 impl<R: Read> Array<R> {
-    /// The elements of this shape, `length` bytes from `reader`, lowest byte first and row-major.
+    /// Array of this shape, whose elements are `length` bytes of `reader`, lowest byte first and row-major.
     pub(super) fn of(kind: Kind, size: usize, shape: Vec<usize>, length: usize, reader: R) -> Self {
         Self {
             kind,
@@ -134,7 +136,7 @@ impl<R: Read> Array<R> {
         })
     }
 
-    /// Leaves these elements alone, in the order of the file; `skip` passes over so many bytes.
+    /// Selects the elements to read, in the order of the file. `skip` skips a number of bytes.
     pub(super) fn keep(
         &mut self,
         elements: Range<usize>,
@@ -150,7 +152,7 @@ impl<R: Read> Array<R> {
         Ok(())
     }
 
-    /// Name of the type, where the elements are floating-point numbers.
+    /// Name of the element type if it is a floating-point type.
     pub(super) fn float_type(&self) -> Option<&'static str> {
         match (self.kind, self.size) {
             (Kind::Float, 2) => Some("f16"),
@@ -160,17 +162,17 @@ impl<R: Read> Array<R> {
         }
     }
 
-    /// Whether the first axis is the one whose elements are next to each other.
+    /// Whether elements along the first axis are adjacent.
     pub(super) fn is_fortran(&self) -> bool {
         self.fortran
     }
 
-    /// Elements in the array.
+    /// Number of elements to read.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Hands over every element's bytes in the order of the file. No more than a block of them is held.
+    /// Passes the bytes of every element to `take` in the order of the file. At most one block is in memory.
     fn each(&mut self, mut take: impl FnMut(&[u8]) -> Result<(), Wrong>) -> Result<(), Wrong> {
         let mut block = [0; BLOCK];
         let length = self.len * self.size;
@@ -194,7 +196,7 @@ impl<R: Read> Array<R> {
         if self.behind > 0 {
             return Ok(());
         }
-        // The read past the end is where an archive compares its checksum.
+        // The read past the end makes an archive compare its checksum.
         let shape = &self.shape;
         match self.reader.read(&mut [0]) {
             Ok(0) => Ok(()),
@@ -206,7 +208,7 @@ impl<R: Read> Array<R> {
         }
     }
 
-    /// One element, lowest byte first.
+    /// Converts the bytes of one element to a word.
     fn word(bytes: &[u8], big_endian: bool) -> u64 {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
@@ -220,13 +222,13 @@ impl<R: Read> Array<R> {
         let unused = 64 - 8 * size as u32;
         match kind {
             Kind::Signed => ((word << unused) as i64 >> unused).into(),
-            // NumPy takes any byte but 0 as True.
+            // NumPy interprets every byte except 0 as True.
             Kind::Bool => (word != 0).into(),
             _ => word.into(),
         }
     }
 
-    /// Every element as `T`, rounded once, in row-major order.
+    /// Reads every element as `T`, rounded once, in row-major order.
     pub(super) fn values<T: Element>(&mut self, budget: &mut Budget) -> Result<Vec<T>, Wrong> {
         if matches!(self.kind, Kind::Bytes | Kind::Unicode) {
             return Err((Some(0), "numbers expected, text found".to_owned()));
@@ -266,7 +268,7 @@ impl<R: Read> Array<R> {
         Ok(values)
     }
 
-    /// All bytes, in the order of the file.
+    /// Reads all bytes in the order of the file.
     fn raw(&mut self, budget: &mut Budget) -> Result<Vec<u8>, Wrong> {
         let length = self.len * self.size;
         budget.take::<u8>(length).map_err(|reason| (None, reason))?;
@@ -281,7 +283,7 @@ impl<R: Read> Array<R> {
         Ok(data)
     }
 
-    /// Every element as an index. `check` sees it before it is narrowed.
+    /// Reads every element as an index. `check` validates each index before it is narrowed.
     pub(super) fn indices(
         &mut self,
         budget: &mut Budget,
@@ -308,7 +310,7 @@ impl<R: Read> Array<R> {
         Ok(indices)
     }
 
-    /// A scalar of text.
+    /// Reads a text scalar.
     pub(super) fn text(&mut self) -> Result<String, String> {
         let step = match self.kind {
             Kind::Bytes => 1,
@@ -330,7 +332,7 @@ impl<R: Read> Array<R> {
     }
 }
 
-/// Where each element of a row-major walk stands in Fortran order.
+/// Offset in Fortran order of each element of a row-major traversal.
 fn row_major(shape: &[usize]) -> impl Iterator<Item = usize> {
     let mut strides = Vec::with_capacity(shape.len());
     let mut elements = 1_usize;
@@ -355,7 +357,7 @@ fn row_major(shape: &[usize]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Header and values, lowest byte first.
+/// Writes header and values, lowest byte first.
 pub(super) fn write_values<T: Element>(
     out: &mut dyn Write,
     shape: &[usize],

@@ -1,4 +1,4 @@
-//! Sparse arrays of any order: COO with one array of all coordinates, and what else has one axis.
+//! Sparse arrays of any order: COO with one array of all coordinates, and vectors of one axis.
 
 use super::super::{Fault, limits::Budget};
 use super::Archive;
@@ -6,7 +6,7 @@ use super::sparse::compressed;
 use crate::{AnySparse, Coo, CooPattern, Element, FormatError};
 use std::io::{Read, Seek};
 
-/// COO with the member `coords`, a row for each axis.
+/// Reads COO with the member `coords`, which has one row per axis.
 pub(super) fn read<T: Element>(
     archive: &mut Archive<impl Read + Seek + Clone>,
     shape: Vec<usize>,
@@ -28,7 +28,7 @@ pub(super) fn read<T: Element>(
     Ok(Coo::from_entries(shape, coords, values)?.into())
 }
 
-/// Memory for sorting: keys with positions, and both arrays once more.
+/// Reserves memory for sorting: keys with positions, and copies of both arrays.
 fn sortable<T>(entries: usize, order: usize, budget: &mut Budget) -> Result<(), Fault> {
     let whole = |reason| Fault::member("coords", reason);
     budget.take::<(u64, u32, T)>(entries).map_err(whole)?;
@@ -36,7 +36,7 @@ fn sortable<T>(entries: usize, order: usize, budget: &mut Budget) -> Result<(), 
     budget.take::<u32>(coordinates).map_err(whole)
 }
 
-/// The coordinates of each axis, in range.
+/// Reads and validates the coordinates of each axis.
 fn coordinates(
     archive: &mut Archive<impl Read + Seek + Clone>,
     shape: &[usize],
@@ -81,7 +81,7 @@ fn coordinates(
     })
 }
 
-/// CSR of one axis, as SciPy stores a vector: one row without a name.
+/// Reads a CSR array of one axis, which SciPy stores as one row.
 pub(super) fn read_vector<T: Element>(
     archive: &mut Archive<impl Read + Seek + Clone>,
     extent: usize,

@@ -1,5 +1,5 @@
-//! `dia`: `data[d, j]` is the element of column `j` on the diagonal `offsets[d]`, in row `j - offsets[d]`. Zeros fill the
-//! diagonals up: they are dropped, as in SciPy's own conversion.
+//! Format `dia`: `data[d, j]` is the element of column `j` on the diagonal `offsets[d]`, in row `j - offsets[d]`. Zeros
+//! pad the diagonals. They are dropped, as in SciPy's own conversion.
 
 use super::super::{Fault, entries::coo_from_entries};
 use super::Archive;
@@ -16,7 +16,7 @@ pub(super) fn read<T: Element>(
     Ok(coo_from_entries(rows, cols, entries, false, room)?.into())
 }
 
-/// The nonzeros with their keys, and the bytes that sorting may take.
+/// Nonzeros with their keys, and the number of bytes that sorting may use.
 fn entries<T: Element>(
     archive: &mut Archive<impl Read + Seek + Clone>,
     [rows, cols]: [usize; 2],
@@ -54,7 +54,7 @@ fn entries<T: Element>(
     Ok((entries, (count * size_of::<(u64, T)>()) as u64))
 }
 
-/// The diagonals, each once: 0 is the main one, and those above it are positive.
+/// Reads the distinct offsets of the diagonals. 0 is the main diagonal; diagonals above it are positive.
 fn offsets(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<i128>, Fault> {
     let mut offsets = Vec::new();
     archive.member("offsets", |mut array, budget| {

@@ -1,5 +1,5 @@
-//! SciPy's sparse `.npz` (`scipy.sparse.save_npz`): a zip archive of `.npy` members, CSR, CSC, COO, BSR and DIA,
-//! deflated or not.
+//! SciPy's sparse `.npz` (`scipy.sparse.save_npz`): a zip archive of `.npy` members with CSR, CSC, COO, BSR or DIA,
+//! deflated or stored.
 
 mod coords;
 mod diagonals;
@@ -29,23 +29,22 @@ use zip::{
     result::ZipError,
 };
 
-/// Reads a SciPy sparse archive in the format it holds: CSR, CSC, COO of any order, BSR, and DIA as COO without its
-/// zeros.
+/// Reads a SciPy sparse archive in its own format: CSR, CSC, COO of any order, BSR, and DIA as COO without its zeros.
 ///
-/// Indices of a row that do not ascend are sorted with their values, and entries at one place are **added up**, as
-/// SciPy does. Floats, integers and booleans are taken as values; object arrays are refused, never unpickled. Members
-/// are stored or deflated, as NumPy writes them; bzip2, LZMA and Zstandard are refused by name.
+/// Unsorted indices of a row are sorted with their values, and duplicate entries are **summed**, as in SciPy. Values
+/// may be floats, integers or booleans. Object arrays are an error and are never unpickled. Members may be stored or
+/// deflated, as NumPy writes them. For bzip2, LZMA and Zstandard the error names the method.
 ///
 /// # Errors
-/// [`FormatError::Io`] with the member, or `archive`, and the reason.
+/// Returns [`FormatError::Io`] with the member, or `archive`, and the reason.
 pub fn read_npz<T: Element>(path: impl AsRef<Path>) -> Result<AnySparse<T>, FormatError> {
     read_npz_within(path, Limits::default())
 }
 
-/// [`read_npz`] with another limit of memory: an archive of a few MB may hold many GB of zeros.
+/// [`read_npz`] with another memory limit. An archive of a few MB may contain many GB of zeros.
 ///
 /// # Errors
-/// As [`read_npz`].
+/// See [`read_npz`].
 pub fn read_npz_within<T: Element>(
     path: impl AsRef<Path>,
     limits: Limits,
@@ -58,18 +57,18 @@ pub fn read_npz_within<T: Element>(
     )
 }
 
-/// [`read_npz`] from memory; `name` stands for the file in messages.
+/// [`read_npz`] from memory. Messages use `name` as the file path.
 ///
 /// # Errors
-/// As [`read_npz`].
+/// See [`read_npz`].
 pub fn read_npz_from<T: Element>(bytes: &[u8], name: &str) -> Result<AnySparse<T>, FormatError> {
     read_npz_from_within(bytes, name, Limits::default())
 }
 
-/// [`read_npz_from`] with another limit of memory.
+/// [`read_npz_from`] with another memory limit.
 ///
 /// # Errors
-/// As [`read_npz`].
+/// See [`read_npz`].
 pub fn read_npz_from_within<T: Element>(
     bytes: &[u8],
     name: &str,
@@ -80,20 +79,20 @@ pub fn read_npz_from_within<T: Element>(
     sparse::read(&mut archive, name)
 }
 
-/// Name of the type of the values, where they are floating-point numbers.
+/// Name of the type of the values if it is a floating-point type.
 pub(super) fn float_type(file: &File) -> Option<&'static str> {
     let mut archive = Archive::open(file, Budget::new(Limits::default(), 0)).ok()?;
     let found = archive.member("data", |data, _| Ok(data.float_type()));
     found.ok().flatten()
 }
 
-/// The members of an archive by name, without `.npy`.
+/// Archive whose members are read by name, without `.npy`.
 struct Archive<R> {
     zip: ZipArchive<R>,
     budget: Budget,
 }
 
-/// A member that is read from its start, or one that is stored as it is and can be sought in.
+/// Member that is read from its start, or an uncompressed member that supports seeking.
 enum Member<'a, R: Read> {
     Stream(ZipFile<'a, R>),
     Stored(ZipFileSeek<'a, R>),
@@ -137,7 +136,7 @@ impl<R: Read + Seek + Clone> Archive<R> {
         Ok(Self { zip, budget })
     }
 
-    /// What `read` makes of a member.
+    /// Calls `read` with a member.
     fn member<X>(
         &mut self,
         name: &str,
@@ -146,7 +145,8 @@ impl<R: Read + Seek + Clone> Archive<R> {
         self.part(name, None, read)
     }
 
-    /// What `read` makes of these elements of a member, or of all: only then is its checksum compared.
+    /// Calls `read` with the given elements of a member, or with all of them (`None`). The checksum is compared only
+    /// for all elements.
     fn part<X>(
         &mut self,
         name: &str,
@@ -186,7 +186,7 @@ impl<R: Read + Seek + Clone> Archive<R> {
         self.zip.index_for_name(&format!("{name}.npy")).is_some()
     }
 
-    /// Names members of an archive of other arrays, as `numpy.savez` writes it.
+    /// Describes the members of an archive of other arrays, such as those of `numpy.savez`.
     fn known(&self) -> String {
         const MOST: usize = 4;
         if self.has("format") && self.has("shape") {
@@ -199,7 +199,7 @@ impl<R: Read + Seek + Clone> Archive<R> {
         format!(": `scipy.sparse.save_npz` writes `format` and `shape`, this has {names}{more}")
     }
 
-    /// Refuses a member that is not there, and compressions that are not read.
+    /// Returns an error for a missing member and for unsupported compression methods.
     fn check_method(&mut self, name: &str, file: &str) -> Result<(), Fault> {
         let Some(at) = self.zip.index_for_name(file) else {
             return Err(Fault::member(name, format!("member missing{}", self.known())));
@@ -220,7 +220,7 @@ impl<R: Read + Seek + Clone> Archive<R> {
         Err(Fault::member(name, reason))
     }
 
-    /// Of the checksums of all members.
+    /// Checksum of the checksums of all members.
     fn checksum(&mut self) -> Result<u32, Fault> {
         let mut sum = flate2::Crc::new();
         for at in 0..self.zip.len() {
@@ -232,7 +232,7 @@ impl<R: Read + Seek + Clone> Archive<R> {
     }
 }
 
-/// Whether the mark of the end of an archive is where it may be: before a comment of up to 64 KiB.
+/// Whether the end record of an archive is where it may be: before a comment of up to 64 KiB.
 fn has_end(mut from: impl Read + Seek) -> io::Result<bool> {
     let length = from.seek(SeekFrom::End(0))?;
     from.seek(SeekFrom::Start(length.saturating_sub(22 + (1 << 16))))?;

@@ -1,4 +1,4 @@
-//! Rows of an archive in CSR: the offsets are read whole, of indices and values what belongs to these rows.
+//! Rows of an archive in CSR. The offsets are read completely, and only the indices and values of the selected rows.
 
 use super::super::{Fault, limits::Budget, quote, rows::Counted};
 use super::Archive;
@@ -26,14 +26,14 @@ pub(in super::super) fn count_rows(file: &File, budget: Budget) -> Result<Counte
     }
     let mut counts = offsets(&mut archive, "row", shape[0], entries)?;
     for row in 0..shape[0] {
-        // The offsets are known but for a multiple of 2^32, and no row holds so many.
+        // The offsets are known modulo 2^32, and no row has that many entries.
         counts[row] = counts[row + 1].wrapping_sub(counts[row]);
     }
     counts.truncate(shape[0]);
     Ok(Counted { shape, counts, checksum: archive.checksum()? })
 }
 
-/// `name` stands for the file in messages.
+/// Messages use `name` as the file path.
 pub(in super::super) fn read_rows<T: Element>(
     file: &File,
     budget: Budget,
@@ -55,7 +55,7 @@ pub(in super::super) fn read_rows<T: Element>(
         archive.budget.take::<u32>(offsets.len()).map_err(Fault::whole)?;
         let part = match entries {
             all if all == counted.all() => None,
-            // Nothing is skipped for nothing.
+            // For an empty range, do not skip any elements.
             none if none.is_empty() => Some(0..0),
             part => Some(part),
         };

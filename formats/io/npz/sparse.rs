@@ -1,4 +1,4 @@
-//! The members put together and checked: offsets ascend, indices are in range, lengths agree.
+//! Assembly and validation of the members: offsets ascend, indices are in range, lengths agree.
 
 use super::super::{Fault, entries::coo_from_entries, limits::Budget, npy::Wrong, quote};
 use super::{Archive, coords, diagonals};
@@ -63,7 +63,7 @@ pub(super) fn format(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<
     archive.member("format", |mut text, _| text.text().map_err(|reason| (None, reason)))
 }
 
-/// Rows and columns.
+/// Rows and columns of the matrix.
 pub(super) fn shape(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<[usize; 2], Fault> {
     matrix(&extents(archive)?)
 }
@@ -76,7 +76,7 @@ fn matrix(extents: &[usize]) -> Result<[usize; 2], Fault> {
     })
 }
 
-/// The most axes that an array of NumPy has.
+/// Maximum number of axes of a NumPy array.
 const ORDER_LIMIT: usize = 64;
 
 fn extents(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<usize>, Fault> {
@@ -110,7 +110,7 @@ fn extents(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<usize>
     Ok(extents.into_iter().map(|count| count as usize).collect())
 }
 
-/// Indices into an axis, in range: these elements of a member, or all.
+/// Reads the given elements of a member (or all of them) as indices of an axis, and validates their range.
 pub(super) fn indices(
     archive: &mut Archive<impl Read + Seek + Clone>,
     member: &str,
@@ -131,7 +131,7 @@ pub(super) fn indices(
     })
 }
 
-/// COO, its entries in any order.
+/// COO with entries in any order.
 struct Coordinates<T> {
     rows: Vec<u32>,
     cols: Vec<u32>,
@@ -144,7 +144,7 @@ impl<T: Element> Coordinates<T> {
         places.map(|(row, col)| u64::from(*row) << 32 | u64::from(*col))
     }
 
-    /// With their keys, and the bytes that sorting may take.
+    /// Entries with their keys, and the number of bytes that sorting may use.
     fn entries(self, budget: &mut Budget) -> Result<(Vec<(u64, T)>, u64), Fault> {
         let count = self.values.len();
         let whole = |reason| Fault::member("data", reason);
@@ -182,7 +182,7 @@ fn coordinates<T: Element>(
     Ok(Coordinates { rows: row_index, cols: col_index, values })
 }
 
-/// CSR, CSC with its axes exchanged, or BSR.
+/// CSR, CSC with exchanged axes, or BSR.
 pub(super) struct Compressed<T> {
     pub(super) offsets: Vec<u32>,
     pub(super) indices: Vec<u32>,
@@ -190,7 +190,7 @@ pub(super) struct Compressed<T> {
     pub(super) block: (usize, usize),
 }
 
-/// The block of an array of values of this shape.
+/// Block extents from the shape of an array of values.
 pub(super) fn block(shape: &[usize], blocked: bool) -> Result<(usize, usize), Wrong> {
     match (blocked, shape) {
         (false, [_]) => Ok((1, 1)),
@@ -228,7 +228,7 @@ pub(super) fn compressed<T: Element>(
     in_order(parts, &mut archive.budget)
 }
 
-/// Each line's indices ascending, what is at one place added up.
+/// Sorts the indices of each line and sums duplicate entries.
 pub(super) fn in_order<T: Element>(
     parts: Compressed<T>,
     budget: &mut Budget,
@@ -242,12 +242,12 @@ pub(super) fn in_order<T: Element>(
     let whole = |reason| Fault::member("data", reason);
     budget.take::<u32>(parts.indices.len()).map_err(whole)?;
     budget.take::<T>(parts.values.len()).map_err(whole)?;
-    // The order within a line, which may be the only one.
+    // Memory for the order within a line: a single line may contain all entries.
     budget.take::<u32>(parts.indices.len()).map_err(whole)?;
     Ok(sort(parts))
 }
 
-/// Offsets that ascend from 0 to `entries`, or what they leave when divided by 2^32.
+/// Reads offsets that ascend from 0 to `entries`. They are returned modulo 2^32.
 pub(super) fn offsets(
     archive: &mut Archive<impl Read + Seek + Clone>,
     axis: &str,
@@ -289,7 +289,7 @@ pub(super) fn offsets(
     })
 }
 
-/// Sorts each line by index, stably, and adds up what is at one place.
+/// Sorts each line by index, stably, and sums duplicate entries.
 fn sort<T: Element>(parts: Compressed<T>) -> Compressed<T> {
     let area = parts.block.0 * parts.block.1;
     let mut out = Compressed {
@@ -305,7 +305,7 @@ fn sort<T: Element>(parts: Compressed<T>) -> Compressed<T> {
         order.extend(start..*end);
         start = *end;
         let index = |entry: u32| parts.indices[entry as usize];
-        // No two are equal, so this is stable.
+        // All keys are distinct, so this sort is stable.
         order.sort_unstable_by_key(|entry| (index(*entry), *entry));
         for same in order.chunk_by(|left, right| index(*left) == index(*right)) {
             out.indices.push(index(same[0]));

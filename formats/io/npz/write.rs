@@ -1,4 +1,4 @@
-//! Writing archives that `scipy.sparse.load_npz` reads.
+//! Writer of archives that `scipy.sparse.load_npz` reads.
 
 use super::super::{
     Fault, Source,
@@ -9,11 +9,11 @@ use crate::{AnySparse, Element, FormatError, Pattern, Sparse, io::Loaded};
 use std::{fs::File, io::Write, path::Path};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
-/// Writes an uncompressed archive: COO of any order, CSR, CSC and BSR as they are, dense as its nonzeros in COO. bf16,
-/// which NumPy lacks, is stored as float32.
+/// Writes an uncompressed archive. COO of any order, CSR, CSC and BSR are written in their format, dense arrays as
+/// their nonzeros in COO. bf16, which NumPy lacks, is stored as float32.
 ///
 /// # Errors
-/// [`FormatError::Io`] when the file cannot be written.
+/// Returns [`FormatError::Io`] if the file cannot be written.
 pub fn write_npz<'a, T: Element>(
     path: impl AsRef<Path>,
     matrix: impl Into<Source<'a, T>>,
@@ -21,10 +21,10 @@ pub fn write_npz<'a, T: Element>(
     write(path.as_ref(), matrix.into(), CompressionMethod::Stored)
 }
 
-/// [`write_npz`], compressed.
+/// [`write_npz`] with compression.
 ///
 /// # Errors
-/// As [`write_npz`].
+/// See [`write_npz`].
 pub fn write_npz_compressed<'a, T: Element>(
     path: impl AsRef<Path>,
     matrix: impl Into<Source<'a, T>>,
@@ -32,7 +32,7 @@ pub fn write_npz_compressed<'a, T: Element>(
     write(path.as_ref(), matrix.into(), CompressionMethod::Deflated)
 }
 
-/// One `.npy` member.
+/// Contents of one `.npy` member.
 enum Member<'a, T> {
     Text(&'a str),
     Shape(&'a [usize]),
@@ -54,7 +54,7 @@ fn write<T: Element>(
                 [row_index, col_index] => {
                     vec![("row", Member::Indices(row_index)), ("col", Member::Indices(col_index))]
                 }
-                // A matrix of SciPy has two axes, an array any number.
+                // A SciPy matrix has two axes, a SciPy array any number.
                 coords => vec![("coords", Member::Coords(coords)), ("_is_array", Member::True)],
             };
             let values = Member::Values(vec![coo.values().len()], coo.values());
@@ -99,7 +99,7 @@ fn write_members<T: Element>(
     method: CompressionMethod,
 ) -> std::io::Result<()> {
     let mut zip = ZipWriter::new(File::create(path)?);
-    // Over 4 GiB the member needs the 64-bit header from the start.
+    // Members over 4 GiB need the 64-bit header from the start.
     let options = SimpleFileOptions::default().compression_method(method).large_file(true);
     for (name, member) in members {
         zip.start_file(format!("{name}.npy"), options)?;
@@ -135,7 +135,7 @@ fn write_members<T: Element>(
     Ok(())
 }
 
-/// 32-bit where they fit, as SciPy chooses.
+/// Writes 32-bit indices if all of them fit, as SciPy does.
 fn write_indices(out: &mut Vec<u8>, shape: &[usize], arrays: &[&[u32]]) -> std::io::Result<()> {
     let indices = || arrays.iter().copied().flatten();
     if indices().all(|index| i32::try_from(*index).is_ok()) {

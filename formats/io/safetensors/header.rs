@@ -1,4 +1,4 @@
-//! The header: one JSON object, `{"name": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}`.
+//! Header: one JSON object, `{"name": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}, ...}`.
 
 use super::super::npy::Kind;
 use super::super::{Fault, quote};
@@ -7,10 +7,10 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::fmt;
 use std::ops::Range;
 
-/// Most axes of a tensor.
+/// Maximum number of axes of a tensor.
 const AXES: usize = 8;
 
-/// The tensors in the order of their data, which they fill without gaps.
+/// Parses the tensors and returns them in the order of their data, which must have no gaps.
 pub(super) fn parse(text: &[u8], data: u64) -> Result<Vec<TensorInfo>, Fault> {
     if text.first() != Some(&b'{') {
         let found = quote(&text[..text.len().min(12)]);
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &[u8], data: u64) -> Result<Vec<TensorInfo>, Fault> {
     Ok(found)
 }
 
-/// The place and a text of one line; it may hold words of the file.
+/// Position and text of a JSON error in one line. The text may contain words of the file.
 fn shown(error: &serde_json::Error) -> String {
     let (line, column, text) = (error.line(), error.column(), error.to_string());
     let place = format!(" at line {line} column {column}");
@@ -41,8 +41,8 @@ fn shown(error: &serde_json::Error) -> String {
     format!("line {line}, column {column}: {reason}")
 }
 
-/// Puts each tensor into the list as it comes, where a map would hide that a name is there twice. Tells the name of the
-/// tensor that it is at.
+/// Visitor that appends each tensor to a list. A map would hide duplicate names. The second field is the name of the
+/// current tensor.
 struct Tensors<'a>(&'a mut Vec<TensorInfo>, &'a mut Option<String>);
 
 impl<'de> Visitor<'de> for Tensors<'_> {
@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for Tensors<'_> {
     }
 }
 
-/// What stands behind a name.
+/// JSON value of a tensor.
 struct Info {
     dtype: String,
     shape: Vec<usize>,
@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for Info {
     }
 }
 
-/// An object of texts, which are not kept.
+/// Object of strings, which are discarded.
 struct Texts;
 
 impl<'de> Deserialize<'de> for Texts {
@@ -145,7 +145,7 @@ impl<'de> Visitor<'de> for Texts {
     }
 }
 
-/// Few axes, and bytes within the data, as many as the shape takes.
+/// Validates the number of axes, the range of the bytes within the data, and the number of bytes.
 fn check(info: &TensorInfo, data: u64) -> Result<(), String> {
     let Range { start, end } = info.bytes;
     if start > end || end > data {
@@ -159,7 +159,7 @@ fn check(info: &TensorInfo, data: u64) -> Result<(), String> {
     }
 }
 
-/// As many bytes as the shape takes; types that are not known here may have any size.
+/// Validates that the number of bytes matches the shape. Unknown types may have any size.
 fn check_size(stored: &TensorInfo) -> Result<(), String> {
     let TensorInfo { shape, bytes, dtype, .. } = stored;
     let Some((_, size)) = element(dtype) else {
@@ -180,7 +180,7 @@ fn check_size(stored: &TensorInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Kind of an element, if such arrays can be read, and its bytes.
+/// Kind of an element type, if arrays of this type can be read, and its size in bytes.
 pub(super) fn element(dtype: &str) -> Option<(Option<Kind>, usize)> {
     Some(match dtype {
         "F64" => (Some(Kind::Float), 8),
@@ -195,7 +195,7 @@ pub(super) fn element(dtype: &str) -> Option<(Option<Kind>, usize)> {
     })
 }
 
-/// Sorts by place. Each byte of the data belongs to one tensor, and each name is there once.
+/// Sorts by offset. Validates that each byte of the data belongs to one tensor, and that names are distinct.
 fn in_order(found: &mut [TensorInfo], data: u64) -> Result<(), Fault> {
     found.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(twice) = found.windows(2).find(|pair| pair[0].name == pair[1].name) {

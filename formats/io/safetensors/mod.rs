@@ -1,5 +1,5 @@
-//! `.safetensors`: the length of a header, the header, then the raw arrays of all tensors, lowest byte first.
-//! Only the header and the tensors that are asked for are read.
+//! `.safetensors`: the length of a header, the header, and the raw arrays of all tensors, lowest byte first. Only the
+//! header and the requested tensors are read.
 
 mod header;
 
@@ -12,23 +12,23 @@ use std::io::{Read, Seek, SeekFrom, Take};
 use std::ops::Range;
 use std::path::Path;
 
-/// Longest header taken, in bytes.
+/// Maximum length of a header, in bytes.
 const HEADER_LIMIT: u64 = 100_000_000;
 
-/// A tensor of a file, as its header has it.
+/// Description of a tensor in the header of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Its name.
+    /// Name of the tensor.
     pub name: String,
-    /// The element type: `F64`, `F32`, `F16`, `BF16`, or one that [`Safetensors::read`] refuses.
+    /// Element type: `F64`, `F32`, `F16`, `BF16`, or one that [`Safetensors::read`] does not support.
     pub dtype: String,
     /// Extents, row-major.
     pub shape: Vec<usize>,
-    /// Where it lies, in bytes behind the header.
+    /// Range of bytes of the data, counted from the end of the header.
     pub bytes: Range<u64>,
 }
 
-/// A file of named tensors whose header has been read and checked.
+/// File of named tensors whose header has been read and validated.
 ///
 /// ```
 /// use einsparse_formats::io::Safetensors;
@@ -46,7 +46,7 @@ pub struct Safetensors<R = File> {
     from: R,
     path: String,
     limits: Limits,
-    /// Where the data starts.
+    /// Offset of the data in the file.
     start: u64,
     tensors: Vec<TensorInfo>,
 }
@@ -55,16 +55,16 @@ impl Safetensors {
     /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// [`FormatError::Io`]: cut off, a header that is too long or no such object, offsets that overlap, leave gaps,
-    /// pass the file or do not fit their shape.
+    /// Returns [`FormatError::Io`] for a truncated file, a header that is too long or not such an object, and offsets
+    /// that overlap, leave gaps, exceed the file or do not match their shape.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FormatError> {
         Self::open_within(path, Limits::default())
     }
 
-    /// [`Safetensors::open`] with another limit of memory, as [`Safetensors::within`].
+    /// [`Safetensors::open`] with another memory limit, like [`Safetensors::within`].
     ///
     /// # Errors
-    /// As [`Safetensors::open`].
+    /// See [`Safetensors::open`].
     pub fn open_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FormatError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -72,8 +72,9 @@ impl Safetensors {
         Self::within(file, &name, limits)
     }
 
-    /// File and tensor of `model.safetensors:layer.weight`, the file alone of `model.safetensors`, `None` for other
-    /// names. The case of the extension does not count; the first colon behind it ends the file's name.
+    /// Splits `model.safetensors:layer.weight` into file and tensor. Returns only the file for `model.safetensors`, and
+    /// `None` for other names. The case of the extension is ignored. The first colon after the extension ends the name
+    /// of the file.
     ///
     /// ```
     /// use einsparse_formats::io::Safetensors;
@@ -95,19 +96,19 @@ impl Safetensors {
 }
 
 impl<R: Read + Seek> Safetensors<R> {
-    /// [`Safetensors::open`] of anything that can be read; `name` stands for the file in messages.
+    /// [`Safetensors::open`] for any reader. Messages use `name` as the file path.
     ///
     /// # Errors
-    /// As [`Safetensors::open`].
+    /// See [`Safetensors::open`].
     pub fn new(from: R, name: &str) -> Result<Self, FormatError> {
         Self::within(from, name, Limits::default())
     }
 
-    /// [`Safetensors::new`] with another limit of memory; each tensor that is read has a limit of its own, by its
+    /// [`Safetensors::new`] with another memory limit. Each tensor that is read has its own limit, which depends on its
     /// bytes in the file.
     ///
     /// # Errors
-    /// As [`Safetensors::open`].
+    /// See [`Safetensors::open`].
     pub fn within(mut from: R, name: &str, limits: Limits) -> Result<Self, FormatError> {
         let (start, tensors) = read_header(&mut from, limits).map_err(|fault| fault.at(name))?;
         let path = name.to_owned();
@@ -119,26 +120,26 @@ impl<R: Read + Seek> Safetensors<R> {
         &self.tensors
     }
 
-    /// Reads a tensor of F64, F32, F16 or BF16, each element rounded once to `T`.
+    /// Reads a tensor of type F64, F32, F16 or BF16. Each element is rounded once to `T`.
     ///
     /// # Errors
-    /// [`FormatError::Io`]: no tensor of this name, another element type, a finite value out of the range of `T` (i8,
-    /// i32 and fp8 take the nearest value that they hold), a file that is cut off since it was opened, or over the
-    /// limit of memory.
+    /// Returns [`FormatError::Io`] for an unknown name, another element type, a finite value out of the range of `T`, a
+    /// file that was truncated since it was opened, or a tensor over the memory limit. For i8, i32 and fp8, values out
+    /// of range become the nearest representable value.
     pub fn read<T: Element>(&mut self, tensor: &str) -> Result<Dense<T>, FormatError> {
         let at = self.find(tensor)?;
         self.read_with(at, &mut |_, _| {})
     }
 
-    /// [`Safetensors::read`] of a tensor by its place in [`Safetensors::tensors`].
+    /// [`Safetensors::read`] for a tensor by its index in [`Safetensors::tensors`].
     ///
     /// # Errors
-    /// As [`Safetensors::read`]; if there are not so many.
+    /// Returns the errors of [`Safetensors::read`], and an error if `at` is out of range.
     pub fn read_at<T: Element>(&mut self, at: usize) -> Result<Dense<T>, FormatError> {
         self.read_with(at, &mut |_, _| {})
     }
 
-    /// The tensor of this name; without one, the only one there is.
+    /// Reads the tensor of this name, or the only tensor if there is no name.
     pub(super) fn read_one<T: Element>(
         &mut self,
         tensor: Option<&str>,
@@ -190,7 +191,7 @@ impl<R: Read + Seek> Safetensors<R> {
     }
 }
 
-/// Where the data starts, and what it holds.
+/// Offset of the data, and the tensors.
 fn read_header<R: Read + Seek>(
     from: &mut R,
     limits: Limits,
@@ -213,8 +214,8 @@ fn read_header<R: Read + Seek>(
     if header > HEADER_LIMIT {
         return Err(over(HEADER_LIMIT, "at most"));
     }
-    // The text, and what is made of it: at the most a shape of one number for each two bytes of it, in a list that
-    // grows to twice its length while it still has half of that.
+    // Memory of the text and of the parsed header. At most, a shape has one number per two bytes of text, in a list
+    // that doubles its capacity while the old list still exists.
     let mut budget = Budget::new(limits, header as usize);
     let room = budget.take::<u8>(12 * header as usize);
     room.map_err(|reason| Fault::member("header", reason))?;
@@ -227,7 +228,7 @@ fn read_header<R: Read + Seek>(
     Ok((8 + header, header::parse(&text, left - header)?))
 }
 
-/// The elements in row-major order, or what is wrong with which of them.
+/// Reads the elements in row-major order. An error states the index of the invalid element, if there is one.
 fn values<T: Element>(
     from: &mut (impl Read + Seek),
     start: u64,
@@ -251,7 +252,7 @@ fn values<T: Element>(
     Array::of(kind, size, info.shape.clone(), length, from).values(&mut budget)
 }
 
-/// Tells of what is read.
+/// Reader that reports progress.
 struct Told<'a, R> {
     from: Take<R>,
     total: u64,

@@ -1,12 +1,12 @@
-//! Where files lie, what is in them, and numbers to break them by.
-//! The data folder is `EINSPARSE_DATA`, or `data/` in the project root; without it those tests print one line.
+//! Paths of files, their contents, and random numbers to corrupt them. The data directory is `EINSPARSE_DATA`, or
+//! `data/` in the project root; without it, tests that use it print one line.
 
 use einsparse_formats::io::Loaded;
 use einsparse_formats::{AnySparse, Element};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A file or folder of the real data, or `None` and one line that says so.
+/// Path of a file or directory of the real data; `None` after a printed line if it does not exist.
 pub fn data(name: &str) -> Option<PathBuf> {
     let root = std::env::var_os("EINSPARSE_DATA").map(PathBuf::from);
     let root = root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../data"));
@@ -14,7 +14,7 @@ pub fn data(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    // Straight to the stream: the harness swallows what the print macros say.
+    // Writes to the stream directly: the harness captures the output of the print macros.
     writeln!(std::io::stderr(), "skipped: no {} (set EINSPARSE_DATA)", path.display()).ok();
     None
 }
@@ -28,7 +28,7 @@ pub fn sparse<T: Element>(loaded: Loaded<T>) -> AnySparse<T> {
     sparse
 }
 
-/// A small generator, so that tests of readers depend on nothing they test.
+/// A small random number generator, so that tests of readers do not depend on the tested code.
 pub struct Numbers(pub u64);
 
 impl Numbers {

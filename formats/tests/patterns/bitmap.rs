@@ -1,5 +1,4 @@
-//! Bitmap tiles: what is stored where, invariants and their errors, conversions over several tiles and panels, how many
-//! bits.
+//! Bitmap tiles: layout, invariants and their errors, conversions over several tiles and row blocks, size in bits.
 
 use einsparse_formats::{AnySparse, BitmapPattern, Dense, FormatError, convert};
 
@@ -26,7 +25,7 @@ fn conversions_over_tiles_and_panels() {
     }
 }
 
-/// Lane 0 holds rows 0 and 8, columns 0, 1, 8 and 9 of a square; lane 5 rows 1 and 9, columns 2, 3, 10 and 11.
+/// Lane 0 stores rows 0 and 8, columns 0, 1, 8 and 9 of a square; lane 5 stores rows 1 and 9, columns 2, 3, 10 and 11.
 #[test]
 fn a_lane_holds_a_fragment() {
     let places = [(0, 0), (0, 8), (1, 3), (8, 1), (9, 10), (17, 2)];
@@ -37,16 +36,17 @@ fn a_lane_holds_a_fragment() {
     dense.values_mut()[19] = 7.0;
     let bitmap = convert::dense_to_bitmap(&dense).unwrap();
     let words = bitmap.pattern().words();
-    // Places 0 (0, 0), 3 (8, 1), 4 (0, 8); then 1 (1, 3), 6 (9, 10); place 1 of lane 1 in the second square (0, 19).
+    // Positions 0 (0, 0), 3 (8, 1), 4 (0, 8); then 1 (1, 3), 6 (9, 10); position 1 of lane 1 in the second square (0,
+    // 19).
     let bits = |places: &[u32]| places.iter().map(|i| 1 << (8 * (i % 4) + i / 4)).sum::<u32>();
     assert_eq!((words[0], words[5], words[1]), (bits(&[0, 3, 4]), bits(&[1, 6]), bits(&[1]) << 2));
-    // Row 17 is row 1 of the second slab.
+    // Row 17 is row 1 of the second slab of 16 rows.
     assert_eq!(words[32 + 5], 1);
-    // The left half of the first square, lanes 0 and 5, its right half, lanes 0 and 5; then the second square, and the
+    // The left half of the first square, lanes 0 and 5; its right half, lanes 0 and 5; then the second square, and the
     // second slab.
     assert_eq!(bitmap.values()[..8], [1.0, 4.0, 3.0, 2.0, 5.0, 7.0, 6.0, 0.0]);
-    // In front of the right half of square (0, 0) three values, of (0, 1) six, which all are in its left one, and of
-    // (1, 0) seven.
+    // Number of values before the right half of each square: three for (0, 0), six for (0, 1), whose values are all in
+    // its left half, and seven for (1, 0).
     assert_eq!(words[128..132], [3 | 6 << 16, 6 | 6 << 16, 7 | 7 << 16, 7 | 7 << 16]);
     assert_eq!(bitmap.pattern().starts(), [0, 1]);
 }
@@ -74,10 +74,10 @@ fn what_is_wrong_is_named() {
     assert_eq!(new(&|_, s| s[0] = 1), Err(index("starts", 0, 1, 1)));
     let behind = p.starts()[2];
     assert_eq!(new(&|_, s| s[2] += 1), Err(index("starts", 2, behind + 1, u64::from(behind) + 1)));
-    // Column 63 is past the last: place 7 of lane 3 in the fourth square.
+    // Column 63 is past the last: position 7 of lane 3 in the fourth square.
     let word = p.words()[3] | 1 << 31;
     assert_eq!(new(&|w, _| w[3] |= 1 << 31), Err(index("words", 3, word, 0)));
-    // A bit more than was counted.
+    // One bit more than the counts state.
     let free = p.words()[..128].iter().position(|w| w & 1 == 0).unwrap();
     assert!(matches!(
         new(&|w, _| w[free] |= 1),
@@ -87,7 +87,7 @@ fn what_is_wrong_is_named() {
     assert!(matches!(error, FormatError::Overflow { what: "words", .. }));
 }
 
-/// Values and at most 1.1 bits for each place, padding counted.
+/// Values, and at most 1.1 bits for each position, including padding.
 #[test]
 fn a_bitmap_is_small() {
     for density in [0.5, 0.3, 0.1, 0.05] {

@@ -1,4 +1,4 @@
-//! ndarray and sprs.
+//! Conversions from and to ndarray and sprs.
 
 use einsparse_formats::{AnySparse, Csc, Csr, CsrPattern, Dense, Format, convert};
 use ndarray::{Array2, ArrayD, array};

@@ -1,5 +1,4 @@
-//! Byte maps: what is stored where, invariants and their errors, conversions over several tiles and panels, how many
-//! bits.
+//! Byte maps: layout, invariants and their errors, conversions over several tiles and row blocks, size in bits.
 
 use einsparse_formats::{AnySparse, BytemapPattern, Csr, CsrPattern, FormatError, PAD, convert};
 
@@ -19,8 +18,8 @@ fn conversions_over_tiles_and_panels() {
     }
 }
 
-/// One bank by hand: bank 0 owns columns 0 and 1 of row 0, columns 8 and 9 of row 1, and of the other half columns 64
-/// and 65.
+/// One bank by hand: bank 0 contains columns 0 and 1 of row 0, columns 8 and 9 of row 1, and in the other half columns
+/// 64 and 65.
 #[test]
 fn banks_hold_chunks_of_four() {
     let offsets = vec![0, 4, 6];
@@ -30,7 +29,7 @@ fn banks_hold_chunks_of_four() {
     let csr = Csr::new(pattern, values).unwrap();
     let bytemap = convert::csr_to_bytemap(&csr).unwrap();
     let p = bytemap.pattern();
-    // Five entries in bank 0, one in bank 1; chunk 0 of both, then chunk 1 of bank 0, then padding to four chunks.
+    // Five nonzeros in bank 0, one in bank 1; chunk 0 of both, then chunk 1 of bank 0, then padding to four chunks.
     assert_eq!(p.words()[..8], [0x0102, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(p.words()[8..], [0x0280_0100, 0, 0x0303_0303, 0]);
     assert_eq!(p.starts(), [0, 1]);
@@ -76,8 +75,8 @@ fn what_is_wrong_is_named() {
         }),
         Err(index("starts", 2, end + 1, u64::from(end) + 1))
     );
-    // The first chunk of all is bank 0's. Its first place repeated in the middle of the list, or put past the last
-    // column (line 64 is row 0, column 64).
+    // The very first chunk belongs to bank 0. Its first position is repeated in the middle of the list, or moved past
+    // the last column (line 64 is row 0, column 64).
     let first = p.words()[16];
     let twice = first & !0xff00 | (first & 0xff) << 8;
     let refused = |found: Result<(), FormatError>, position: usize, word: u32| {
@@ -88,7 +87,8 @@ fn what_is_wrong_is_named() {
     refused(new(&|w, _| w[16] = twice), 16, twice);
     let outside = first & !0xff | 128;
     refused(new(&|w, _| w[16] = outside), 16, outside);
-    // The same place in another of the bank's chunks: bank 0 has its second one behind the first ones of all banks.
+    // The first position occurs in another chunk of its bank: the second chunk of bank 0 follows the first chunks of
+    // all banks.
     let banks = p.words()[..8].iter().flat_map(|w| w.to_le_bytes());
     let second = 16 + banks.filter(|&count| count > 0).count();
     let again = p.words()[second] & !0xff | first & 0xff;
@@ -97,7 +97,7 @@ fn what_is_wrong_is_named() {
     assert!(matches!(error, FormatError::Overflow { what: "words", .. }));
 }
 
-/// Values and at most 1.1 bits for each place, padding counted, up to a density of .1.
+/// Values, and at most 1.1 bits for each position, including padding, up to a density of .1.
 #[test]
 fn a_bytemap_is_small() {
     for density in [0.1, 0.08, 0.05, 0.02] {

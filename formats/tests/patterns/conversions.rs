@@ -1,4 +1,4 @@
-//! Single conversions with the arrays written out, the names of formats, and refusals.
+//! Single conversions with the arrays written out, names of formats, and refusals.
 
 use einsparse_formats::{
     AnySparse, Coo, CooPattern, Csr, CsrPattern, Format, FormatError, PAD, Pattern, Role, convert,
@@ -85,7 +85,7 @@ fn explicit_zeros_stay_outside_blocks() {
 
 #[test]
 fn too_many_slots_are_refused_before_they_are_made() {
-    // One row of 70,000 entries, 70,000 rows: ELL would take 4.9e9 slots.
+    // One row of 70,000 nonzeros and 70,000 rows: ELL would take 4.9e9 slots.
     let n = 70_000u32;
     let mut offsets = vec![n; n as usize + 1];
     offsets[0] = 0;

@@ -1,4 +1,4 @@
-//! Blocks counted for many sizes at once.
+//! Block counts for many block sizes at once.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use einsparse_formats::stats::RowStats;
 use einsparse_formats::{CsrPattern, FormatError, Pattern, generate};
 use proptest::prelude::*;
 
-/// Blocks with an entry, one by one.
+/// Counts the blocks with a nonzero one by one.
 fn plain(csr: &CsrPattern, (bm, bk): (usize, usize)) -> u64 {
     let mut blocks = BTreeSet::new();
     for row in 0..csr.rows() {
@@ -41,7 +41,7 @@ proptest! {
 fn many_tasks_count_no_block_twice() {
     let csr = generate::uniform(3001, 2003, 0.03, 7).unwrap();
     assert!(csr.nnz() > 1 << 17);
-    // 17 x 5 has strips of its own, and with 23 rows the common height is beyond the matrix.
+    // The common multiple of the heights grows with 17 x 5, and exceeds the matrix with 23 x 40.
     for extra in [&[][..], &[(17, 5)], &[(17, 5), (23, 40)]] {
         let sizes = [&BLOCKS[..], extra].concat();
         for fill in block_fills(&csr, &sizes).unwrap() {

@@ -1,4 +1,4 @@
-//! Every invariant of every constructor: what breaks it is named with array, position, value and bound.
+//! Every invariant of every constructor: the error names array, position, value and bound.
 
 use einsparse_formats::{
     BlockCooPattern, BlockGroupCooPattern, BsrPattern, Coo, CooPattern, CscPattern, Csr,
@@ -23,7 +23,7 @@ fn overflow(what: &'static str, value: u128) -> FormatError {
     FormatError::Overflow { what, value, limit: u32::MAX.into() }
 }
 
-/// One call for each broken input.
+/// Compares one call for each invalid input with its error.
 macro_rules! refuses {
     ($($new:expr => $error:expr;)*) => { $(assert_eq!($new.unwrap_err(), $error);)* };
 }
@@ -151,7 +151,7 @@ fn group_coo() {
         new(&[0, 0], &[1, 3, 9, X]) => index("coords[1]", 2, 9, 9);
         new(&[0, 0], &[1, 3, 3, X]) => order("coords[1]", 2, 3, 3);
         new(&[0, 0], &[3, 1, 8, X]) => order("coords[1]", 1, 3, 1);
-        // Padding in front of an entry, in a group that is not the last of its run, and a group of padding only.
+        // Padding before a nonzero, in a group that is not the last of its run, and a group of padding only.
         new(&[0, 1], &[X, 3, 0, X]) => index("coords[1]", 0, X, 9);
         new(&[0, 0], &[1, X, 8, X]) => index("coords[1]", 1, X, 9);
         new(&[0, 1], &[1, 2, X, X]) => index("coords[1]", 2, X, 9);
@@ -225,7 +225,7 @@ fn unsorted_entries_are_sorted_and_summed() {
     let a = Coo::from_entries(vec![3, 4], coords, vec![1.0f32, 2.0, 4.0, 8.0, 16.0]).unwrap();
     assert_eq!(a.pattern().coords(), [vec![0, 2, 2], vec![3, 0, 1]]);
     assert_eq!(a.values(), [10.0, 4.0, 17.0]);
-    // Extents whose product is past u64 take the other path.
+    // Extents whose product exceeds u64 take another code path.
     let wide = vec![u32::MAX as usize; 3];
     let coords = vec![vec![9, 9, 0], vec![5, 5, 1], vec![7, 6, 2]];
     let a = Coo::from_entries(wide, coords, vec![1.0f64, 2.0, 3.0]).unwrap();

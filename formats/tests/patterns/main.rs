@@ -1,4 +1,4 @@
-//! Patterns, conversions, statistics and bridges.
+//! Tests of patterns, conversions, statistics and bridges.
 
 mod bitmap;
 mod bridges;

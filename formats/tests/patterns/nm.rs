@@ -1,4 +1,4 @@
-//! 2:4: invariants of the words, layout of values and positions, pruning, what exact conversion refuses.
+//! 2:4: invariants of the words, layout of values and positions, pruning, and matrices that exact conversion refuses.
 
 use einsparse_formats::{
     AnySparse, Csr, CsrPattern, Dense, Format, FormatError, Nm, NmPattern, Pattern, bf16, convert,
@@ -44,13 +44,13 @@ fn broken_words_are_named() {
     let new = |cols, meta: &[u32]| NmPattern::new(2, cols, meta.into());
     let length = FormatError::Length { array: "meta", found: 3, expected: 4 };
     assert_eq!(new(40, &[PAD8; 3]).unwrap_err(), length);
-    // Group 2 of the third word, that is of row 1: both at 1.
+    // Group 2 of the third word, which belongs to row 1: both positions are 1.
     let equal = PAD8 & !(15 << 8) | (0b0101 << 8);
     assert_eq!(new(40, &[PAD8, PAD8, equal, PAD8]).unwrap_err(), order(2 * 16 + 2 * 2 + 1, 1, 1));
     // Group 7: 3 before 0.
     let down = PAD8 & !(15 << 28) | (0b0011 << 28);
     assert_eq!(new(40, &[PAD8, PAD8, PAD8, down]).unwrap_err(), order(63, 3, 0));
-    // Groups 10 and up of a row lie past its 40 columns.
+    // Groups 10 and up of a row are past its 40 columns.
     let second = PAD8 & !(15 << 8) | (0b1000 << 8);
     assert_eq!(new(40, &[PAD8, second, PAD8, PAD8]).unwrap_err(), index(16 + 5, 2, 2));
     let first = PAD8 & !(15 << 12) | (0b1001 << 12);
@@ -95,7 +95,7 @@ fn layout() {
     let csr = convert::nm_to_csr(&nm).unwrap();
     assert_eq!(csr.pattern().columns(), [1, 3, 6, 8]);
     assert_eq!(csr.values(), [5., 6., 7., 8.]);
-    // The one slot past the last column in a group that holds columns, and all slots of the other groups.
+    // The one slot past the last column in a group with columns, and all slots of the other groups.
     let outside: Vec<usize> = (0..16).filter(|&s| nm.pattern().is_outside(s)).collect();
     assert_eq!(outside, (5..16).collect::<Vec<_>>());
 }
@@ -118,13 +118,13 @@ fn pruning_keeps_the_two_largest_magnitudes() {
         ([1., -3., 2., 0.5], vec![1, 2]),
         ([4., 3., 2., 1.], vec![0, 1]),
         ([1., 2., 3., -4.], vec![2, 3]),
-        // Between equals the lower column.
+        // Between equal values, the lower column is kept.
         ([1., -1., 1., 1.], vec![0, 1]),
         ([1., 2., -1., 1.], vec![0, 1]),
         ([0., 1., 2., 2.], vec![2, 3]),
         ([0., 0., 0., 7.], vec![3]),
         ([0., 0., 0., 0.], vec![]),
-        // NaN is the largest, whatever its sign; two NaN leave no place.
+        // NaN is the largest value, with either sign; two NaN take both positions.
         ([inf, -inf, nan, 9.], vec![0, 2]),
         ([inf, 1., 0., -nan], vec![0, 3]),
         ([nan, nan, inf, nan], vec![0, 1]),
@@ -136,10 +136,10 @@ fn pruning_keeps_the_two_largest_magnitudes() {
         for (&column, value) in kept.iter().zip(csr.values()) {
             assert_eq!(value.to_bits(), group[column as usize].to_bits());
         }
-        // Words that the checked constructor takes.
+        // The checked constructor accepts these words.
         NmPattern::new(1, 4, nm.pattern().meta().to_vec()).unwrap();
     }
-    // A partial group has nothing to lose.
+    // A partial group loses no value.
     let a = dense(2, 6, &[3., 2., 1., 4., 5., 6., 0., 1., 1., 1., 0., 2.]);
     let pruned = convert::nm_to_dense(&convert::prune_to_nm(&a).unwrap()).unwrap();
     let wanted = [3., 0., 0., 4., 5., 6., 0., 1., 1., 0., 0., 2.];
@@ -153,7 +153,7 @@ fn pruning_keeps_the_two_largest_magnitudes() {
 #[test]
 fn exact_conversion_names_the_group_that_is_too_full() {
     let mut values = vec![0.0; 3 * 10];
-    // Row 1, columns 4 to 7: three; row 2, columns 0 to 3: four. The first is reported.
+    // Row 1, columns 4 to 7: three nonzeros; row 2, columns 0 to 3: four. The first is reported.
     values[14..17].fill(1.0);
     values[20..24].fill(1.0);
     let a = dense(3, 10, &values);
@@ -164,7 +164,7 @@ fn exact_conversion_names_the_group_that_is_too_full() {
     assert_eq!(error.to_string(), text);
     let csr = AnySparse::from(convert::dense_to_csr(&a).unwrap());
     assert_eq!(csr.convert(F).unwrap_err(), full);
-    // Stored zeros need no slot; NaN does.
+    // Stored zeros need no slot; NaN needs one.
     let pattern = CsrPattern::new(1, 4, vec![0, 4], vec![0, 1, 2, 3]).unwrap();
     let of =
         |values: [f64; 4]| convert::csr_to_nm(&Csr::new(pattern.clone(), values.into()).unwrap());

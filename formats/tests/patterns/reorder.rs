@@ -1,4 +1,4 @@
-//! Permutations, and orders that fill blocks.
+//! Permutations, and orders that increase the fill of blocks.
 
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::reorder::{Options, reorder_both, reorder_columns, reorder_rows};
@@ -8,7 +8,7 @@ use einsparse_formats::{
 };
 use proptest::prelude::*;
 
-/// Places in an order that `seed` decides.
+/// A permutation that depends on `seed`.
 fn shuffled(len: usize, seed: u64) -> Permutation {
     let mut order: Vec<u32> = (0..len as u32).collect();
     let key = |i: &u32| {
@@ -23,7 +23,7 @@ fn filled(csr: &CsrPattern, block: (usize, usize)) -> fill::BlockFill {
     fill::block_fills(csr, &[block]).unwrap()[0]
 }
 
-/// 1024 x 1024 with 32 x 32 blocks at a tenth of the places, of which a share of the elements is an entry.
+/// 1024 x 1024 with 32 x 32 blocks at a tenth of the positions. `share`: fraction of their elements that are nonzeros.
 fn blocks(share: f64) -> CsrPattern {
     let grid = generate::blocks(1024, 1024, (32, 32), 0.1, 5).unwrap();
     let values = vec![1.0f32; grid.columns().len() * 1024];
@@ -158,7 +158,7 @@ proptest! {
         };
         let moved = columns.columns(&rows.rows(&a).unwrap()).unwrap();
         let p = moved.pattern();
-        // What was taken unchecked is what the checked constructor takes.
+        // The checked constructor accepts the arrays that were created without checks.
         let checked = CsrPattern::new(p.rows(), p.cols(), p.offsets().to_vec(), p.columns().to_vec());
         prop_assert_eq!(&checked.unwrap(), &**p);
         prop_assert_eq!(&columns.pattern_columns(&rows.pattern_rows(csr).unwrap()).unwrap(), &**p);

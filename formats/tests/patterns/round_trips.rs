@@ -1,4 +1,4 @@
-//! Properties over all formats: every pair there and back, the same dense tensor, valid arrays.
+//! Properties of all formats: round trips between every pair, equal dense tensors, valid arrays.
 
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::{
@@ -28,9 +28,9 @@ fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 13] {
     ]
 }
 
-/// The checked constructor accepts what a converter made unchecked, and agrees with it.
+/// Checks that the checked constructor accepts the result of an unchecked converter, and gives an equal pattern.
 fn assert_valid<T: Element>(any: &AnySparse<T>) {
-    /// The constructor of the pattern takes its extents, these of its fields, and copies of these arrays.
+    /// Calls the constructor of the pattern with its extents, these fields, and copies of these arrays.
     macro_rules! again {
         ($a:ident: $pattern:ident $($field:ident)*; $($array:ident)*) => {{
             let p = $a.pattern();
@@ -73,7 +73,7 @@ fn assert_valid<T: Element>(any: &AnySparse<T>) {
     }
 }
 
-/// Dense from the entries, without a converter.
+/// Dense tensor from the nonzeros, without a converter.
 fn plain_dense<T: Element>(any: &AnySparse<T>) -> Dense<T> {
     let entries = any.entries();
     let at = |index: &[usize]| entries.get(index).map_or(T::ZERO, |&v| T::from_f64(v));
@@ -183,7 +183,7 @@ proptest! {
 
 #[test]
 fn many_rows_in_many_tasks() {
-    // Enough entries for several tasks, rows from empty to full, ragged against every block.
+    // Enough nonzeros for several tasks, rows from empty to full, and extents that no block divides.
     let (rows, cols) = (1031, 517);
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for r in 0..rows as u32 {
@@ -217,7 +217,7 @@ fn hypersparse_tensors_do_not_pay_for_their_extents() {
 }
 
 proptest! {
-    /// Coordinates of slots and the entries, which are read in another way, are the same.
+    /// Coordinates of slots equal those of the nonzeros, which are read in another way.
     #[test]
     fn coordinates_are_those_of_the_entries(
         a in strategy::csr::<f32>(20), block in strategy::block(4), group in 1usize..5,
@@ -242,7 +242,8 @@ proptest! {
         }
     }
 
-    /// Rows in groups of their class: no class without rows, none that costs more than one size for all.
+    /// Rows in groups of their class: each class has rows, and all classes together cost no more than one group size
+    /// for all rows.
     #[test]
     fn hybrid_groups_cost_no_more_than_groups(a in strategy::csr::<f32>(60)) {
         let groups = convert::csr_to_group_coo(&a, None).unwrap();

@@ -1,4 +1,4 @@
-//! Sliced ELLPACK: how rows and entries are laid out, what the constructor refuses, matrices wider than a window.
+//! Sliced ELLPACK: layout of rows and nonzeros, errors of the constructor, matrices wider than a window.
 
 use einsparse_formats::{
     AnySparse, Csr, CsrPattern, Format, FormatError, PAD, Pattern, SlicedEllPattern, generate,
@@ -7,7 +7,7 @@ use einsparse_formats::{
 
 const WINDOW: usize = SlicedEllPattern::REACH * SlicedEllPattern::K_TILE;
 
-/// Value of an entry: its number, from 1.
+/// Numbers the nonzeros from 1, as their values.
 fn numbered(pattern: CsrPattern) -> Csr<f32> {
     let values = (1..=pattern.nnz()).map(|i| i as f32).collect();
     Csr::new(pattern, values).unwrap()
@@ -19,14 +19,14 @@ fn sliced(csr: &Csr<f32>) -> einsparse_formats::SlicedEll<f32> {
 
 #[test]
 fn rows_are_sorted_and_entries_lie_lane_by_lane() {
-    // Row 0 has columns 0 and 65, row 1 none, row 2 five from 64 on.
+    // Row 0 has columns 0 and 65, row 1 is empty, row 2 has five columns from 64 on.
     let columns = vec![0, 65, 64, 65, 66, 70, 127];
     let csr = numbered(CsrPattern::new(3, 200, vec![0, 2, 2, 7], columns).unwrap());
     let sell = sliced(&csr);
     let p = sell.pattern();
     assert_eq!(p.order()[..4], [2, 0, 1, PAD]);
     assert_eq!((p.order().len(), p.offsets()), (32, &[0, 2][..]));
-    // The second chunk holds the last entry of row 2 alone, in the second tile.
+    // The second chunk contains only the last nonzero of row 2, in the second tile.
     assert_eq!(p.windows(), [0, 2, 1, 2]);
     let none = 0xffff;
     assert_eq!(p.columns()[..2], [64 | 65 << 16, 66 | 70 << 16]);
@@ -44,7 +44,7 @@ fn rows_that_run_ahead_of_the_window_wait() {
     let columns = vec![far, far + 1, 0, 1, 2, 3, 4];
     let csr = numbered(CsrPattern::new(2, far as usize + 2, vec![0, 2, 7], columns).unwrap());
     let sell = sliced(&csr);
-    // Two chunks for row 1, first in order; row 0 waits until it is alone.
+    // Two chunks for row 1, first in order; row 0 waits until only its nonzeros are left.
     let tile = far / 64;
     assert_eq!(sell.pattern().windows(), [0, 1, 0, 1, tile, tile + 1]);
     assert_eq!(AnySparse::from(sell).to_csr().unwrap(), csr);
@@ -76,7 +76,7 @@ fn wide_matrices_go_there_and_back() {
     }
 }
 
-/// At the densities it is for, f32 takes less than CSR.
+/// At its intended densities, the format takes less memory than CSR in f32.
 #[test]
 fn takes_fewer_bytes_than_csr() {
     for density in [0.3, 0.1, 0.05] {
@@ -107,7 +107,7 @@ fn the_constructor_refuses() {
     assert_eq!(with(&|a| a[0][2] = 1), index("rows", 2, 1, 0));
     assert_eq!(with(&|a| a[2][1] = 4), index("windows", 1, 4, 4));
     assert_eq!(with(&|a| a[2][1] = 2), index("columns", 2, 129, 128));
-    // A column in front of the one before, one behind padding, one of a lane without a row.
+    // A column before its predecessor, a column after padding, and a column in a lane without a row.
     assert!(matches!(
         with(&|a| a[3][0] = 70 | 70 << 16),
         Err(FormatError::Order { array: "columns", position: 1, previous: 70, value: 70 })

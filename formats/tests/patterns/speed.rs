@@ -8,7 +8,7 @@ use einsparse_formats::{
 
 const ROWS: usize = 32 * 1024;
 
-/// About 10 million entries in 32 x 32 blocks of which a share of 1 in `thin` elements is filled.
+/// About 10 million nonzeros in 32 x 32 blocks. One in `thin` elements of a block is a nonzero.
 fn blocks(thin: u64) -> Csr<f32> {
     let per_row = 10 * thin as usize;
     let mut state = 1u64;
@@ -70,7 +70,7 @@ fn ten_million_entries() {
     }
 }
 
-/// The constructors, over arrays cloned beforehand.
+/// Times the constructors, over arrays cloned beforehand.
 fn checks(a: &Csr<f32>) {
     let mut copies: Vec<_> =
         (0..4).map(|_| (a.pattern().offsets().to_vec(), a.pattern().columns().to_vec())).collect();

@@ -1,4 +1,4 @@
-//! Row statistics, slots of each format, choice of the group size.
+//! Row statistics, slots of each format, selection of the group size.
 
 use einsparse_formats::proptest as strategy;
 use einsparse_formats::stats::{self, RowStats};
@@ -18,13 +18,13 @@ fn statistics_of_rows() {
 
 #[test]
 fn equal_rows_want_whole_groups() {
-    // g* = 4, which sees no divisibility.
+    // The optimum g* = 4 does not consider divisibility.
     assert_eq!(RowStats::from_counts([16; 100]).group(), 16);
     assert_eq!(RowStats::from_counts([32; 100]).group(), 32);
     assert_eq!(RowStats::from_counts([1; 100]).group(), 1);
     assert_eq!(RowStats::from_counts([0; 100]).group(), 1);
     assert_eq!(RowStats::from_counts([3; 100]).group(), 3);
-    // 36 costs nothing more than 12, 18 or 9, and less in groups.
+    // 36 has no more padding than 12, 18 or 9, and fewer groups.
     assert_eq!(RowStats::from_counts([36; 100]).group(), 36);
 }
 
@@ -47,7 +47,7 @@ proptest! {
         let ideal = ((s.nnz as f64 / s.non_empty as f64).sqrt().round() as usize).max(1);
         let chosen = s.group_cost(s.group());
         for candidate in [ideal, (ideal.next_power_of_two() / 2).max(1), (ideal + 1).next_power_of_two()] {
-            // A hundredth more for a multiple of four.
+            // A multiple of four may cost one percent more.
             prop_assert!(chosen * 100 <= s.group_cost(candidate) * 101, "{} {candidate}", s.group());
         }
     }

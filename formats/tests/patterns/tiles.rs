@@ -1,8 +1,8 @@
-//! What bitmap tiles and byte maps have in common.
+//! Shared tests of bitmap tiles and byte maps.
 
 use einsparse_formats::{AnySparse, Csr, CsrPattern, f16, generate, stats};
 
-/// Rows, columns and density: nothing, edges of tiles and of panels, no entry.
+/// Matrices by rows, columns and density: empty ones, extents at the edges of tiles and row blocks, no nonzeros.
 pub fn matrices([height, width]: [usize; 2]) -> impl Iterator<Item = Csr<f32>> {
     let shapes = [
         (0, 5, 1.0),
@@ -23,7 +23,7 @@ pub fn matrix(rows: usize, cols: usize, density: f64) -> Csr<f32> {
     Csr::new(pattern, values).unwrap()
 }
 
-/// The entries of the matrix that it was made of, as many as its statistics say.
+/// Checks that a tensor has the nonzeros of its original matrix, and the sizes of its statistics.
 pub fn holds(any: &AnySparse<f32>, csr: &Csr<f32>) {
     assert_eq!(any.nnz(), csr.nnz());
     assert_eq!(any.to_csr().unwrap(), *csr);
@@ -34,13 +34,13 @@ pub fn holds(any: &AnySparse<f32>, csr: &Csr<f32>) {
     assert_eq!(counted.values - counted.padding, csr.nnz() as u128);
 }
 
-/// A row of three with a zero that is stored.
+/// A row of three elements with a stored zero.
 pub fn stored_zero() -> Csr<f32> {
     let pattern = CsrPattern::new(1, 3, vec![0, 2], vec![0, 2]).unwrap();
     Csr::new(pattern, vec![0.0f32, 1.0]).unwrap()
 }
 
-/// At most 1.1 bits for each place beside the values, padding counted.
+/// Checks for at most 1.1 bits per position in addition to the values, including padding.
 pub fn is_small(density: f64, of: impl Fn(&Csr<f16>) -> AnySparse<f16>) {
     let csr = matrix(1024, 2048, density);
     let csr = csr.map_values(f16::from_f32);

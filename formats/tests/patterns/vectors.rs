@@ -1,4 +1,5 @@
-//! Columns of eight rows: they hold every entry once, count what they should, and refuse what half a word cannot count.
+//! Columns of eight rows: they contain every nonzero once, have the right counts, and are refused if a 16-bit count
+//! overflows.
 
 use einsparse_formats::vectors::{STEP, VectorPattern, WINDOW, sampled_steps};
 use einsparse_formats::{CsrPattern, FormatError, generate};
@@ -29,7 +30,7 @@ fn check(pattern: &CsrPattern) {
         let steps = &made.steps()[window.first as usize..][..columns.len().div_ceil(STEP)];
         let mut all = steps.iter().flat_map(|step| step.columns);
         assert!(all.by_ref().take(columns.len()).eq(columns.iter().copied()), "window {at}");
-        // The rest repeats the last column, and no row has an entry there.
+        // The remaining slots repeat the last column, where no row has a nonzero.
         assert!(all.all(|c| Some(&c) == columns.last()), "window {at}");
         for (r, row) in rows.enumerate() {
             assert_eq!(window.filled >> r & 1 != 0, !pattern.row(row).is_empty(), "row {row}");
@@ -52,7 +53,7 @@ fn vectors_hold_every_entry_once() {
         (8, 16, 1.0),
         (9, 17, 1.0),
         (64, 70_000, 0.001),
-        // Counted in pieces.
+        // Large enough to be counted in pieces.
         (17, 3_000, 0.6),
         (333, 257, 0.03),
         (40, 5, 0.0),
@@ -60,14 +61,14 @@ fn vectors_hold_every_entry_once() {
         check(&generate::uniform(rows, cols, density, 3).unwrap());
     }
     check(&generate::banded(1000, 27).unwrap());
-    // A row with everything between empty ones.
+    // A full row between empty ones.
     let offsets = (0..=20).map(|r| if r > 11 { 500 } else { 0 }).collect();
     check(&CsrPattern::new(20, 500, offsets, (0..500).collect()).unwrap());
 }
 
 #[test]
 fn rows_may_lie_apart() {
-    // As in ELL: places between rows belong to none.
+    // As in ELL, slots between the ranges of rows belong to no row.
     let rows = [(4, 2), (0, 1), (9, 0)];
     let made = VectorPattern::from_rows(8, &rows, &[6, 9, 9, 9, 1, 6]).unwrap();
     assert_eq!(made.to_rows(), [vec![(4, 1), (5, 6)], vec![(0, 6)], vec![]]);

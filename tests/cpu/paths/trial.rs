@@ -27,7 +27,7 @@ const MATRICES: &[&str] = &[
 ];
 const NAMES: &[&str] = &["i", "j", "k", "l", "m", "n"];
 
-/// Equal, or both NaN.
+/// First pair of values that are neither equal nor both NaN.
 fn first_difference<T: Scalar>(found: &[T], wanted: &[f64]) -> Option<String> {
     let differs = |(f, w): &(&T, &f64)| f.to_f64() != **w && !(f.to_f64().is_nan() && w.is_nan());
     let mut all = found.iter().zip(wanted).enumerate();
@@ -35,13 +35,13 @@ fn first_difference<T: Scalar>(found: &[T], wanted: &[f64]) -> Option<String> {
     Some(format!("element {at} is {f}, {w} wanted"))
 }
 
-/// An expression of up to eight factors.
+/// Expression of up to eight factors, with its operands.
 pub struct Trial {
     seed: u64,
     pub text: String,
     extents: Vec<usize>,
     out: Vec<usize>,
-    /// Name and numbers of the indices.
+    /// Names of the factors, and the numbers of their indices.
     pub factors: Vec<(String, Vec<usize>)>,
     pub sparse: BTreeMap<String, AnySparse<f64>>,
     pub dense: BTreeMap<String, Dense<f64>>,
@@ -59,7 +59,7 @@ impl Artist {
         self.below(100) < percent
     }
 
-    /// A sparse tensor, without stored zeros: those are fill in blocks.
+    /// Creates a sparse tensor without stored zeros, because a block format stores zeros as fill.
     fn sparse(&mut self, shape: &[usize]) -> AnySparse<f64> {
         let density = [10, 40, 80][self.below(3)];
         let (mut coords, mut values) = (vec![Vec::new(); shape.len()], Vec::new());
@@ -115,7 +115,7 @@ impl Trial {
                 continue;
             }
             let order = 1 + a.below(3);
-            // Axes of a sparse tensor are different indices more often than not.
+            // Most axes of a sparse tensor have different indices.
             let first = a.below(NAMES.len());
             let step = 1 + a.below(2);
             let own: Vec<usize> =
@@ -145,7 +145,7 @@ impl Trial {
         trial
     }
 
-    /// A tensor of an earlier factor, at indices of its extents.
+    /// Reuses the tensor of an earlier factor, at indices with its extents.
     fn again(&mut self, a: &mut Artist) {
         let (name, own) = self.factors[a.below(self.factors.len())].clone();
         let mut other = Vec::new();
@@ -170,7 +170,7 @@ impl Trial {
         let factors: Vec<_> = self.factors.iter().map(factor).collect();
         let borrowed: Vec<(&[usize], Factor<'_>)> =
             factors.iter().map(|(own, f)| (own.as_slice(), *f)).collect();
-        // The reference walks over all indices, also those that no factor has.
+        // The reference loops over all indices, including those without a factor.
         let used = |i: usize| self.factors.iter().any(|(_, own)| own.contains(&i));
         let extents = self.extents.iter().enumerate();
         let extents: Vec<usize> = extents.map(|(i, &n)| if used(i) { n } else { 1 }).collect();
@@ -189,7 +189,7 @@ impl Trial {
         operands.extend(dense.iter().map(|(n, d)| (n.as_str(), d.into())));
         let plan = ctx.plan(&self.text).operands(&operands).options(options);
         let plan = match plan.build() {
-            // Two factors leave nothing to order.
+            // Two factors have only one order.
             Err(Error::NoKernel { .. }) if options.variant.is_some() => return,
             plan => {
                 plan.unwrap_or_else(|error| panic!("seed {}: {}: {error}", self.seed, self.text))

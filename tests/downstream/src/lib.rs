@@ -1,9 +1,9 @@
-//! What a crate that depends on einsparse does. Also built as a cdylib, to see what such a library exports.
+//! A crate that depends on einsparse. It is also built as a cdylib, to check the symbols that such a library exports.
 
 use einsparse::formats::{Csr, Dense, generate};
 use einsparse::{Context, einsum};
 
-/// One line on the driver: there is one with a GPU, or why not.
+/// One line about the driver: the driver and a GPU are available, or the reason why not.
 pub fn driver() -> String {
     match einsparse::driver::available() {
         Ok(()) => "driver: available".into(),
@@ -11,16 +11,15 @@ pub fn driver() -> String {
     }
 }
 
-/// The version of the driver as another CUDA crate sees it, whose symbols are linked; 0 where the driver does not
-/// answer.
+/// Driver version as another CUDA crate with linked symbols returns it; 0 if the driver returns an error.
 pub fn version_by_another_crate() -> i32 {
     let mut version = 0;
-    // SAFETY: `version` is a place for one int.
+    // SAFETY: `version` has the size of one int.
     let code = unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) };
     if code == cudarc::driver::sys::CUresult::CUDA_SUCCESS { version } else { 0 }
 }
 
-/// How many friends member 33 of a karate club has, and the modules of kernels in this program.
+/// Number of friends of member 33 of a karate club, and number of kernel modules in this program.
 pub fn friends() -> einsparse::Result<(f32, usize)> {
     let graph = generate::karate();
     let ones = vec![1.0f32; graph.columns().len()];
@@ -30,7 +29,7 @@ pub fn friends() -> einsparse::Result<(f32, usize)> {
     Ok((c.values()[2 * 33], einsparse::module::MODULES.len()))
 }
 
-/// 1 with a driver and a GPU, else 0.
+/// Returns 1 with a driver and a GPU, otherwise 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn downstream_available() -> i32 {
     einsparse::driver::available().is_ok().into()

@@ -1,4 +1,4 @@
-//! Starts with and without a driver.
+//! Program that starts with and without a driver.
 
 fn main() -> einsparse::Result<()> {
     println!("{}", downstream::driver());

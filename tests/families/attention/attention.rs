@@ -1,6 +1,6 @@
-//! Attention at the entries of a mask against a reference in f64: queries and keys around the tiles, queries without
-//! keys, masks by entries and by blocks, shared and of their own, hidden keys, queries cut along their keys, NaN and
-//! Inf. The CPU runs the same suite.
+//! Attention at the nonzeros of a mask, against a reference in f64. Cases: numbers of queries and keys around the tile
+//! sizes, queries without keys, hidden keys, queries split along their keys, NaN and Inf. Masks are given by entries
+//! and by blocks, shared by all heads or one per head. The CPU runs the same suite.
 
 mod case;
 mod gradient;
@@ -13,12 +13,12 @@ use einsparse::ops::{AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Error, Graph, SparseTensor};
 
-/// `heads` of `dim`, factor and masks left out.
+/// Options with `heads` heads of `dim` elements; scale and masks keep their defaults.
 fn plain(heads: usize, dim: usize) -> AttentionOptions {
     AttentionOptions { heads, dim, ..AttentionOptions::default() }
 }
 
-/// Lengths of rows: none, one, some, all.
+/// Pattern with row lengths of none, one, some and all columns.
 fn uneven(rows: usize, columns: usize) -> CsrPattern {
     let len = |row: usize| match row % 5 {
         0 => 0,
@@ -41,7 +41,7 @@ fn sizes<T: Scalar>(context: &Context) {
     }
 }
 
-/// Runs a suite on both types, on the GPU and on the CPU.
+/// Runs a suite with both element types on the GPU and on the CPU.
 macro_rules! everywhere {
     ($suite:ident) => {
         if let Some(context) = gpu() {
@@ -109,7 +109,7 @@ fn masks_of_their_own_and_shared_keys() {
     everywhere!(heads);
 }
 
-/// Few queries and many keys: thread blocks share queries, and the last to arrive joins what they found.
+/// Few queries and many keys. Several thread blocks share queries, and the last one to arrive combines their results.
 fn cut<T: Scalar>(context: &Context) {
     let n = if small() { 2000 } else { 9000 };
     let mut lens = vec![n; 140];
@@ -124,7 +124,7 @@ fn queries_cut_along_their_keys() {
     everywhere!(cut);
 }
 
-/// Scores that grow from tile to tile, and some that dwarf all others: the largest is always known.
+/// Scores that grow from tile to tile, some far above all others. The running maximum must always be right.
 fn growing<T: Scalar>(context: &Context) {
     let n = 600;
     let mut case = Case::<T>::new(vec![spread(&[n; 70], n)], plain(1, 64), 1);
@@ -140,11 +140,11 @@ fn the_largest_score_may_be_anywhere() {
     everywhere!(growing);
 }
 
-/// A NaN or Inf in K or Q reaches its entries only; one in V at most the same 64 queries; queries without keys stay
-/// zero.
+/// A NaN or Inf in K or Q affects only its own entries. One in V affects at most the 64 queries of its tile. Queries
+/// without keys stay zero.
 fn planted<T: Scalar>(context: &Context) {
     let (m, n, dim) = (256, 512, 64);
-    // Row r sees keys 2 r and 2 r + 1; every eighth none.
+    // Row r sees keys 2 r and 2 r + 1; every eighth row sees none.
     let lens: Vec<usize> = (0..m).map(|r| if r % 8 == 0 { 0 } else { 2 }).collect();
     let mut offsets = vec![0];
     let mut columns = Vec::new();
@@ -157,7 +157,7 @@ fn planted<T: Scalar>(context: &Context) {
         [(f64::NAN, false), (f64::INFINITY, false), (f64::NAN, true), (f64::INFINITY, true)]
     {
         let mut case = Case::<T>::new(vec![pattern.clone()], plain(1, dim), 2);
-        // Key 131 belongs to query 65.
+        // Only query 65 sees key 131.
         let operand = if in_values { &mut case.v } else { &mut case.k };
         let clean = operand.clone();
         *operand = Dense::from_fn(vec![1, n, dim], |i| match i[1] {
@@ -203,7 +203,7 @@ fn a_captured_run_repeats_itself() {
         Graph::capture(stream.raw(), |_| attention.forward([&q, &k, &v], &mut out, None, &stream));
     let mut graph = graph.unwrap();
     for _ in 0..3 {
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.launch(stream.raw()).unwrap() };
     }
     stream.synchronize().unwrap();
@@ -257,7 +257,7 @@ fn what_does_not_fit_is_refused() {
     let wanted = matches!(&error, Error::Shape { index, .. } if index == "k");
     assert!(wanted, "{error}");
     attention.forward([&q, &k, &k], &mut out, None, &stream).unwrap();
-    // Nothing to do is done.
+    // Empty extents are valid and do nothing.
     let none = SparseAttention::new(&cpu, &[&mask], &plain(0, 8)).unwrap();
     let empty = |rows| cpu.zeros::<f32>(&[0, rows, 8]).unwrap();
     none.forward([&empty(2), &empty(3), &empty(3)], &mut empty(2), None, &stream).unwrap();

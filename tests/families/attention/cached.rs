@@ -1,6 +1,6 @@
-//! One query of each head over a cache, against a reference in f64: lengths around the tiles and of nothing, heads that
-//! share keys, sequences cut into chunks, many sequences, rows added to the cache. Behind a length the cache is NaN.
-//! The CPU runs the same suite.
+//! One query per head over a cache, against a reference in f64. Cases: lengths around the tile sizes and 0, heads that
+//! share keys, sequences split into chunks, many sequences, rows added to the cache. Past its length a sequence's cache
+//! is NaN. The CPU runs the same suite.
 
 mod case;
 
@@ -16,7 +16,7 @@ fn shape(batch: usize, [heads, key_heads]: [usize; 2], dim: usize, capacity: usi
     Shape { batch, heads, key_heads, dim, capacity }
 }
 
-/// None, one, around a tile, odd, all.
+/// Lengths: none, one, around a tile, odd, all.
 const LENGTHS: [i32; 10] = [0, 1, 200, 16, 17, 65, 127, 63, 33, 199];
 
 fn sizes<T: Scalar>(context: &Context) {
@@ -40,7 +40,7 @@ fn one_query_over_a_cache() {
     on_cpu(&[sizes::<f16>, sizes::<f32>]);
 }
 
-/// What is no length is the nearest one, and nothing outside of the cache is read or written.
+/// Invalid lengths are clamped to the nearest valid one, and nothing outside of the cache is read or written.
 fn lengths_outside<T: Scalar>(context: &Context) {
     let lengths = vec![-1, 101, i32::MAX, i32::MIN, 100];
     Case::<T>::new(shape(5, [4, 2], 64, 100), lengths.clone(), 1).check(context);
@@ -52,12 +52,12 @@ fn lengths_outside_of_the_cache() {
     on_both(&[lengths_outside::<bf16>]);
 }
 
-/// Small sizes: the CPU cuts nothing.
+/// Whether to use small sizes; the CPU does not split sequences.
 fn few(context: &Context) -> bool {
     small() || context.device().is_none()
 }
 
-/// One sequence for all multiprocessors, and chunks as long as they may be.
+/// One sequence distributed over all multiprocessors, in chunks of maximum length.
 fn cut<T: Scalar>(context: &Context) {
     let capacity = if few(context) { 700 } else { 9000 };
     for (heads, dim) in [([1, 1], 64), ([4, 1], 128), ([16, 1], 128), ([4, 2], 64)] {
@@ -76,7 +76,7 @@ fn sequences_cut_along_their_keys() {
     on_cpu(&[cut::<bf16>]);
 }
 
-/// More sequences than a warp looks at, more chunks than thread blocks, and chunks that are as long as they may be.
+/// More sequences than a warp reads at once, more chunks than thread blocks, and chunks of maximum length.
 fn many<T: Scalar>(context: &Context) {
     let [batch, capacity] = match few(context) {
         true => [40, 100],
@@ -97,7 +97,7 @@ fn many_sequences() {
     on_both(&[many::<bf16>]);
 }
 
-/// Scores that grow from tile to tile, and that fall: the largest is always known.
+/// Scores that grow or fall from tile to tile. The running maximum must always be right.
 fn growing<T: Scalar>(context: &Context) {
     for sign in [1.0, -1.0] {
         let mut case = Case::<T>::new(shape(1, [2, 1], 64, 600), vec![600], 2);
@@ -113,7 +113,7 @@ fn the_largest_score_may_be_anywhere() {
     on_both(&[growing::<f16>]);
 }
 
-/// A NaN or Inf is seen by the heads that share it, and by no other.
+/// A NaN or Inf affects the query heads that share its key head, and no others.
 fn planted<T: Scalar>(context: &Context) {
     for (bad, in_values) in
         [(f64::NAN, false), (f64::INFINITY, false), (f64::NAN, true), (f64::INFINITY, true)]
@@ -121,7 +121,7 @@ fn planted<T: Scalar>(context: &Context) {
         let mut case = Case::<T>::new(shape(3, [4, 2], 128, 150), vec![150, 149, 150], 3);
         let operand = if in_values { &mut case.v } else { &mut case.k };
         let clean = operand.clone();
-        // Of the second sequence, the first head.
+        // An element of the first key head of the second sequence.
         let place = |i: &[usize]| i[0] == 1 && i[1] == 0 && i[2] == 140;
         let at = |i: &[usize]| ((i[0] * 2 + i[1]) * 150 + i[2]) * 128 + i[3];
         let value = |i: &[usize]| match place(i) {
@@ -132,7 +132,7 @@ fn planted<T: Scalar>(context: &Context) {
         let out = case.run(context);
         for (row, out) in out.chunks(128).enumerate() {
             let finite = out.iter().filter(|x| x.to_f64().is_finite()).count();
-            // A score of -Inf has no weight.
+            // A score of -Inf has weight 0.
             match row {
                 4 | 5 if in_values || bad.is_nan() => assert_eq!(finite, 0, "{bad} {row}"),
                 4 | 5 => assert!(finite == 0 || finite == 128, "{bad} {row}"),
@@ -147,7 +147,7 @@ fn planted_nan_and_inf() {
     on_both(&[planted::<bf16>]);
 }
 
-/// The bits of a sequence do not depend on how long others are.
+/// The bits of a sequence's result do not depend on the lengths of other sequences.
 fn alone<T: Scalar>(context: &Context) {
     let one = shape(3, [8, 2], 128, 3000);
     let mut case = Case::<T>::new(one, vec![2500, 1, 3000], 6);
@@ -179,9 +179,9 @@ fn a_captured_step_lets_sequences_grow() {
     for lens in [[1, 298, 0], [250, 298, 299], [251, 299, 300], [300, 300, 300]] {
         case.lengths = lens.to_vec();
         lengths.write(&case.lengths_dense()).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
-        // What the step adds is what the case has at the end of each sequence.
+        // The step adds the rows that the case holds at the end of each sequence.
         case.add_fresh();
         case.judge(there.out.to_dense().unwrap().values());
     }
@@ -222,7 +222,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     named(other.unwrap_err(), "lengths");
     let other = attention.append(&q, [&new, &q], [&mut k, &mut v], &lengths, &mut out, &stream);
     named(other.unwrap_err(), "new v");
-    // Nothing to do is done.
+    // Empty extents are valid and do nothing.
     let none = CachedAttention::<f32>::new(&cpu, [0, 5], &options)?;
     let (q, cache) = (cpu.zeros(&[0, 4, 8])?, cpu.zeros(&[0, 2, 5, 8])?);
     let mut out = cpu.zeros(&[0, 4, 8])?;
@@ -247,7 +247,7 @@ fn what_has_no_kernel_is_refused() {
     assert!(other.contains("is for f16, not f32"), "{other}");
 }
 
-/// No sequences, and no room for tokens.
+/// No sequences, and a cache of capacity 0.
 fn nothing<T: Scalar>(context: &Context) {
     Case::<T>::new(shape(0, [4, 2], 64, 10), Vec::new(), 1).check(context);
     Case::<T>::new(shape(2, [4, 2], 128, 0), vec![0, 3], 1).check(context);

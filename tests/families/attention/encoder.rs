@@ -1,4 +1,5 @@
-//! A Transformer layer over sequences of varying lengths: the GPU against the CPU, and against sequences on their own.
+//! A Transformer layer over sequences of varying lengths: the GPU against the CPU, and against sequences run one by
+//! one.
 
 use crate::support::dense::{poisoned, upload, wide};
 use crate::support::replay::Replay;
@@ -11,14 +12,14 @@ use einsparse::registry::Scalar;
 use einsparse::{Context, Error, Tensor};
 use std::collections::BTreeSet;
 
-/// Matrices and vectors of a layer on the host.
+/// Matrices and vectors of a layer in host memory.
 pub(super) struct Model<T> {
     pub options: EncoderOptions,
     pub matrices: Vec<[Dense<T>; 2]>,
     norms: Vec<[Dense<T>; 2]>,
 }
 
-/// The same in a context.
+/// Matrices and vectors of a layer in a context.
 pub(super) struct There<T> {
     pub matrices: Vec<[Tensor<T>; 2]>,
     norms: Vec<[Tensor<T>; 2]>,
@@ -74,12 +75,12 @@ impl<T: Scalar> Model<T> {
         There { matrices: both(&self.matrices), norms: both(&self.norms) }
     }
 
-    /// What a context makes of it; rows behind a sequence's length are 77.
+    /// Runs the layer in a context. Output rows past a sequence's length stay 77.
     pub fn run(&self, context: &Context, x: &Dense<T>, lengths: &[i32]) -> Vec<f64> {
         self.run_named(context, x, lengths).0
     }
 
-    /// Beside it the kernels of the products.
+    /// Returns the output and the names of the kernels of the products.
     fn run_named(
         &self,
         context: &Context,
@@ -124,14 +125,14 @@ impl<T: Scalar> There<T> {
     }
 }
 
-/// Results that a layer rounds to the element type on its way: queries, keys and values, weights, attention, its
-/// projection, the first norm, hidden rows, their product, the output; the input is one more.
+/// Results that a layer rounds to the element type: queries, keys and values, weights, attention, its projection, the
+/// first norm, hidden rows, their product, the output. The input is one more.
 const ROUNDINGS: f64 = 9.0;
 
-/// Both sides round each of them, to neighbours where sums differ a little. Layers and norms keep the mean square at 1,
-/// so an error of half a unit in the last place of 1, uniform and independent, stays one: `u / sqrt(3)` in root mean
-/// square, and as many of them as there are roundings on two sides. Ten times that, for the largest of a hundred
-/// thousand elements, and values up to 4, whose last rounding is as much larger.
+/// Both sides round each of these results, to neighbours if their sums differ slightly. Layers and norms keep the mean
+/// square at 1. An error of half a unit in the last place of 1, uniform and independent, is `u / sqrt(3)` in root mean
+/// square. There are as many errors as roundings on two sides. The bound is ten times their sum: for the largest of a
+/// hundred thousand elements, and for values up to 4, whose last rounding is larger in proportion.
 pub(super) fn assert_near<T: Scalar>(found: &[f64], wanted: &[f64], what: &str) {
     let digits = if T::NAME == "f16" { 11 } else { 8 };
     let unit = f64::from(digits).exp2().recip();
@@ -175,8 +176,8 @@ fn sequences_do_not_see_each_other() {
     }
 }
 
-/// The GPU against the CPU, with tiles for so many tokens as are expected. Where these are fewer than there are, thread
-/// blocks take further tiles. What has run is added to `ran`.
+/// Compares the GPU with the CPU, with tiles for the expected number of tokens. If more tokens arrive, thread blocks
+/// process further tiles. The kernels that ran are added to `ran`.
 fn alike<T: Scalar>(
     gpu: &Context,
     options: EncoderOptions,
@@ -222,11 +223,11 @@ fn encoder_of_varying_lengths_on_the_gpu() {
     let mut ran = BTreeSet::new();
     lengths_of::<f16>(&gpu, &mut ran);
     lengths_of::<bf16>(&gpu, &mut ran);
-    // Cut and uncut tiles whose thread blocks take a second one.
+    // Split and unsplit tiles whose thread blocks process a second one.
     let many = |items| EncoderOptions { hidden: 64, ..options(items, 128, 512, 4) };
     alike::<f16>(&gpu, many(24), &[128; 24], &[1, 300, 1500], &mut ran);
     alike::<bf16>(&gpu, many(8), &[128; 8], &[1, 300], &mut ran);
-    // Wide tiles, cut: many rows are expected, few come.
+    // Wide tiles, split along k: many rows are expected, and few arrive.
     let deep = |hidden| EncoderOptions { hidden, ..options(24, 256, 256, 2) };
     let mut few = [0; 24];
     (few[0], few[7]) = (256, 130);
@@ -242,7 +243,7 @@ fn encoder_of_varying_lengths_on_the_gpu() {
     }
 }
 
-/// A captured graph takes other lengths at every launch, and gives the same bits for the same.
+/// A captured graph reads other lengths at every launch, and returns equal bits for equal lengths.
 #[test]
 fn encoder_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -264,7 +265,7 @@ fn encoder_in_a_graph() {
         let dense = Dense::new([6], lengths.to_vec()).unwrap();
         lengths_there.write(&dense).unwrap();
         out.write(&model.marked(&Context::unchecked_cpu()).to_dense().unwrap()).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let found = wide(&out);
         let wanted = model.run(&Context::unchecked_cpu(), &x, &lengths);

@@ -1,4 +1,5 @@
-//! Encoder layers among other work of a stream, none of it waited for; and a layer without a hidden element.
+//! Encoder layers among other work of a stream, without synchronization in between; and a layer without hidden
+//! elements.
 
 use super::encoder::{Model, There, assert_near, options, values};
 use crate::support::dense::wide;
@@ -9,7 +10,7 @@ use einsparse::nn::{Encoder, EncoderOptions};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Stream, Tensor};
 
-/// Rows of the first layer are rows of the second one at once, and overwritten by its next run.
+/// The second layer reads the rows of the first one immediately, and the next run of the first one overwrites them.
 #[test]
 fn encoder_layers_behind_one_another() {
     let Some(gpu) = gpu() else { return };
@@ -30,7 +31,7 @@ fn encoder_layers_behind_one_another() {
     }
     stream.synchronize().unwrap();
     for (seed, (x, out)) in xs.iter().zip(&outs).enumerate() {
-        // The first layer once more, waited for: the second one's rows are the same bits.
+        // The first layer runs again and is synchronized. The second layer must return the same bits for its rows.
         let own = [there[0].weights()];
         layers[0].forward(x, &there_lengths, &own, &mut between, &stream).unwrap();
         stream.synchronize().unwrap();
@@ -43,8 +44,8 @@ fn encoder_layers_behind_one_another() {
     }
 }
 
-/// The first product reads its weights and biases before the launch ahead of it has ended, and that is packing; whoever
-/// wrote them stands ahead of packing.
+/// The first product reads its weights and biases before the preceding launch, which packs, has ended. Kernels and
+/// copies that write them precede packing.
 #[test]
 fn encoder_takes_weights_written_just_ahead() {
     let Some(gpu) = gpu() else { return };
@@ -57,14 +58,14 @@ fn encoder_takes_weights_written_just_ahead() {
     let there_lengths = upload(&gpu, &Dense::new([6], lengths.to_vec()).unwrap());
     let [matrix, bias] = &model.matrices[0];
     let original = upload(&gpu, matrix);
-    // Powers of two: products with them are exact.
+    // Factors are powers of two, so that products with them are exact.
     let factors = [1.0, 0.5, -1.0, 0.25, -0.5, 1.0];
     let diagonals = factors.map(|factor| upload(&gpu, &diagonal(128, factor)));
     let biases = factors.map(|factor| upload(&gpu, &times(bias, factor)));
     let write = Writer::new(&gpu, [&diagonals[0], &original], &stream);
     let mut outs = factors.map(|_| model.marked(&gpu));
     for (i, out) in outs.iter_mut().enumerate() {
-        // Either of them is the last one ahead of the layer in turn.
+        // The matrix and the bias are in turn the last write before the layer.
         if i % 2 == 0 {
             write.bias(&biases[i], &there);
             write.matrix(&diagonals[i], &mut there);
@@ -123,7 +124,7 @@ impl<'a> Writer<'a> {
         let to = &there.matrices[0][1];
         let [from_at, to_at] = [from, to].map(|tensor| tensor.address().unwrap());
         let bytes = to.shape()[0] * size_of::<f16>();
-        // SAFETY: two live tensors of so many bytes; the test waits for the stream before they go.
+        // SAFETY: both tensors hold `bytes` bytes, and the test waits for the stream before it drops them.
         unsafe { copy_dtod_async(to_at, from_at, bytes, self.stream.raw()).unwrap() };
     }
 }
@@ -132,7 +133,7 @@ fn nothing_hidden<T: Scalar>() -> Model<T> {
     Model::new(EncoderOptions { hidden: 0, ..options(3, 20, 128, 2) })
 }
 
-/// Nothing is left of the feed-forward network but the second bias.
+/// Only the second bias of the feed-forward network remains.
 #[test]
 fn encoder_without_a_hidden_element() {
     let cpu = Context::unchecked_cpu();

@@ -1,4 +1,4 @@
-//! Encoder layers in a stack, and batches that are packed already: against layers run one by one.
+//! Stacks of encoder layers, and batches that are already packed, against layers run one by one.
 
 use super::encoder::{Model, There, options, values};
 use crate::support::dense::wide;
@@ -23,7 +23,7 @@ fn stack<T: Scalar>(context: &Context, options: EncoderOptions) -> Vec<There<T>>
     [3, 8, 5].map(model).into()
 }
 
-/// The rows of a padded batch that hold tokens, the first so many of them.
+/// Returns the rows of a padded batch that hold tokens, at most `most` of them.
 fn packed<T: Copy>(padded: &[T], options: &EncoderOptions, most: usize) -> Vec<T> {
     let EncoderOptions { distance, width, .. } = *options;
     let items = LENGTHS.iter().enumerate();
@@ -42,7 +42,7 @@ fn stacked<T: Scalar>(context: &Context, width: usize) {
     let x = model.x(4);
     let lengths = upload(context, &[6], &LENGTHS);
     let stream = context.stream().unwrap();
-    // Some room is left, none is, and tokens are left out.
+    // Capacities larger than the tokens, equal to them, and too small, so that tokens are dropped.
     for most in [None, Some(300), Some(TOKENS), Some(130), Some(0)] {
         let what = format!("{width} wide, {most:?}");
         let own = EncoderOptions { most, ..plain };
@@ -69,7 +69,7 @@ fn stacked<T: Scalar>(context: &Context, width: usize) {
         stream.synchronize().unwrap();
         assert_eq!(wide(&from), found[0], "{what}: one by one");
 
-        // What lies behind the last token is not looked at.
+        // Rows past the last token are not read.
         let mut own = packed(x.values(), &plain, live);
         own.resize(rows * width, T::from_f64(f64::NAN));
         let from = upload(context, &[rows, width], &own);
@@ -88,7 +88,7 @@ fn encoder_stacks_are_layers_one_by_one() {
     on_gpu(&[|context| stacked::<f16>(context, 128), |context| stacked::<bf16>(context, 128)]);
 }
 
-/// A run whose tokens are NaN leaves nothing to the next one, which has fewer.
+/// A run whose tokens are NaN does not affect the next run, which has fewer tokens.
 #[test]
 fn encoder_stacks_forget_what_ran_before() {
     let Some(gpu) = gpu_alone() else { return };
@@ -111,7 +111,7 @@ fn encoder_stacks_forget_what_ran_before() {
     ] {
         x.write(&Dense::new([256, 128], values.to_vec()).unwrap()).unwrap();
         lengths.write(&Dense::new([6], own.to_vec()).unwrap()).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let live = own.iter().sum::<i32>() as usize;
         found.push(wide(&out)[..live * 128].to_vec());

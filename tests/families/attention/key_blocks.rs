@@ -1,4 +1,4 @@
-//! Attention at blocks of keys that queries name while running: the GPU against the CPU, the CPU against flags.
+//! Attention at dynamic blocks of keys, listed per 64 queries: the GPU against the CPU, the CPU against flags.
 
 use super::masks::{assert_near, plain, units};
 use crate::support::dense::{poisoned, upload};
@@ -9,7 +9,7 @@ use einsparse::ops::{AttentionOptions, DynamicAttention, MaskTensors};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Error, Tensor};
 
-/// Extents, and the blocks that 64 queries name at the most.
+/// Extents, number of masks, and the maximum number of blocks that 64 queries list.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     m: usize,
@@ -19,7 +19,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Random blocks: some twice, some that are none, of some queries none at all. Neighbours share half of theirs.
+    /// Random blocks: some are listed twice, some are invalid, some rows list none. Adjacent rows share half of theirs.
     fn blocks(self, seed: u64) -> Dense<i32> {
         let mut rng = Rng(seed);
         let (down, across) = (self.m.div_ceil(64), self.n.div_ceil(64));
@@ -45,7 +45,7 @@ impl Shape {
         Dense::new([self.masks], lengths.collect()).unwrap()
     }
 
-    /// The same as flags.
+    /// Converts the listed blocks to flags.
     fn flags(self, blocks: &Dense<i32>) -> Dense<i8> {
         let (down, across) = (self.m.div_ceil(64), self.n.div_ceil(64));
         let mut flags = vec![0; self.masks * down * across];
@@ -100,7 +100,7 @@ impl<T: Scalar> Case<T> {
         let [q, k, v] = upload(context, self.operands.each_ref());
         let mut out = poisoned(context, &[self.options.heads, m, self.options.dim]);
         let stream = context.stream().unwrap();
-        // Twice: what the first run leaves must not matter.
+        // Runs twice: the second run must not depend on what the first one left.
         for _ in 0..2 {
             let run = attention.forward([&q, &k, &v], &mask, &mut out, None, &stream);
             run.unwrap();
@@ -110,7 +110,7 @@ impl<T: Scalar> Case<T> {
     }
 }
 
-/// Shapes with ragged ends, one mask for all heads and several, limits and none.
+/// Shapes with partial tiles, one mask for all heads and several, with and without lengths.
 fn cases<T: Scalar>() -> Vec<(String, Case<T>)> {
     let all =
         [(1, 1, 1, 1), (64, 65, 2, 3), (129, 200, 3, 2), (300, 1129, 1, 9), (513, 2700, 2, 24)];
@@ -144,7 +144,7 @@ fn blocks_that_queries_name_on_the_gpu() {
     on_gpu(&[on::<f16>, on::<bf16>]);
 }
 
-/// What is named is what flags say.
+/// Listed blocks give the same result as flags of these blocks.
 #[test]
 fn blocks_that_queries_name_are_those_of_flags_on_the_cpu() {
     let cpu = Context::unchecked_cpu();
@@ -158,7 +158,7 @@ fn blocks_that_queries_name_are_those_of_flags_on_the_cpu() {
     }
 }
 
-/// A captured graph sees other blocks at every launch, and gives the same bits for the same ones.
+/// A captured graph reads other blocks at every launch, and returns equal bits for equal blocks.
 #[test]
 fn blocks_that_queries_name_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -180,7 +180,7 @@ fn blocks_that_queries_name_in_a_graph() {
     for seed in [2, 3, 2] {
         case.blocks = shape.blocks(seed);
         blocks.write(&case.blocks).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         assert_near(&out, &case.run(&Context::unchecked_cpu(), true), "in a graph");
         if seed == 2 {

@@ -19,7 +19,7 @@ pub fn units<T: Scalar>(shape: [usize; 3], seed: u64) -> Dense<T> {
     Dense::new(shape.to_vec(), values).unwrap()
 }
 
-/// The flags of some masks on the host, each of them or none.
+/// Flags of some masks in host memory; each kind is optional.
 #[derive(Clone, Default)]
 struct Flags {
     blocks: Option<Vec<i8>>,
@@ -29,7 +29,7 @@ struct Flags {
     lengths: Option<Vec<i32>>,
 }
 
-/// The same in a context.
+/// Flags and lengths in a context.
 struct There {
     flags: [Option<Tensor<i8>>; 4],
     lengths: Option<Tensor<i32>>,
@@ -49,7 +49,7 @@ impl There {
     }
 }
 
-/// Queries, keys, masks.
+/// Numbers of queries, keys and masks.
 #[derive(Clone, Copy)]
 struct Shape {
     m: usize,
@@ -59,7 +59,7 @@ struct Shape {
 
 impl Shape {
     fn of(self, which: usize, count: usize) -> Vec<usize> {
-        // Fewer flags than masks: one serves all.
+        // With fewer flags than masks, one set of flags serves all masks.
         let one = |each: usize| count / each.max(1);
         match which {
             0 => {
@@ -90,7 +90,7 @@ impl Shape {
         }
     }
 
-    /// Flags of the kinds whose bits are set, about one of `every`.
+    /// Returns random flags of the kinds whose bits are set; about one in `every` is set.
     fn random(self, kinds: usize, every: u64, seed: u64) -> Flags {
         let mut rng = Rng(seed);
         let mut some = |kind: usize, each: usize, one: bool| {
@@ -113,7 +113,7 @@ impl Shape {
     }
 }
 
-/// Weights and output are rounded to the element type, values are below 1.
+/// Weights and output are rounded to the element type; values are below 1.
 pub fn assert_near<T: Scalar>(found: &Tensor<T>, wanted: &Tensor<T>, what: &str) {
     let roundoff = 0.5f64.powi(if T::NAME == "f16" { 11 } else { 8 });
     let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
@@ -132,7 +132,7 @@ fn assert_logs(found: &Tensor<f32>, wanted: &Tensor<f32>, what: &str) {
     }
 }
 
-/// Runs on the GPU and on the CPU.
+/// Options and operands for runs on the GPU and on the CPU.
 struct Pair<T> {
     shape: Shape,
     options: AttentionOptions,
@@ -159,7 +159,7 @@ impl<T: Scalar> Pair<T> {
         let mut out = poisoned(context, &[self.options.heads, m, self.options.dim]);
         let mut logs = context.zeros(&[self.options.heads, m]).unwrap();
         let stream = context.stream().unwrap();
-        // Twice: what the first run leaves must not matter.
+        // Runs twice: the second run must not depend on what the first one left.
         for _ in 0..2 {
             let operands = [&q, &k, &v];
             let mask = there.mask();
@@ -197,13 +197,13 @@ fn shapes<T: Scalar>(gpu: &Context) {
     }
 }
 
-/// Every combination of flags, sparse, full, none, with limits and without.
+/// Every combination of kinds of flags: sparse, full, none, with lengths and without.
 #[test]
 fn masks_of_flags_on_the_gpu() {
     on_gpu(&[shapes::<f16>, shapes::<bf16>]);
 }
 
-/// Few queries see all keys: their tiles are shared by many thread blocks.
+/// Few queries see all keys, so many thread blocks share each tile of queries.
 #[test]
 fn masks_of_flags_cut_along_the_keys() {
     let Some(gpu) = gpu() else { return };
@@ -220,7 +220,7 @@ fn masks_of_flags_cut_along_the_keys() {
     }
 }
 
-/// A captured graph sees another mask at every launch.
+/// A captured graph reads another mask at every launch.
 #[test]
 fn masks_of_flags_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -248,7 +248,7 @@ fn masks_of_flags_in_a_graph() {
         for (which, (to, values)) in there.flags.iter_mut().zip(there_now).enumerate() {
             let to = to.as_mut().unwrap();
             let (shape, mut values) = (to.shape().to_vec(), values.clone().unwrap());
-            // Flags that serve all masks are those of each.
+            // Flags that serve all masks are repeated for each mask.
             while values.len() < shape.iter().product() {
                 values.extend_from_within(..);
             }
@@ -259,14 +259,14 @@ fn masks_of_flags_in_a_graph() {
         there.lengths.as_mut().unwrap().write(&lengths).unwrap();
         out.write(&poisoned::<f16>(&Context::unchecked_cpu(), &[4, 400, 64]).to_dense().unwrap())
             .unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let (wanted, _) = pair.run(&Context::unchecked_cpu(), &flags);
         assert_near(&out, &wanted, "in a graph");
     }
 }
 
-/// All flags of one value.
+/// Returns flags that all have one value.
 fn filled(shape: Shape, value: i8) -> Flags {
     let Shape { m, n, masks } = shape;
     let all = |each: usize| Some(vec![value; masks * each]);

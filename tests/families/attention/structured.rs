@@ -1,4 +1,4 @@
-//! Attention with masks in closed form: against a plain loop on the CPU, and the GPU against the CPU.
+//! Attention with masks in closed form: the CPU against a plain loop, and the GPU against the CPU.
 
 use super::masks::{assert_near, plain, units};
 use crate::support::dense::{poisoned, upload};
@@ -9,7 +9,7 @@ use einsparse::formats::{Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{AttentionGradient, AttentionMask, AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;
 
-/// Which keys a query sees, said plainly.
+/// Whether a mask lets query `q` see key `k`, by definition.
 fn sees(mask: &AttentionMask, q: usize, k: usize) -> bool {
     match mask {
         AttentionMask::Causal => k <= q,
@@ -38,12 +38,12 @@ fn structured() -> Vec<AttentionMask> {
     ]
 }
 
-/// The masks, entry by entry, as flags of single queries would be: one key at a time has weight.
+/// Compares each mask, entry by entry, with its definition. All keys that a query sees have equal weight.
 #[test]
 fn structured_masks_see_what_they_say() {
     let cpu = Context::unchecked_cpu();
     let (m, n) = (200, 220);
-    // A value for each key: the mean of those seen tells which they are, up to a sum.
+    // Each key has its own value, so the mean of the seen values identifies the keys, except for equal sums.
     let ones = Dense::from_fn(vec![1, m.max(n), 1], |_| 1.0f32).unwrap();
     let q = units::<f32>([1, m, 1], 9);
     let keys = Dense::new(vec![1, n, 1], ones.values()[..n].to_vec()).unwrap();
@@ -58,7 +58,7 @@ fn structured_masks_see_what_they_say() {
         attention.unwrap().forward([&q, &k, &values], &mut out, None, &stream).unwrap();
         let out = out.to_dense().unwrap();
         for (row, found) in out.values().iter().enumerate() {
-            // All keys are the same, and so are the weights of those that are seen.
+            // All keys are equal, so all keys that are seen have equal weight.
             let seen: Vec<f64> = (0..n)
                 .filter(|&key| sees(&mask, row, key))
                 .map(|key| f64::from(v.values()[key]))
@@ -94,7 +94,8 @@ fn structured_on<T: Scalar>(gpu: &Context) {
     }
 }
 
-/// Queries, keys and values as a projection writes them, beside one another in rows, are what they are head by head.
+/// Queries, keys and values with heads adjacent in each row, as a projection writes them, give the same result as
+/// operands stored head by head.
 fn in_rows<T: Scalar>(context: &Context) {
     let (heads, m, dim) = (4, 200, 64);
     let mask = AttentionMask::Window { before: 30, after: 0 };
@@ -141,7 +142,7 @@ fn structured_masks_on_the_gpu() {
     on_gpu(&[structured_on::<f16>, structured_on::<bf16>]);
 }
 
-/// The keys that a mask of a known structure sees, listed.
+/// Lists the keys that a mask in closed form sees.
 fn listed(mask: &AttentionMask, [m, n]: [usize; 2]) -> Csr<f32> {
     let (mut offsets, mut columns) = (vec![0], Vec::new());
     for query in 0..m {
@@ -184,7 +185,7 @@ fn gradients_on(context: &Context) {
     assert!(wanted.iter().all(filled));
 }
 
-/// To the bit as those at the same entries listed.
+/// Gradients have the same bits as those of a mask that lists the same entries.
 #[test]
 fn gradients_of_structured_masks() {
     on_both(&[gradients_on]);

@@ -1,4 +1,4 @@
-//! Convolutions over planes: whole numbers, so that every order of sums gives the same.
+//! Convolutions over planes. Values are integers, so that every order of sums gives the same result.
 
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{Conv2d, Conv2dOptions};
@@ -35,11 +35,11 @@ const CASES: [Case; 31] = [
     ([5, 2, 9, 11], [5, 1, 2, 4], 3, [1, 0]),
     ([5, 1, 6, 6], [5, 1, 1, 1], 1, [0, 0]),
     ([3, 2, 11, 8], [3, 1, 3, 3], 3, [1, 1]),
-    // As large as the plane.
+    // Windows as large as the plane.
     ([130, 3, 7, 7], [130, 1, 7, 7], 1, [0, 0]),
     ([6, 2, 13, 11], [6, 1, 13, 11], 1, [0, 0]),
     ([6, 1, 3, 3], [6, 1, 3, 3], 2, [0, 0]),
-    // All channels.
+    // Windows over all channels.
     ([3, 2, 15, 17], [32, 3, 3, 3], 2, [1, 1]),
     ([3, 1, 20, 20], [10, 3, 3, 3], 1, [1, 1]),
     ([4, 2, 6, 7], [9, 4, 2, 3], 1, [0, 1]),
@@ -50,7 +50,7 @@ const CASES: [Case; 31] = [
     ([2, 0, 5, 5], [2, 1, 3, 3], 1, [1, 1]),
 ];
 
-/// Plain loops over all that a case names.
+/// Reference: plain loops over a case.
 fn reference(case: Case, relu: bool, [x, w, b]: [&[f64]; 3]) -> Vec<f64> {
     let ([channels, batch, height, width], [outputs, each, rows, columns], stride, padding) = case;
     let of = |extent: usize, window: usize, pad: usize| (extent + 2 * pad - window) / stride + 1;
@@ -84,8 +84,8 @@ fn integers<T: Scalar>(len: usize, seed: u64) -> Vec<T> {
     Rng(seed).integers::<T>(len)
 }
 
-/// The output, and whether what lies behind its places was left alone: rows of input and output are `gap` longer, and
-/// `apart` further apart.
+/// Returns the output, and whether memory past its rows was left unchanged. Rows of input and output are `gap` elements
+/// longer than needed, and the row stride is `apart` larger than that.
 fn run<T: Scalar>(
     ctx: &Context,
     case: Case,
@@ -129,7 +129,7 @@ fn agrees<T: Scalar>(ctx: &Context) {
     for case in CASES {
         for relu in [false, true] {
             let wanted = wanted::<T>(case, relu);
-            // Whole vectors, rows that are none, and rows that are further apart than they are long.
+            // Whole vectors, unaligned rows, and a row stride larger than the row.
             for gap in [[0, 0], [3, 0], [0, 8], [4, 1]] {
                 let (found, alone) = run::<T>(ctx, case, relu, gap);
                 assert!(found == wanted, "{} {case:?}, relu {relu}, {gap:?}", T::NAME);
@@ -153,7 +153,7 @@ fn planes_on_the_cpu() {
     agrees::<f16>(&Context::unchecked_cpu());
 }
 
-/// A bias is not needed, and without ReLU NaN and both infinities pass.
+/// The bias is optional, and without ReLU NaN and both infinities pass.
 fn no_bias_and_no_numbers(ctx: &Context) {
     for width in [8, 7] {
         let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
@@ -209,7 +209,7 @@ fn other_shapes_are_refused() {
     assert!(matches!(&short, Err(Error::Shape { .. })), "{short:?}");
 }
 
-/// What there are no kernels for says so, with numbers.
+/// Windows without a kernel are refused with an error that states the sizes.
 #[test]
 fn large_windows_are_refused_on_the_gpu() {
     let Some(gpu) = gpu() else { return };

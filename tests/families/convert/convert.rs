@@ -1,4 +1,4 @@
-//! Block formats made on the GPU against those of a CPU context: the same pattern and the same bits.
+//! Block formats made on the GPU against those of a CPU context: equal patterns and equal bits.
 
 mod again;
 
@@ -32,7 +32,7 @@ fn formats(block: (usize, usize)) -> [Format; 4] {
     [Format::Bsr { block }, Format::BlockCoo { block }, group(None), group(Some(4))]
 }
 
-/// Values of many magnitudes, zero in most of the patches of 8 x 8; a few NaN, infinities and -0.
+/// Values of many magnitudes, with zeros in the majority of 8 x 8 patches; a few are NaN, infinities and -0.
 fn patches<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {
     let mut rng = Rng(seed);
     let across = k.div_ceil(8);
@@ -68,7 +68,7 @@ fn dense<T: Scalar>(gpu: &Context) {
     let mut seed = 1;
     for (m, k) in SHAPES {
         let host = patches::<T>(m, k, 5);
-        // Rows as they are, aligned rows with a gap, and rows that start anywhere.
+        // Contiguous rows, aligned rows with a gap, and unaligned rows.
         let places =
             [0, 8 - k % 8, 1].map(|gap| (with_gap(gpu, &host, gap), with_gap(&cpu, &host, gap)));
         for block in BLOCKS {
@@ -94,7 +94,7 @@ fn dense_matrices_become_the_same_blocks() {
     on_gpu(&[dense::<f32>, dense::<f16>, dense::<bf16>, dense::<f64>]);
 }
 
-/// More candidates than one thread block looks at, and many equal norms.
+/// More candidates than one thread block reads, and many equal norms.
 #[test]
 fn ties_are_broken_by_position() {
     let Some(gpu) = gpu() else { return };
@@ -112,7 +112,7 @@ fn ties_are_broken_by_position() {
     }
 }
 
-/// Rows of all lengths, full blocks, one long row, rows without entries.
+/// Patterns with rows of all lengths, full blocks, one long row, and empty rows.
 fn patterns() -> Vec<CsrPattern> {
     let mut all = uneven();
     let columns = (0..5000).collect();
@@ -144,7 +144,7 @@ fn csr<T: Scalar>(gpu: &Context) {
         let on_cpu = Context::unchecked_cpu().upload(host).unwrap();
         for (i, block) in BLOCKS.into_iter().enumerate() {
             for format in [formats(block)[i % 4], formats(block)[3]] {
-                // What does not fit on one side must not fit on the other.
+                // If a format does not fit on one side, it must not fit on the other.
                 match (on_gpu.to_blocks(format), on_cpu.to_blocks(format)) {
                     (Ok(found), Ok(wanted)) => {
                         assert_same(&found, &wanted, &(T::DTYPE, m, k, count, format))
@@ -163,7 +163,7 @@ fn csr_becomes_the_same_blocks() {
     on_gpu(&[csr::<f32>, csr::<f16>, csr::<f64>]);
 }
 
-/// A tensor made on the GPU goes into products like an uploaded one, keeps new values, and comes back.
+/// A tensor made on the GPU is an operand like an uploaded one, accepts new values, and can be downloaded.
 #[test]
 fn made_blocks_are_operands() {
     let Some(gpu) = gpu() else { return };

@@ -1,5 +1,5 @@
-//! Formats of single entries made on the GPU against those of a CPU context: the same pattern and the same bits; faults
-//! of patterns found where the CPU finds them.
+//! Formats of unstructured nonzeros made on the GPU against those of a CPU context: equal patterns and equal bits.
+//! Faults of patterns are reported at the position where the CPU finds them.
 
 use super::{SHAPES, assert_same, bits, integers, uneven, with_gap, words};
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small, spread};
@@ -10,7 +10,7 @@ use einsparse::raw::RawConversion;
 use einsparse::registry::Scalar;
 use einsparse::{Context, Converter, Error, Graph, Tensor};
 
-/// Values of many magnitudes with ties, most of them zero in some rows; a few NaN, infinities and -0.
+/// Values of many magnitudes with ties, mostly zero in some rows; a few are NaN, infinities and -0.
 fn mixed<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {
     let salt = Rng(seed).word();
     Dense::from_fn([m, k], |i| {
@@ -44,7 +44,7 @@ fn dense<T: Scalar>(gpu: &Context) {
     let shapes = SHAPES.into_iter().chain([(3, 40_000)]);
     for (seed, (m, k)) in shapes.enumerate() {
         let host = mixed::<T>(m, k, seed as u64);
-        // Rows as they are, aligned rows with a gap, and rows that start anywhere.
+        // Contiguous rows, aligned rows with a gap, and unaligned rows.
         for gap in [0, 8 - k % 8, 1] {
             let (on_gpu, on_cpu) = (with_gap(gpu, &host, gap), with_gap(&cpu, &host, gap));
             for choice in choices(seed + gap) {
@@ -65,7 +65,7 @@ fn dense_matrices_become_the_same_entries() {
     on_gpu(&[dense::<f32>, dense::<f16>, dense::<bf16>, dense::<f64>]);
 }
 
-/// Wide enough for many thread blocks to look back at each other.
+/// A matrix large enough for the look-back among many thread blocks.
 #[test]
 fn many_thread_blocks_add_up() {
     let Some(gpu) = gpu() else { return };
@@ -84,7 +84,7 @@ fn many_thread_blocks_add_up() {
     }
 }
 
-/// Rows of all lengths, one long row, runs of rows without entries, and all in one column.
+/// Patterns with rows of all lengths, one long row, runs of empty rows, and all entries in one column.
 fn patterns() -> Vec<CsrPattern> {
     let mut all = uneven();
     all.extend([
@@ -111,7 +111,7 @@ fn between<T: Scalar>(gpu: &Context) {
         let on_cpu = Context::unchecked_cpu().upload(host).unwrap();
         for text in ["coo", "groupcoo", "groupcoo:1", "groupcoo:3", "groupcoo:8", "ell"] {
             let format: Format = text.parse().unwrap();
-            // Rows of ELL that do not fit on one side must not fit on the other.
+            // If rows of ELL do not fit on one side, they must not fit on the other.
             match (on_gpu.to_entries(format), on_cpu.to_entries(format)) {
                 (Ok(found), Ok(wanted)) => {
                     assert_same(&found, &wanted, &(what, text));
@@ -146,7 +146,7 @@ fn other_formats_are_refused() {
     assert!(a.to_entries(Format::Coo).unwrap().transposed().is_err());
 }
 
-/// One fault at a time, at the start, inside a tile and in the last one: the GPU says what the CPU says.
+/// One fault at a time, at the start, inside a tile and in the last tile. The GPU returns the same error as the CPU.
 #[test]
 fn faults_of_patterns_are_found_where_the_cpu_finds_them() {
     let Some(gpu) = gpu() else { return };
@@ -165,7 +165,7 @@ fn faults_of_patterns_are_found_where_the_cpu_finds_them() {
     for row in rows {
         plant(&|_, columns| columns[inside(row)] = k as u32);
         plant(&|_, columns| columns[inside(row)] = u32::MAX);
-        // Given twice, and out of order.
+        // Duplicate columns, and columns out of order.
         plant(&|_, columns| columns[inside(row)] = columns[inside(row) - 1]);
         plant(&|_, columns| columns.swap(inside(row), inside(row) - 1));
         plant(&|offsets, _| offsets[row + 1] = offsets[row].wrapping_sub(1));
@@ -180,7 +180,7 @@ fn faults_of_patterns_are_found_where_the_cpu_finds_them() {
         let there = [words(&gpu, &offsets), words(&gpu, &columns)];
         let [at, columns_at] = there.each_ref().map(|t| t.address().unwrap());
         let arrays = [at, columns_at, held.address().unwrap()];
-        // SAFETY: the arrays have the sizes promised.
+        // SAFETY: the arrays have the sizes that are passed.
         let found = unsafe { gpu.csr_from_raw::<f32>((m, k), nnz, arrays) };
         match (found, CsrPattern::new(m, k, offsets, columns)) {
             (Ok(found), Ok(wanted)) => {
@@ -206,7 +206,7 @@ fn rows_are_ordered_by_length() {
         for order in [Order::Lengths, Order::Classes] {
             let sorter = RowSorter::new(&gpu, (m, k), order).unwrap();
             let [from, to] = [&offsets, &out].map(|t| t.address().unwrap());
-            // SAFETY: the arrays have the sizes promised and live past the wait.
+            // SAFETY: the arrays have the sizes that the sorter requires, and live past the wait.
             unsafe { sorter.run_raw(from, to, stream.raw()).unwrap() };
             stream.synchronize().unwrap();
             let mut wanted: Vec<u32> = (0..m as u32).collect();
@@ -219,7 +219,8 @@ fn rows_are_ordered_by_length() {
     }
 }
 
-/// Captured once, replayed over other matrices; too little room is not overrun.
+/// A conversion is captured once and replayed over other matrices. With too little capacity, nothing is written past
+/// it.
 #[test]
 fn a_conversion_is_replayed_and_stays_inside() {
     let Some(gpu) = gpu_alone() else { return };
@@ -243,13 +244,14 @@ fn a_conversion_is_replayed_and_stays_inside() {
             ..RawConversion::default()
         };
         let stream = gpu.stream().unwrap();
-        // SAFETY: the tensors live past the waits below and have the sizes promised; replays follow each other.
+        // SAFETY: the tensors have the sizes that the converter requires and live past the waits below; replays follow
+        // each other.
         let graph = Graph::capture(stream.raw(), |s| unsafe { converter.run_raw(&raw, s) });
         let mut graph = graph.unwrap();
         for seed in [21, 22, 23] {
             let host = mixed::<f32>(m, k, seed);
             source.write(&host).unwrap();
-            // SAFETY: as above.
+            // SAFETY: as for the capture.
             unsafe { graph.launch(stream.raw()) }.unwrap();
             stream.synchronize().unwrap();
             let cpu = Context::unchecked_cpu();

@@ -1,4 +1,4 @@
-//! Columns of items that hold something, their lists and their values, against a plain look at every element.
+//! Nonzero columns of items, their lists and their values, against a plain loop over every element.
 
 use einsparse::dynamic::ChannelDetector;
 use einsparse::formats::{Dense, bf16, f16};
@@ -9,8 +9,9 @@ use crate::support::runs::finish;
 use crate::support::words::Words;
 use crate::support::{gpu, gpu_alone, on_cpu, on_gpu};
 
-/// Items, rows, columns; and elements from row to row on a GPU. Strips of up to 64 vectors of 8 columns, of widths that
-/// divide a warp and that do not, one and several; rows that shared memory holds at once and that it does not.
+/// Items, rows, columns; and the row stride in elements on a GPU. Column tiles have up to 64 vectors of 8 columns, with
+/// widths that divide a warp and that do not, one tile and several. Some rows fit into shared memory at once, some do
+/// not.
 const SHAPES: [([usize; 3], usize); 20] = [
     ([1, 1, 64], 64),
     ([1, 7, 24], 24),
@@ -33,7 +34,7 @@ const SHAPES: [([usize; 3], usize); 20] = [
     ([0, 5, 16], 16),
     ([2, 0, 16], 16),
 ];
-/// Patterns, one behind the other over the same lists: what a run leaves must not reach the next.
+/// Patterns that run one after the other over the same lists. A run must not affect the next one.
 const PATTERNS: [Pattern; 9] = [
     Pattern::Full,
     Pattern::One,
@@ -49,19 +50,19 @@ const PATTERNS: [Pattern; 9] = [
 #[derive(Clone, Copy, Debug)]
 enum Pattern {
     Zero,
-    /// Every element.
+    /// Every element is nonzero.
     Full,
-    /// The last element of all.
+    /// Only the last element of all is nonzero.
     One,
-    /// A column of each item, another one in each.
+    /// One column of each item is nonzero, a different one in each.
     EachItem,
-    /// This share of the columns is empty, in percent; of the others an eighth of the elements, and one for sure.
+    /// This percentage of the columns is empty. In the others an eighth of the elements is nonzero, at least one.
     Share(u64),
-    /// Neighbouring columns, eight and more: vectors that are copied whole.
+    /// Eight and more adjacent nonzero columns: vectors that are copied whole.
     Runs,
 }
 
-/// Elements that count, with NaN and the smallest ones among them, and zeros of both signs.
+/// Returns nonzero elements, among them NaN and the smallest ones, or zeros of both signs.
 fn element<T: Scalar>(full: bool, word: u64) -> T {
     let value = match (full, word % 16) {
         (false, n) => [0.0, -0.0][n as usize % 2],
@@ -109,7 +110,7 @@ impl Pattern {
     }
 }
 
-/// The lists by definition.
+/// Returns the lists by definition.
 fn wanted<T: Scalar>(
     [items, rows, columns]: [usize; 3],
     values: &[T],
@@ -127,7 +128,7 @@ fn wanted<T: Scalar>(
     (0..items).map(of).collect()
 }
 
-/// Lists, counts and every place of the packed rows that means something, bit by bit.
+/// Compares lists, counts and every defined element of the packed rows, bit by bit.
 fn check<T: Scalar>(
     detector: &ChannelDetector<T>,
     shape @ [items, rows, columns]: [usize; 3],
@@ -160,7 +161,7 @@ fn check<T: Scalar>(
     }
 }
 
-/// With NaN between the rows.
+/// Uploads rows with NaN between them.
 fn upload<T: Scalar>(
     context: &Context,
     shape: &[usize],
@@ -185,7 +186,7 @@ fn detects<T: Scalar>(context: &Context) {
     }
 }
 
-/// Thresholds that the type holds, and that it does not; NaN is above all of them.
+/// Thresholds that the type represents exactly, and that it does not. NaN is above all of them.
 fn detects_above<T: Scalar>(context: &Context) {
     let shape @ [items, rows, columns] = [3, 3, 200];
     let mut words = Words(11);
@@ -203,7 +204,7 @@ fn detects_above<T: Scalar>(context: &Context) {
     }
 }
 
-/// Activations and weights as they are, of four axes.
+/// Activations and weights in their native layout of four axes.
 fn four_axes<T: Scalar>(context: &Context) {
     for (axes, shape) in
         [([4, 7, 5, 40], [4, 35, 40]), ([3, 3, 16, 72], [1, 144, 72]), ([1, 1, 1, 8], [1, 1, 8])]
@@ -231,7 +232,7 @@ fn channels_above_thresholds_on_the_gpu() {
     on_gpu(&[detects_above::<f16>, detects_above::<bf16>, four_axes::<f16>]);
 }
 
-/// Runs one behind the other, none of them waited for: each clears what it was told by.
+/// Queued runs without synchronization between them. Each must clear the lists and counts of the run before.
 #[test]
 fn channels_of_many_runs_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -270,7 +271,7 @@ fn channels_in_a_graph() {
             let values = pattern.values::<f16>(shape, seed as u64 + 21);
             let dense = Dense::new(vec![items, rows, columns], values.clone()).unwrap();
             a.write(&dense).unwrap();
-            // SAFETY: everything that the captured run names is alive until the end of this test.
+            // SAFETY: all memory that the captured run uses is alive until the end of this test.
             unsafe { graph.run() };
             check(&detector, shape, &values, 0.0, &format!("{pattern:?}"));
         }

@@ -1,4 +1,4 @@
-//! Shares by a sample, times of tiles, and plans that choose anew at each run.
+//! Sampled shares of nonzeros, measured times of tiles, and plans that choose again at each run.
 
 use crate::support::rows::here;
 use einsparse::dynamic::{Dynamic, HeightTimes, ShareSample, SparsityHint, TileTimes};
@@ -11,7 +11,7 @@ use crate::support::{gpu, gpu_alone, on_gpu, skipped, small};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// Boxes of fewer than 264 are all looked at: the shares are exact, up to a 65,535th.
+/// With fewer than 264 boxes, all boxes are read. The shares are then exact to 1/65,535.
 fn samples<T: Scalar>(gpu: &Context) {
     let cpu = Context::unchecked_cpu();
     for shape @ [m, k] in [[300, 500], [128, 64], [1, 1], [129, 65], [2000, 300], [40, 4097]] {
@@ -22,9 +22,9 @@ fn samples<T: Scalar>(gpu: &Context) {
         for (height, per_mille) in [(32, 100), (64, 300), (128, 500), (1, 5), (1, 0), (32, 1000)] {
             let a = dynamic::<T>([m, k], height, per_mille, 3 + per_mille);
             wanted.run(&cpu.upload_dense(&a).unwrap(), &cpu_stream).unwrap();
-            // Dense rows, and rows that allow no loads of 16 bytes.
+            // Contiguous rows, and rows whose alignment does not allow loads of 16 bytes.
             for room in [k, k.next_multiple_of(8) + 8, k + 1] {
-                // What stands behind the columns is nobody's.
+                // Elements past the last column do not count.
                 let there = gpu.upload_strided(&a, room, T::ONE).unwrap();
                 on.run(&there, &stream).unwrap();
                 stream.synchronize().unwrap();
@@ -43,8 +43,8 @@ fn shares_by_a_sample_on_the_gpu() {
     on_gpu(&[samples::<f16>, samples::<bf16>]);
 }
 
-/// Of a matrix with more boxes than are looked at, the share is about the matrix's, and another sample is taken each
-/// time.
+/// In a matrix with more boxes than are sampled, the share approximates that of the matrix. Each run takes another
+/// sample.
 #[test]
 fn shares_of_a_large_matrix() {
     let Some(gpu) = gpu() else { return };
@@ -54,7 +54,7 @@ fn shares_of_a_large_matrix() {
     for _ in 0..4 {
         finish(&gpu, |stream| sample.run(&a, stream));
         let [low, middle, high] = sample.latest().unwrap();
-        // Of 264 boxes 128 x 64 columns of 64 rows: a standard deviation of .0016.
+        // 264 boxes of 128 x 64 elements hold 264 x 128 micro-tiles of 64 rows: a standard deviation of .0016.
         assert!((middle - 0.1).abs() < 0.012, "{middle}");
         assert!(low > 0.07 && low <= middle, "{low}");
         assert!((high - 0.19).abs() < 0.02, "{high}");
@@ -89,8 +89,8 @@ fn adaptive<T: Scalar>(context: &Context, a: &Tensor<T>, b: &Tensor<T>, relaxed:
     plan_of(context, LINE, &operands, &options)
 }
 
-/// Times that say that skipping is free take a skipping kernel as soon as a step was nearly empty, and the dense one
-/// when it was full.
+/// With times that make skipping nearly free, a plan selects a skipping kernel once a step was nearly empty. It selects
+/// the dense kernel once a step was full.
 #[test]
 fn plans_follow_the_steps_before() {
     let Some(gpu) = gpu_alone() else { return };
@@ -105,7 +105,7 @@ fn plans_follow_the_steps_before() {
     let b_there = gpu.upload_dense(&b).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b_there).into())];
     let dense = gpu.plan(LINE).operands(&operands).build().unwrap();
-    // The dense kernel takes as long as 128 rows of a third of the micro-tiles.
+    // The dense kernel takes as long as tiles of 128 rows with a third of the micro-tiles.
     let predicted = dense.choice().candidates[0].cost.us;
     let times = TileTimes { dense: (2.0 + 2048.0 / 64.0 / 3.0) / predicted, ..times };
     gpu.set_tile_times(times);
@@ -113,7 +113,7 @@ fn plans_follow_the_steps_before() {
     gpu.set_tile_times(TileTimes::built_in());
     assert!(plan.to_string().contains("chosen at each run"), "{plan}");
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    // Height and share of the micro-tiles, and what the next step takes.
+    // Micro-tile height, share of nonzero micro-tiles in 1/1000, and the kernel of the next step.
     for (height, per_mille, next) in [
         (128, 1000, dense.variant()),
         (128, 100, here("pit_f16_128x1")),
@@ -136,7 +136,7 @@ fn plans_follow_the_steps_before() {
     }
 }
 
-/// Strict plans do not change their minds, and say why; on the CPU nothing is chosen.
+/// Strict plans do not adapt, and state the reason. On the CPU nothing is chosen.
 #[test]
 fn strict_plans_do_not_adapt() {
     let cpu = Context::unchecked_cpu();
@@ -154,7 +154,7 @@ fn strict_plans_do_not_adapt() {
     assert!(!plan.to_string().contains("chosen at each run"), "{plan}");
 }
 
-/// A second of measuring: times are positive and of the size of a GPU's. Under a sanitizer that is not so.
+/// Measures for a second. Times are positive and plausible for a GPU, except under a sanitizer.
 #[test]
 fn times_are_measured() {
     let Some(gpu) = gpu_alone() else { return };

@@ -11,7 +11,7 @@ use crate::support::words::Words;
 use crate::support::{gpu, on_cpu, on_gpu};
 
 const MICRO: [(usize, usize); 6] = [(128, 1), (64, 1), (32, 1), (16, 16), (1, 32), (1, 64)];
-/// Regions of a kernel are 128 to 8192 columns wide: one, several, parts of one.
+/// A kernel processes regions of 128 to 8192 columns. Shapes have one region, several, and parts of one.
 const SHAPES: [[usize; 2]; 9] = [
     [0, 64],
     [64, 0],
@@ -24,7 +24,7 @@ const SHAPES: [[usize; 2]; 9] = [
     [513, 2048],
 ];
 
-/// The lists by definition: which micro-tiles have an element that counts.
+/// Returns the lists by definition: the micro-tiles that have an element that counts.
 fn wanted(
     [rows, columns]: [usize; 2],
     (h, w): (usize, usize),
@@ -57,7 +57,7 @@ fn patterns([rows, columns]: [usize; 2]) -> Vec<(&'static str, Vec<bool>)> {
     ]
 }
 
-/// What elements of a type may be that counts, and that does not.
+/// Elements of a type that count as nonzero, and that do not.
 trait Kinds: Scalar {
     fn full(word: u64) -> Self;
     fn empty(word: u64) -> Self;
@@ -97,7 +97,7 @@ fn detected<T: Scalar>(
     let detector = Detector::<T>::new(context, shape, micro, &options.clone()).unwrap();
     let mut index = detector.index().unwrap();
     let stream = context.stream().unwrap();
-    // Twice: the first must leave nothing behind.
+    // Runs twice: the first run must not affect the second.
     for _ in 0..2 {
         detector.run(&matrix, &mut index, &stream).unwrap();
     }
@@ -136,7 +136,7 @@ fn detects_bits(context: &Context) {
         let words = [shape[0], shape[1].div_ceil(32)];
         for (name, pattern) in patterns(shape) {
             let bits = |i: &[usize]| {
-                // What is behind the last column counts for nothing.
+                // Bits past the last column are set and must be ignored.
                 let set = |b: &usize| {
                     let column = 32 * i[1] + b;
                     column >= shape[1] || pattern[i[0] * shape[1] + column]
@@ -156,7 +156,7 @@ fn detects_bits(context: &Context) {
     }
 }
 
-/// Thresholds that an element type holds, and that it does not.
+/// Thresholds that an element type represents exactly, and that it does not.
 fn detects_above<T: Scalar>(context: &Context) {
     let shape = [70, 300];
     let mut words = Words(11);
@@ -265,8 +265,8 @@ fn detection_refuses_what_it_cannot() {
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }
 
-/// Look-back waits for thread blocks of lower numbers, so GPUs must start them in that order: far more of them than run
-/// at once, beside another stream's. Were it otherwise, the wait would end the launch.
+/// Look-back waits for thread blocks of lower numbers, so GPUs must start thread blocks in that order. The test
+/// launches far more than can run at once, next to another stream's. In another order, the wait would end the launch.
 #[test]
 fn thread_blocks_start_in_order() {
     let Some(gpu) = gpu() else { return };

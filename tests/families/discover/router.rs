@@ -1,5 +1,5 @@
-//! A router's choices and weights, and the gradient of its logits: the GPU against the CPU, and that against sums written
-//! out and against differences.
+//! Choices and weights of a router, and the gradient of its logits. The GPU is compared with the CPU, the CPU with
+//! explicit sums and with finite differences.
 
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Router, RouterOptions};
@@ -15,7 +15,7 @@ fn options([tokens, experts, top_k]: [usize; 3], normalized: bool) -> RouterOpti
     RouterOptions { tokens, experts, top_k, normalized }
 }
 
-/// Values of few kinds, so that some are equal; or any values.
+/// Logits: from few distinct values, so that some are equal, or any values.
 fn logits<T: Scalar>(o: &RouterOptions, equal: bool) -> Dense<T> {
     let mut rng = Rng(41);
     let mut value = || match equal {
@@ -26,7 +26,7 @@ fn logits<T: Scalar>(o: &RouterOptions, equal: bool) -> Dense<T> {
     Dense::new(vec![o.tokens, o.experts], values.collect()).unwrap()
 }
 
-/// Choices, weights, and the gradient of the logits for that of the weights.
+/// Returns choices, weights, and the gradient of the logits for a gradient of the weights.
 fn run<T: Scalar>(
     context: &Context,
     o: &RouterOptions,
@@ -88,7 +88,8 @@ fn routers_choose_as_the_cpu_does() {
     agrees::<bf16>(&gpu, 1e-2);
 }
 
-/// Infinities, NaN and zeros of both signs: the same experts on both, and a NaN is seen in all weights of its token.
+/// Infinities, NaN and zeros of both signs: both sides choose the same experts, and a NaN reaches all weights of its
+/// token.
 #[test]
 fn routers_of_infinities_and_nan() {
     let inf = f32::INFINITY;
@@ -113,7 +114,8 @@ fn routers_of_infinities_and_nan() {
     }
 }
 
-/// The greatest first, of equal ones the first; weights of a softmax over all or over these.
+/// The largest logits are chosen, and the first among equals. Weights are a softmax over all experts or over the
+/// chosen.
 #[test]
 fn routers_on_the_cpu() {
     let logits = Dense::new([1, 4], [6.0f64, 2.0, 6.0, 2.0].map(f64::ln).to_vec()).unwrap();

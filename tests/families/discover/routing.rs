@@ -7,25 +7,25 @@ use einsparse::{Context, Scalar, Tensor};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
 
-/// How a router chooses.
+/// Distribution of a router's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::families) enum Router {
     /// Any expert.
     Even,
-    /// The first half of the time, then half of the rest the second, ...
+    /// Half of the choices name the first expert, half of the rest the second, and so on.
     Uneven,
-    /// All the same.
+    /// All choices name one expert.
     One,
-    /// None at all.
+    /// No choice names an expert.
     Nobody,
-    /// Some of these name no expert.
+    /// Some choices name no expert.
     Holes,
 }
 
 pub(in crate::families) const ROUTERS: [Router; 5] =
     [Router::Even, Router::Uneven, Router::One, Router::Nobody, Router::Holes];
 
-/// Choices among `experts`.
+/// Returns choices among `experts`.
 pub(in crate::families) fn choices(
     [tokens, top]: [usize; 2],
     experts: usize,
@@ -48,7 +48,7 @@ pub(in crate::families) fn choices(
     Dense::new(vec![tokens, top], values.collect()).unwrap()
 }
 
-/// A routing of these choices.
+/// Returns a routing of the choices.
 pub(in crate::families) fn routed(
     context: &Context,
     choices: &Dense<i32>,
@@ -61,7 +61,7 @@ pub(in crate::families) fn routed(
     routing
 }
 
-/// What a stable sort makes of the choices: slots and offsets.
+/// Sorts the choices stably: slots and offsets.
 fn sorted(choices: &Dense<i32>, experts: usize) -> (Vec<u32>, Vec<u32>) {
     let bin = |&c: &i32| usize::try_from(c).map_or(experts, |c| c.min(experts));
     let mut order: Vec<u32> = (0..choices.values().len() as u32).collect();
@@ -118,7 +118,7 @@ fn choices_are_sorted_by_expert_on_the_gpu() {
     }
 }
 
-/// The experts of one of several layers: as if all others were none.
+/// Routing for a range of experts of a layer: all other choices count as no expert.
 fn routes_of_some(
     context: &Context,
     shape: [usize; 2],
@@ -156,7 +156,7 @@ fn choices_of_other_layers_are_of_no_expert_on_the_gpu() {
     }
 }
 
-/// Integers from -2 to 2, rows `room` elements apart with NaN between.
+/// Integers from -2 to 2 in rows with stride `room` and NaN between them.
 pub(in crate::families) fn integers<T: Scalar>(
     context: &Context,
     shape: &[usize],

@@ -1,4 +1,4 @@
-//! Gates of linear units, and the same functions of every element with their gradients.
+//! Gated linear units, and the same functions applied to every element, with their gradients.
 
 use super::{EXTENTS, gaps_are_left, near, shape_of, values, with_gaps, within};
 use crate::support::dense::{upload_values, wide};
@@ -56,7 +56,7 @@ fn gates_are_those_written_out() {
     }
 }
 
-/// A function of every element, and its gradient.
+/// Applies a function to every element, and its gradient.
 fn activated<T: Scalar>(ctx: &Context, gate: Gate, extents: [usize; 2], gap: usize) -> Vec<f64> {
     let x = with_gaps(ctx, &values::<T>(&extents, 3), gap);
     let dy = with_gaps(ctx, &values::<T>(&extents, 4), gap);
@@ -102,7 +102,7 @@ fn activations_are_those_written_out() {
     }
 }
 
-/// At infinities and NaN: ReLU masks the gradient, and the slope of GELU has limits.
+/// Infinities and NaN: ReLU masks the gradient, and the slope of GELU has limits.
 fn gradients_at_the_ends<T: Scalar>(context: &Context) {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
     for (gate, x, dy, wanted) in [

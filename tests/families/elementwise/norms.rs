@@ -1,4 +1,4 @@
-//! The norms of tokens, behind a residual sum or not.
+//! Norms of tokens, with and without a preceding residual sum.
 
 use super::{EXTENTS, gaps_are_left, near, shape_of, values, with_gaps, within};
 use crate::support::dense::wide;
@@ -8,7 +8,7 @@ use einsparse::formats::{bf16, f16};
 use einsparse::nn::{ResidualNorm, ResidualNormGradient, RmsNorm};
 use einsparse::{Context, Scalar};
 
-/// The norm of x, the sum x + y, its norm.
+/// Returns the norm of x, the sum x + y, and its norm.
 fn norms<T: Scalar>(
     ctx: &Context,
     extents: [usize; 2],
@@ -79,7 +79,7 @@ fn norms_are_those_written_out() {
     }
 }
 
-/// Gradients of the layer norm of x + y: of x, of factors, of summands.
+/// Returns gradients of the layer norm of x + y: of x, of factors, of summands.
 fn gradients<T: Scalar, Out: Scalar>(
     ctx: &Context,
     extents: [usize; 2],
@@ -112,11 +112,11 @@ fn gradients_agree<T: Scalar>(gpu: &Context) {
             let found = gradients::<T, f32>(gpu, extents, gap);
             let wanted = gradients::<T, f64>(&Context::unchecked_cpu(), extents, gap);
             let what = format!("{extents:?}, gap {gap}");
-            // Of one column the deviation is nothing, and its inverse amplifies roundings.
+            // The deviation of one column is zero, and its inverse amplifies roundings.
             if extents[1] > 1 {
                 near::<T>(&what, &found[0], &wanted[0], within::<T>());
             }
-            // Sums over all rows.
+            // These are sums over all rows.
             let sums = 1e-5 * (1.0 + extents[0] as f64).sqrt();
             near::<T>(&what, &found[1], &wanted[1], sums);
             near::<T>(&what, &found[2], &wanted[2], sums);

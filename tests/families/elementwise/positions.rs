@@ -1,4 +1,4 @@
-//! Queries and keys turned by position.
+//! Queries and keys rotated by position.
 
 use super::{near, shape_of, values, with_gaps, within};
 use crate::support::dense::{upload_values, wide};
@@ -53,7 +53,7 @@ fn positions_on_the_gpu() {
     on_gpu(&[positions_agree::<f32>, positions_agree::<f16>, positions_agree::<bf16>]);
 }
 
-/// What attention sees of two positions is how far they are apart, and values are as they were.
+/// The score of two positions depends only on their distance, and values are unchanged.
 #[test]
 fn scores_depend_on_the_distance() {
     let options = RotaryOptions { tokens: 2, dim: 32, ..RotaryOptions::default() };
@@ -71,12 +71,12 @@ fn scores_depend_on_the_distance() {
     };
     assert!((score(5, 9) - score(105, 109)).abs() < 1e-9);
     assert!((score(5, 9) - score(5, 10)).abs() > 1e-3);
-    // The first position turns nothing.
+    // The first position is not rotated.
     let straight: f64 = one[..32].iter().zip(&one[32..64]).map(|(a, b)| a * b).sum();
     assert!((score(1, 1) - straight).abs() < 1e-12);
 }
 
-/// Values are copied: a rotation by no angle would multiply their pairs by 0, and 0 times Inf is NaN.
+/// Values are copied. A rotation by angle 0 would multiply their pairs by 0, and 0 times Inf is NaN.
 fn special_values<T: Scalar>(context: &Context) {
     let options = RotaryOptions { tokens: 2, dim: 16, ..RotaryOptions::default() };
     let special = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 3.0];
@@ -86,7 +86,7 @@ fn special_values<T: Scalar>(context: &Context) {
     let mut parts = [0; 3].map(|_| context.zeros(&[2, 1, 16]).unwrap());
     let rotary = Rotary::<T>::new(context, &options).unwrap();
     finish(context, |stream| rotary.forward(&x, &lengths, parts.each_mut(), stream));
-    // A GPU has one NaN.
+    // A GPU has only one NaN.
     let bits = |x: &f64| if x.is_nan() { u64::MAX } else { x.to_bits() };
     let bits = |values: &[f64]| values.iter().map(bits).collect::<Vec<_>>();
     let (x, v) = (wide(&x), wide(&parts[2]));

@@ -1,4 +1,4 @@
-//! Tokens looked up, and found from logits.
+//! Lookup of tokens, and selection of tokens from logits.
 
 use super::{shape_of, values};
 use crate::support::dense::{upload_values, wide};
@@ -9,14 +9,14 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Embedding, Greedy};
 use einsparse::{Context, Scalar, Tensor};
 
-/// Features of tokens, some of which there are none of; then the largest of each, and what becomes of lengths.
+/// Returns features of tokens, some of which are invalid; then the largest of each, and the updated lengths.
 fn tokens<T: Scalar>(
     ctx: &Context,
     [count, vocabulary, width]: [usize; 3],
     columns: bool,
 ) -> (Vec<f64>, Vec<i32>, Vec<i32>) {
     let table = values::<T>(&[vocabulary, width], 9);
-    // Two that are alike, and some that are none.
+    // Two equal elements, and some that are NaN.
     let values = table.values().iter().enumerate();
     let values = values.map(|(at, &x)| match (at / width, at % width) {
         (1, 3 | 7) => T::from_f64(9.0),
@@ -67,15 +67,15 @@ fn tokens_on_the_gpu() {
 #[test]
 fn the_first_of_the_largest_is_the_next_token() {
     let (_, next, lengths) = tokens::<f32>(&Context::unchecked_cpu(), [9, 5, 40], false);
-    // Row 1 holds 9 twice; rows 3 and those that are none hold nothing.
-    assert_eq!((next[1], next[4], next[5], next[6]), (3, next[4], 0, 0));
+    // Row 1 holds 9 twice, and the first wins. Row 3 is all NaN; invalid tokens have zero features.
+    assert_eq!((next[1], next[3], next[5], next[6]), (3, 0, 0, 0));
     assert_eq!(lengths, (1..=9).collect::<Vec<i32>>());
 }
 
 #[test]
 fn a_captured_step_generates_one_token_after_the_other() {
     let Some(gpu) = gpu_alone() else { return };
-    // Each token's row is largest where the next one is.
+    // Each token's row is largest at the index of the next token.
     let table =
         Dense::from_fn(vec![8, 8], |i| f16::from_f32(f32::from(u8::from(i[1] == (i[0] + 3) % 8))))
             .unwrap();
@@ -91,7 +91,7 @@ fn a_captured_step_generates_one_token_after_the_other() {
         greedy.forward(&x, &mut token, Some(&mut length), &stream)
     });
     for _ in 0..4 {
-        // SAFETY: what the graph names is alive, and nothing else uses it.
+        // SAFETY: all memory that the graph uses is alive, and nothing else uses it.
         unsafe { graph.run() };
     }
     stream.synchronize().unwrap();

@@ -1,6 +1,6 @@
-//! Sparse convolutions against sums over pairs found voxel by voxel in a map of the standard library: kernels odd and
-//! even, strides, channels that fill no tile, strided operands, bias and ReLU, both gradients. Integers, so that
-//! equality is asked for. The CPU runs the same suite.
+//! Sparse convolutions against sums over pairs, which a standard `HashMap` of voxels finds. Cases: odd and even
+//! kernels, strides, channels that do not fill a tile, strided operands, bias and ReLU, both gradients. Values are
+//! integers, so results must be equal. The CPU runs the same suite.
 
 mod lists;
 
@@ -15,7 +15,7 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
 use einsparse::{Context, Precision, Scalar, Tensor};
 
-/// A cloud of `count` voxels in a box, each once.
+/// Returns `count` distinct voxels in a box.
 pub fn cloud(count: usize, side: i32, seed: u64) -> Vec<[i32; 4]> {
     let mut rng = Rng(seed);
     let mut seen = HashMap::new();
@@ -33,7 +33,7 @@ pub fn cloud(count: usize, side: i32, seed: u64) -> Vec<[i32; 4]> {
 /// Offset, input and output of every pair.
 type Pairs = Vec<(usize, usize, usize)>;
 
-/// Output voxels and pairs, by the definition.
+/// Returns output voxels and pairs, by definition.
 fn pairs(voxels: &[[i32; 4]], kernel: [i32; 3], stride: [i32; 3]) -> (Vec<[i32; 4]>, Pairs) {
     let places: HashMap<[i32; 4], usize> =
         voxels.iter().enumerate().map(|(i, &v)| (v, i)).collect();
@@ -65,7 +65,7 @@ fn pairs(voxels: &[[i32; 4]], kernel: [i32; 3], stride: [i32; 3]) -> (Vec<[i32; 
     (out, all)
 }
 
-/// A matrix or stack of integers, rows `gap` elements further apart than they are long.
+/// Uploads a matrix or stack of integers whose row stride exceeds the row by `gap` elements.
 fn operand<T: Scalar>(
     ctx: &Context,
     shape: &[usize],
@@ -80,7 +80,7 @@ fn operand<T: Scalar>(
     (values, tensor)
 }
 
-/// The output of a run: NaN before, guards between the rows after.
+/// Output of a run. It starts as NaN, and the elements between its rows are checked after the run.
 struct Out<T> {
     tensor: Tensor<T>,
     shape: Vec<usize>,
@@ -117,7 +117,7 @@ struct Case<'a> {
     gap: usize,
 }
 
-/// Forward with bias and ReLU, and both gradients.
+/// Compares forward with bias and ReLU, and both gradients, with the reference.
 fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
     let geometry = ConvGeometry::new(case.kernel, case.stride, [1; 3]).unwrap();
     let map = Arc::new(KernelMap::new(ctx, case.voxels, &geometry).unwrap());
@@ -205,7 +205,7 @@ fn suite<T: Scalar>(ctx: &Context, options: &ConvOptions) {
         let voxels = cloud(count, 12, 3 + count as u64);
         for (g, &(kernel, stride)) in GEOMETRIES.iter().enumerate() {
             for (i, &(channels, gap)) in CHANNELS.iter().enumerate() {
-                // Every geometry and every shape, not all with each other.
+                // Covers every geometry and every shape, but not all combinations.
                 if count < 900 && (i + g) % 4 != 0 || count == 900 && g > 0 && (i + g) % 3 != 0 {
                     continue;
                 }
@@ -245,8 +245,8 @@ fn convolutions_in_tf32_agree() {
     suite::<f32>(&gpu, &tf32());
 }
 
-/// The kernels of GPUs without `wgmma`, by name. `EINSPARSE_ARCH=sm_80` runs the suites above with them, from the code
-/// that those load.
+/// Runs the kernels of GPUs without `wgmma` by name. `EINSPARSE_ARCH=sm_80` runs the suites above with them, from the
+/// code that such GPUs load.
 #[test]
 fn convolutions_by_mma_sync_agree() {
     fn all<T: Scalar>(gpu: &Context) {
@@ -269,7 +269,7 @@ fn convolutions_by_mma_sync_agree() {
     all::<bf16>(&gpu);
 }
 
-/// The GPU's maps are the CPU's, bit by bit, transposed too, and so are those that a builder makes again.
+/// Kernel maps made on the GPU have the same bits as the CPU's, also transposed and rebuilt.
 #[test]
 fn maps_of_gpu_and_cpu_have_the_same_bits() {
     let Some(gpu) = gpu() else { return };
@@ -296,7 +296,7 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
         finish(&gpu, |stream| builder.rebuild(&map, &on_device, stream));
         let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
         assert!(words(&host) == words(&map), "{count}, rebuilt");
-        // The other way round there are as many places, in another order.
+        // The reversed cloud has the same number of outputs, in another order.
         let geometry = ConvGeometry::new([2; 3], [2; 3], [1; 3]).unwrap();
         let reversed: Vec<[i32; 4]> = other.iter().rev().copied().collect();
         let map = KernelMap::new(&gpu, &reversed, &geometry).unwrap();
@@ -313,7 +313,7 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
     }
 }
 
-/// What a user gets wrong is named.
+/// Errors name the user's mistake.
 #[test]
 fn mistakes_are_named() {
     let cpu = Context::unchecked_cpu();
@@ -333,8 +333,8 @@ fn mistakes_are_named() {
     assert!(shape.contains("[1, 2]") && shape.contains("[1, 3]"), "{shape}");
 }
 
-/// A missing neighbour is not multiplied on the CPU, nor anywhere by the gradient of the weights; where kernels of the
-/// GPU do, `ZerosRule::Strict` refuses them.
+/// A missing neighbor is not multiplied on the CPU, nor by the gradient of the weights on any device. GPU kernels that
+/// do multiply it are refused under `ZerosRule::Strict`.
 #[test]
 fn what_is_missing_is_not_multiplied() {
     let check = |ctx: &Context| {

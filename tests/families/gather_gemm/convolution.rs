@@ -1,4 +1,4 @@
-//! Convolutions whose channels, images or filters are empty for one step.
+//! Convolutions with channels, images or filters that are empty for one step.
 
 mod data;
 
@@ -18,7 +18,7 @@ use ConvolutionAxis::{Channels, Filters};
 use data::{convolution, shapes};
 pub(super) use data::{operands, plain, reference};
 
-/// Runs once, into an output of NaN, and compares.
+/// Runs once into an output of NaN, and compares.
 fn exact_once<T: Scalar>(
     context: &Context,
     of: &mut DynamicConvolution<T>,
@@ -32,7 +32,7 @@ fn exact_once<T: Scalar>(
     exact(&c, &reference(s, a, b), what);
 }
 
-/// A single run.
+/// Creates a convolution, runs it once and compares.
 fn convolves_once<T: Scalar>(
     context: &Context,
     s: ConvolutionShape,
@@ -104,7 +104,7 @@ fn convolution_on_the_gpu() {
     }
 }
 
-/// Every form of tile, with every number of chunks of 64 columns that may be left for the last one.
+/// Runs every tile shape, with every number of 64-column chunks that can remain for the last tile.
 #[test]
 fn convolution_takes_every_tile() {
     let Some(gpu) = gpu() else { return };
@@ -122,7 +122,7 @@ fn convolution_takes_every_tile() {
             let s = s.same();
             let of = convolution::<f16>(&gpu, &s, axis).unwrap();
             let taken = of.variants()[2];
-            // Without `wgmma` there are two forms.
+            // Without `wgmma` there are only two tile shapes.
             let right = taken.ends_with(form) || !is_here("pit_conv_f16_128x256");
             assert!(small() || right, "{s:?} {axis:?}: {taken}");
             for per_mille in [1000, 100] {
@@ -133,7 +133,7 @@ fn convolution_takes_every_tile() {
     }
 }
 
-/// Images on both sides of every limit: of half lines, of lists that a stage holds, of the channels of a stage.
+/// Numbers of channels on both sides of every limit: half lines, lists that fit a stage, channels of a stage.
 #[test]
 fn convolution_of_few_and_many_channels_side_by_side() {
     let Some(gpu) = gpu() else { return };
@@ -144,7 +144,7 @@ fn convolution_of_few_and_many_channels_side_by_side() {
     for (place, line) in values.chunks_mut(128).enumerate() {
         let count = counts[place / 90];
         for (channel, value) in line.iter_mut().enumerate() {
-            // So many of the 128, not next to each other.
+            // `count` of the 128 channels are nonzero, and they are not adjacent.
             if channel * 37 % 128 >= count {
                 *value = f16::ZERO;
             }
@@ -157,7 +157,7 @@ fn convolution_of_few_and_many_channels_side_by_side() {
     assert_eq!(found, counts.map(|count| count as u32));
 }
 
-/// Nothing to read, nothing to sum over or nothing to write.
+/// Empty inputs, empty sums and empty outputs.
 fn of_nothing(context: &Context) {
     let around = ConvolutionShape { padding: [2, 1], ..plain([2, 0, 6, 16], [3, 3], 16) };
     for s in [
@@ -179,7 +179,7 @@ fn convolution_of_nothing() {
     on_both(&[of_nothing]);
 }
 
-/// Images of which all channels are empty stand between others: zeros, and nothing of the neighbours.
+/// Images whose channels are all empty, between other images. Their results are zeros, independent of their neighbors.
 #[test]
 fn convolution_of_images_that_are_empty() {
     let Some(gpu) = gpu() else { return };
@@ -197,7 +197,7 @@ fn convolution_of_images_that_are_empty() {
     assert_eq!(empty, [true, false, true, false, false, true]);
 }
 
-/// A captured graph sees another pattern at every replay.
+/// A captured graph reads another pattern at every replay.
 #[test]
 fn convolution_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -214,14 +214,14 @@ fn convolution_in_a_graph() {
             let [a, b] = operands::<f16>(&s, axis, per_mille, seed);
             a_there.write(&a).unwrap();
             b_there.write(&b).unwrap();
-            // SAFETY: everything that the captured run names is alive until the end of this loop's turn.
+            // SAFETY: all memory that the captured run uses is alive until the end of this iteration.
             unsafe { graph.run() };
             exact(&c, &reference(&s, &a, &b), &format!("{axis:?} {per_mille}"));
         }
     }
 }
 
-/// Random values, against f64 with a bound of one rounding and the sum's.
+/// Random values against f64. The bound is one rounding of the result plus the error of the sum.
 #[test]
 fn convolution_of_random_values() {
     let Some(gpu) = gpu() else { return };
@@ -257,7 +257,7 @@ fn convolution_of_random_values() {
     }
 }
 
-/// A weight that is not finite reaches the images that have its channel, and its own filter, no others.
+/// A weight that is not finite reaches the images that contain its channel, in its own filter, and no others.
 #[test]
 fn convolution_keeps_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };

@@ -1,5 +1,5 @@
-//! Convolutions in the language with a dynamic operand: which kernels a plan takes, why it does not, and that results
-//! are those of a dense one.
+//! Convolution expressions with a dynamic operand: which kernels a plan selects, why it selects no skipping kernel, and
+//! that results equal those of a dense convolution.
 
 use einsparse::dynamic::ConvolutionAxis::{self, Channels, Filters};
 use einsparse::dynamic::{ConvolutionShape, Dynamic};
@@ -21,7 +21,7 @@ fn strided(a: [usize; 4], window: [usize; 2], filters: usize) -> ConvolutionShap
     ConvolutionShape { stride: [2, 1], dilation: [1, 2], ..plain(a, window, filters) }
 }
 
-/// The expression with the operand that is sparse along the axis as a dynamic one.
+/// Runs the expression with a dynamic operand, the one that is sparse along the axis.
 fn agrees<T: Scalar>(context: &Context, line: &str, s: ConvolutionShape, axis: ConvolutionAxis) {
     let [a, b] = operands::<T>(&s, axis, 300, 5);
     let wanted = reference(&s, &a, &b);
@@ -51,14 +51,14 @@ fn convolutions_with_a_dynamic_operand_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     both::<f16>(&gpu);
     both::<bf16>(&gpu);
-    // No kernel skips anything in f32: the dense way.
+    // No f32 kernel skips, so this uses a dense one.
     both::<f32>(&gpu);
 }
 
 #[test]
 fn plans_of_convolutions_say_what_they_take() {
     let Some(gpu) = gpu() else { return };
-    // Large enough for looking to pay.
+    // Large enough that detection is worth its cost.
     let a = gpu.zeros::<f16>(&[32, 58, 58, 256]).unwrap();
     let b = gpu.zeros::<f16>(&[3, 3, 256, 256]).unwrap();
     let plan = |line: &str, a: Operand<'_, f16>, b: Operand<'_, f16>, options: &Options| {
@@ -98,7 +98,8 @@ fn plans_of_convolutions_say_what_they_take() {
     }
 }
 
-/// Operands that cannot be copied by 16 bytes take the other kernel; a run with others than planned is refused by name.
+/// Operands that cannot be copied in units of 16 bytes use the general kernel. A run whose operand differs from the
+/// plan is refused with the operand's name.
 #[test]
 fn plans_of_convolutions_where_operands_lie_askew() {
     let Some(gpu) = gpu() else { return };
@@ -135,7 +136,7 @@ fn plans_of_convolutions_where_operands_lie_askew() {
     }
 }
 
-/// An output that is given may have fewer positions than the window finds: nothing is written beyond it.
+/// An output that is passed to planning may have fewer positions than the window has. Nothing is written beyond it.
 #[test]
 fn plans_of_convolutions_into_fewer_positions() {
     let Some(gpu) = gpu() else { return };
@@ -157,7 +158,7 @@ fn plans_of_convolutions_into_fewer_positions() {
     exact(&c, &wanted, "five rows of seven");
 }
 
-/// A captured graph of a plan sees another pattern at every replay.
+/// A captured graph of a plan reads another pattern at every replay.
 #[test]
 fn plans_of_convolutions_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -180,7 +181,7 @@ fn plans_of_convolutions_in_a_graph() {
     for (per_mille, seed) in [(100, 1), (0, 2), (900, 3)] {
         let [a, _] = operands::<f16>(&s, Channels, per_mille, seed);
         a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         exact(&c, &reference(&s, &a, &b), &per_mille.to_string());
     }

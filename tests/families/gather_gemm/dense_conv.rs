@@ -1,5 +1,5 @@
-//! Convolutions of all channels: every kernel by name, over tiles that end in rows, images, channels and filters, and
-//! with all of a layer's geometry; what plans and layers take where.
+//! Dense convolutions. Every kernel runs by name, over tiles that end inside rows, images, channels and filters, and
+//! with every geometry of a layer. Plans and layers are checked for the kernels that they select.
 
 use einsparse::dynamic::ConvolutionAxis::{Channels, Filters};
 use einsparse::dynamic::{
@@ -24,14 +24,14 @@ fn names(dtype: Dtype) -> Vec<&'static str> {
     own.filter(|row| row.dtype == dtype).map(|row| row.name).collect()
 }
 
-/// The shape as an expression.
+/// Returns the shape as an expression.
 fn line(s: &ConvolutionShape) -> String {
     let ([sx, sy], [dx, dy]) = (s.stride, s.dilation);
     format!("C[n,x,y,f] = A[n,{sx}*x+{dx}*i,{sy}*y+{dy}*j,m] * B[i,j,m,f]")
 }
 
-/// Stages of one tap and of many, more than a ring holds; tiles that end inside of a row, of an image, and behind the
-/// last; channels and filters that fill no stage and no tile.
+/// Stages of one tap and of many, more than a ring holds. Tiles end inside a row, inside an image, and past the last
+/// image. Channels and filters do not fill a stage or a tile.
 fn cases() -> Vec<ConvolutionShape> {
     let mut cases = vec![
         plain([1, 1, 1, 8], [1, 1], 8),
@@ -78,7 +78,7 @@ fn dense_conv_rows_of_bf16() {
     every_row::<bf16>(Dtype::Bf16);
 }
 
-/// A layer that expects everything to be there.
+/// Returns a layer that expects no sparsity.
 fn of_all<T: Scalar>(context: &Context, s: &ConvolutionShape) -> DynamicConvolution<T> {
     let options = ConvolutionOptions {
         axis: Filters,
@@ -95,7 +95,7 @@ fn of_all<T: Scalar>(context: &Context, s: &ConvolutionShape) -> DynamicConvolut
     DynamicConvolution::new(context, a, b, &options).unwrap()
 }
 
-/// Zeros around the images, rows of C from anywhere on, and extents of which nothing is left.
+/// Padding around the images, rows of C at any address, and empty extents.
 fn geometry(context: &Context) {
     let around = |padding, stride, dilation, shape: ConvolutionShape| ConvolutionShape {
         padding,
@@ -114,7 +114,7 @@ fn geometry(context: &Context) {
     ] {
         let mut of = of_all::<f16>(context, &s);
         if context.device().is_some() {
-            // Few filters of many taps may be faster elsewhere with a stand-in.
+            // If a stand-in replaces the kernel, others may be faster for few filters with many taps.
             if is_here("dense_conv_f16_64x64") {
                 assert!(of.variants()[2].starts_with("dense_conv_f16"), "{s:?}");
                 assert_eq!(of.index().panels(), 0);
@@ -138,8 +138,8 @@ fn dense_conv_of_every_geometry() {
     on_both(&[geometry]);
 }
 
-/// Where most is empty and looking for it costs little beside the product, it is looked for; elsewhere it is not, and
-/// the plan says what it chose from.
+/// Plans detect empty parts if a large part of the operand is empty and detection is cheap relative to the product.
+/// Otherwise they do not, and the plan lists its candidates.
 #[test]
 fn dense_conv_where_looking_does_not_pay() {
     let Some(gpu) = gpu() else { return };
@@ -163,7 +163,7 @@ fn dense_conv_where_looking_does_not_pay() {
     assert!(as_on_hopper(dense.variant()).starts_with("dense_conv"), "{dense}");
 }
 
-/// A captured graph multiplies what is there at each replay.
+/// A captured graph reads the current values at each replay.
 #[test]
 fn dense_conv_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -178,7 +178,7 @@ fn dense_conv_in_a_graph() {
     for seed in [2, 3] {
         let [a, _] = operands::<f16>(&s, Filters, 1000, seed);
         a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         exact(&c, &reference(&s, &a, &b), &seed.to_string());
     }

@@ -1,4 +1,4 @@
-//! The feed-forward layer with ReLU against plain loops: exact on integers.
+//! The feed-forward layer with ReLU against plain loops, exact on integers.
 
 use crate::support::rows::as_on_hopper;
 use einsparse::dynamic::SparsityHint;
@@ -12,7 +12,7 @@ use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_cpu, on_gpu};
 
-/// Weights of the first product, most of whose columns are never above zero for inputs that are not negative.
+/// Returns weights of the first product. Most of their columns never give values above zero for nonnegative inputs.
 pub(in crate::families) fn first_weights<T: Scalar>(
     [inputs, hidden]: [usize; 2],
     seed: u64,
@@ -28,14 +28,14 @@ pub(in crate::families) fn first_weights<T: Scalar>(
     Dense::new(vec![inputs, hidden], values).unwrap()
 }
 
-/// Inputs 0 to 2.
+/// Returns inputs from 0 to 2.
 pub(in crate::families) fn inputs<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
     let base = integers::<T>(shape, seed);
     let values = base.values().iter().map(|x| T::from_f64(x.to_f64().abs()));
     Dense::new(shape.to_vec(), values.collect()).unwrap()
 }
 
-/// The layer in f64, its hidden activations rounded: `[hidden, outputs]`.
+/// Reference of the layer in f64 with rounded hidden activations: `[hidden, outputs]`.
 fn reference<T: Scalar>(x: &Dense<T>, u: &Dense<T>, w: &Dense<T>) -> [Vec<T>; 2] {
     let hidden = product(x, u).into_iter().map(|x| T::from_f64(x.max(0.0)));
     let hidden: Vec<T> = hidden.collect();
@@ -83,7 +83,7 @@ fn relu_layers_on_the_gpu() {
     on_gpu(&[layers::<f16>, layers::<bf16>, layers::<f32>]);
 }
 
-/// A captured layer sees other activations at every replay.
+/// A captured layer reads other activations at every replay.
 #[test]
 fn relu_layers_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -101,7 +101,7 @@ fn relu_layers_in_a_graph() {
         for seed in 1..5 {
             let x = inputs::<f16>([tokens, d], seed);
             x_there.write(&x).unwrap();
-            // SAFETY: everything that the captured run names is alive until the end of this test.
+            // SAFETY: all memory that the captured run uses is alive until the end of this test.
             unsafe { graph.run() };
             let [_, out] = reference(&x, &u, &w);
             assert!(y.to_dense().unwrap().values() == out, "{tokens} {seed}");
@@ -122,7 +122,7 @@ fn relu_layers_name_what_does_not_fit() {
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }
 
-/// Where the first product can mark what it stores, nobody looks at the hidden activations again.
+/// If the first product can mark the micro-tiles that it stores, the hidden activations are not scanned again.
 #[test]
 fn relu_layers_of_many_tokens_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -148,7 +148,7 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
         let [hidden, out] = reference(&x, &u, &w);
         assert!(layer.hidden().to_dense().unwrap().values() == hidden, "{seed}");
         assert!(y.to_dense().unwrap().values() == out, "{seed}");
-        // Planned for rows without gaps.
+        // The layer was planned for rows without gaps.
         let strided = gpu.upload_strided(&x, d + 8, f16::NAN).unwrap();
         let error = layer.forward([&strided, &u_there, &w_there], &mut y, &stream);
         let error = error.unwrap_err();

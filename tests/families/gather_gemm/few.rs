@@ -1,5 +1,5 @@
-//! Products of at most 64 rows by one kernel that finds the columns of A itself: exact on integers, whatever the parts,
-//! sections and leading dimensions.
+//! Products of at most 64 rows by one kernel that finds the nonzero columns of A itself. Exact on integers, for any
+//! number of parts, any sections and any row strides.
 
 use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
@@ -34,7 +34,7 @@ fn all<T: Scalar>(context: &Context) {
     for extents in EXTENTS.into_iter().step_by(if small() { 3 } else { 1 }) {
         multiplies::<T>(context, extents, &options);
     }
-    // Parts of more than one round, with more columns than there is room for.
+    // Parts of more than one round, with more columns than a list holds.
     multiplies::<T>(context, [3, 30_001, 16], &options);
     if small() {
         return;
@@ -54,7 +54,7 @@ fn few_rows_on_the_gpu() {
     all::<bf16>(&gpu);
 }
 
-/// An A with every `step`-th column in use.
+/// Returns A in which every `step`-th column is nonzero.
 fn every<T: Scalar>([m, k]: [usize; 2], step: usize) -> Dense<T> {
     let value = |i: usize| match (i / k, i % k) {
         (_, column) if column % step != 0 => 0.0,
@@ -73,8 +73,8 @@ fn multiplied<T: Scalar>(context: &Context, a: &Dense<T>, b: &Dense<T>) -> Dense
     c.to_dense().unwrap()
 }
 
-/// Lists that just fit, that are full where a round of columns ends, and that have one stage too many: a thread block
-/// has room for 1024, 512 or 256 columns and looks at twice as many in a round.
+/// Lists that just fit, that are full where a round of columns ends, and that have one stage too many. The list of a
+/// thread block holds 1024, 512 or 256 columns, and a round reads twice as many.
 #[test]
 fn few_rows_whose_lists_are_full_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -101,14 +101,14 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
     }
 }
 
-/// What fills up a step of the product adds nothing to an infinity in the row of the last column in use, and rows of B
-/// that no column meets may hold anything.
+/// Padding of a step of the product must not change an infinity in the row of the last nonzero column. Rows of B that
+/// meet no nonzero column may hold any value.
 #[test]
 fn few_rows_keep_infinities_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let [k, n] = [3000, 8];
     for m in [1, 20, 64] {
-        // One and two in the rows by turns, in every seventh column.
+        // Values 1 and 2 in alternating rows of every seventh column.
         let value = |i: usize| match i % k % 7 {
             0 => f16::from_f32((i / k % 2 + 1) as f32),
             _ => f16::ZERO,
@@ -131,7 +131,7 @@ fn few_rows_keep_infinities_on_the_gpu() {
     }
 }
 
-/// Every kernel of the family, as a plan's.
+/// Runs every kernel of the family through a plan.
 fn by_each_kernel<T: Scalar>(context: &Context) {
     let rows = kernels_here().filter(|row| module_of(row) == "pit_few");
     for row in rows.filter(|row| row.dtype == T::DTYPE) {
@@ -166,7 +166,7 @@ fn few_rows_by_each_kernel_on_the_gpu() {
     on_gpu(&[by_each_kernel::<f16>, by_each_kernel::<bf16>]);
 }
 
-/// Whatever stands behind the columns of A counts for nothing; leading dimensions may be odd where B allows it.
+/// Elements past the columns of A do not count. Row strides may be odd if B allows it.
 #[test]
 fn few_rows_of_strided_operands_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -190,7 +190,7 @@ fn few_rows_of_strided_operands_on_the_gpu() {
     }
 }
 
-/// Elements up to the threshold are empty where a column has no other; a NaN is never.
+/// A column whose elements are all up to the threshold is empty. A NaN is never empty.
 #[test]
 fn few_rows_above_a_threshold_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -210,12 +210,12 @@ fn few_rows_above_a_threshold_on_the_gpu() {
     assert!(row(0).iter().all(|x| x.to_f32() == 0.5), "{:?}", row(0));
     assert!(row(1).iter().all(|x| x.to_f32() == -0.25), "{:?}", row(1));
     assert!(row(2).iter().all(|x| x.is_nan()), "{:?}", row(2));
-    // The halves still do the same.
+    // Detection on its own still gives the same lists.
     finish(&gpu, |stream| product.detect(&a, stream));
     assert_eq!(product.index().to_lists().unwrap(), [vec![7, 39]]);
 }
 
-/// The same bits in every run, whichever part comes first; near the sum in f64.
+/// Equal bits in every run, in whatever order the parts finish; close to the sum in f64.
 #[test]
 fn few_rows_have_the_same_bits_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -266,7 +266,7 @@ fn few_rows_in_a_graph() {
     replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
-/// Few rows of a dynamic operand are for one kernel, where a tenth of the columns is used.
+/// Plans select the small-M kernel for a dynamic operand with few rows, if a tenth of the columns is nonzero.
 #[test]
 fn plans_take_the_kernel_of_few_rows() {
     let cpu = Context::unchecked_cpu();

@@ -1,4 +1,4 @@
-//! Gradients of products with an operand that is sparse for one step, against plain loops: exact on integers.
+//! Gradients of products with an operand that is sparse for one step, against plain loops; exact on integers.
 
 use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
 use einsparse::formats::{Dense, bf16, f16};
@@ -24,7 +24,7 @@ fn gradients<T: Scalar>(context: &Context) {
                 true => GradientOfA::Relu,
                 false => GradientOfA::Whole,
             };
-            // By dense kernels.
+            // Gradients by dense kernels.
             let expected = SparsityHint::MicroTiles(1.0);
             let (extents, order) = ([m, k, n], Determinism::Strict);
             let made = DynamicMatmulGradient::<T>::new(context, extents, of_a, expected, order);

@@ -1,4 +1,4 @@
-//! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops: exact on integers.
+//! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops; exact on integers.
 
 use crate::support::rows::{here, here_on};
 use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint, TileTimes};
@@ -14,7 +14,7 @@ use crate::support::{gpu, gpu_alone};
 
 const WIDTH: usize = 64;
 
-/// Times that say that skipping is nearly free, so that small products skip as well.
+/// Times that make skipping nearly free, so that small products skip as well.
 fn free() -> TileTimes {
     "height 128 start 0 tile 0 stage 0.0001\nheight 64 start 0 tile 0 stage 0.0001\n\
      height 32 start 0 tile 0 stage 0.0001\ndetect 0\ndense 1"
@@ -22,7 +22,7 @@ fn free() -> TileTimes {
         .unwrap()
 }
 
-/// What a gradient is made of.
+/// Options of a gradient.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     of_a: GradientOfA,
@@ -45,7 +45,7 @@ fn options(of_a: GradientOfA, share: f64) -> Given {
     Given { of_a, expected: SparsityHint::MicroTiles(share), determinism: Determinism::Strict }
 }
 
-/// A's gradient, of which only what is wanted stays.
+/// Returns A's gradient, reduced to the elements that are requested.
 fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOfA) -> Vec<f64> {
     let k = a.shape()[1];
     let all = product(dc, &transposed(b));
@@ -63,8 +63,8 @@ fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOf
     all.into_iter().enumerate().map(kept).collect()
 }
 
-/// Every share of micro-tiles, all by one gradient; operands with room behind their rows where no dense kernel reads
-/// them, which want the rows that they were planned for; outputs of NaN.
+/// Runs one gradient over all shares of micro-tiles. Operands have gaps between their rows unless a dense kernel reads
+/// them: dense kernels require the row stride of the plan. Outputs start as NaN.
 fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: Given) {
     let [m, k, n] = extents;
     let gradient = given.gradient::<T>(context, extents).unwrap();
@@ -103,7 +103,7 @@ fn gradients_at_micro_tiles_on_the_cpu() {
     }
 }
 
-/// Lists of several tiles, of more panels than a warp looks at once, ragged ends on every axis.
+/// Lists of several tiles, more panels than a warp reads at once, and partial tiles on every axis.
 #[test]
 fn gradients_at_micro_tiles_on_the_gpu() {
     let Some(gpu) = gpu_alone() else { return };
@@ -117,14 +117,14 @@ fn gradients_at_micro_tiles_on_the_gpu() {
                 skips::<f16>(&gpu, extents, given);
                 skips::<bf16>(&gpu, extents, given);
             }
-            // B's gradient dense, A's as wanted.
+            // B's gradient is dense, A's is as requested.
             skips::<f16>(&gpu, extents, options(wanted, 1.0));
         }
     }
     gpu.set_tile_times(TileTimes::built_in());
 }
 
-/// What runs is what plans take for what is expected, and is said.
+/// A gradient runs the kernels that plans select for the expected sparsity, and reports their names.
 #[test]
 fn gradients_skip_where_plans_do() {
     let cpu = Context::unchecked_cpu();
@@ -159,7 +159,7 @@ fn gradients_skip_where_plans_do() {
     assert!(none(own.variants()[1]), "{own}");
 }
 
-/// A captured graph sees another pattern at every replay: what the one before has left in dA goes away.
+/// A captured graph reads another pattern at every replay. Values of the previous replay in dA must be cleared.
 #[test]
 fn gradients_at_micro_tiles_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -181,7 +181,7 @@ fn gradients_at_micro_tiles_in_a_graph() {
     for (per_mille, seed) in [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5)] {
         let a = pieces::<f16>([m, k], per_mille, seed);
         a_there.write(&a).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let wanted = of_a(&a, &b, &dc, GradientOfA::MicroTiles);
         exact(&da, &wanted, &format!("dA {per_mille}"));
@@ -190,7 +190,7 @@ fn gradients_at_micro_tiles_in_a_graph() {
     }
 }
 
-/// A NaN in a row of dC reaches A's gradient in that row's micro-tiles, and no others.
+/// A NaN in a row of dC reaches A's gradient in the micro-tiles of that row, and no others.
 #[test]
 fn gradients_at_micro_tiles_keep_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };

@@ -1,4 +1,4 @@
-//! Products of rows with chosen matrices, by each kernel of the module `grouped`: exact on integers.
+//! Products of rows with chosen matrices, by each kernel of the module `grouped`; exact on integers.
 
 use crate::support::rows::{is_here, kernels_here};
 use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
@@ -14,7 +14,7 @@ use crate::support::dense::{strided, upload_values};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
 
-/// One product on this context: all that C holds, gaps included.
+/// Runs one product in this context; returns all elements of C, gaps included.
 fn product<T: Scalar>(
     context: &Context,
     choices: &Dense<i32>,
@@ -90,7 +90,7 @@ fn multiplies<T: Scalar>(gpu: &Context, variant: &str, (transposed, is_gated): (
     }
 }
 
-/// Every row of the table for this type and order of W; the CPU's sums take longest, so each has a test of its own.
+/// Runs every row of the table for this type and order of W. The CPU's sums take longest, so each has its own test.
 fn rows_agree<T: Scalar>(transposed: bool) {
     let Some(gpu) = gpu() else { return };
     let order = if transposed { B_COLUMNS } else { PLAIN };
@@ -124,13 +124,13 @@ fn turned_grouped_products_of_bf16_are_those_of_the_cpu() {
     rows_agree::<bf16>(true);
 }
 
-/// So many rows that thread blocks run in pairs and go round their stages: panels of an expert in several groups, odd
-/// numbers of them, more tiles than pairs of thread blocks.
+/// Enough rows that thread blocks run in pairs and reuse their stages. Panels of an expert form several groups, also of
+/// odd size, and there are more tiles than pairs of thread blocks.
 #[test]
 fn grouped_products_of_many_rows_are_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
     let cpu = Context::unchecked_cpu();
-    // 3,181 rows, groups of 9, 9 and 7 panels, and 319, a group of 3.
+    // 3,181 rows form groups of 9, 9 and 7 panels; 319 rows form a group of 3.
     let choices = Dense::from_fn(vec![3500, 1], |i| i32::from(i[0] % 11 == 0)).unwrap();
     let own = kernels_here().filter(|row| {
         let gates = 1 + u32::from(row.step == STEP_GROUPED_GATED);
@@ -160,7 +160,7 @@ fn grouped_products_of_many_rows_are_those_of_the_cpu() {
     assert!(tried >= 4 && (tried == 4 || !is_here("grouped_bf16_256_t")), "{tried}");
 }
 
-/// The CPU's against sums written out here.
+/// Compares the CPU's product with explicit sums.
 #[test]
 fn grouped_product_on_the_cpu() {
     let cpu = Context::unchecked_cpu();
@@ -192,7 +192,7 @@ fn grouped_product_on_the_cpu() {
     }
 }
 
-/// NaN and infinity of another expert, behind a row of A, and behind the last row of a matrix stay where they are.
+/// NaN and infinity of another expert, past a row of A, or past the last row of a matrix do not spread.
 #[test]
 fn grouped_product_keeps_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };
@@ -201,7 +201,7 @@ fn grouped_product_keeps_nan_where_it_is() {
     for gather in [true, false] {
         let routing = routed(&gpu, &choices, 2);
         let options = GroupedOptions { k, n, gather, scatter: true, ..GroupedOptions::default() };
-        // Row 0 of tokens, and of slots, is of expert 0.
+        // Row 0 of tokens, and of slots, belongs to expert 0.
         let mut a = vec![f16::ONE; tokens * k];
         a[3] = f16::NAN;
         let mut w = vec![f16::ONE; 2 * k * n];
@@ -246,7 +246,7 @@ fn grouped_products_refuse_what_they_cannot() {
     assert!(error.to_string().contains("12 rows of W"), "{error}");
 }
 
-/// Gradients name the operands as they are called there, and need a product that was made for them.
+/// Errors of gradients use the gradients' operand names. A gradient requires a product that was created for it.
 #[test]
 fn gradients_of_grouped_products_refuse_what_they_cannot() {
     let cpu = Context::unchecked_cpu();

@@ -1,4 +1,4 @@
-//! Products with an operand whose micro-tiles are found while running, against a plain product: exact on integers.
+//! Products with an operand whose micro-tiles are dynamic, against a plain product; exact on integers.
 
 use super::turned::exact;
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
@@ -11,7 +11,8 @@ use crate::support::runs::finish;
 use crate::support::words::Words;
 use crate::support::{gpu, gpu_alone, on_gpu};
 
-/// An A whose micro-tiles are full with this probability in a thousand; 0 and 1000 are exact, 1 at the most one.
+/// Returns A whose micro-tiles are full with a probability of `per_mille` in 1000. Probabilities 0 and 1000 are exact;
+/// 1 gives at most one full micro-tile.
 pub(in crate::families) fn dynamic<T: Scalar>(
     [m, k]: [usize; 2],
     height: usize,
@@ -44,7 +45,7 @@ pub(in crate::families) fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> 
 
 pub(in crate::families) fn product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
     let ([m, k], n) = ([a.shape()[0], a.shape()[1]], b.shape()[1]);
-    // Once: unpacking costs as much as many products.
+    // Converted once: a conversion costs as much as many products.
     let b: Vec<f64> = b.values().iter().map(|x| x.to_f64()).collect();
     let mut c = vec![0.0; m * n];
     for (i, c) in c.chunks_mut(n.max(1)).enumerate() {
@@ -60,7 +61,7 @@ pub(in crate::families) fn product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec
     c
 }
 
-/// Runs one product over As of several densities, one after the other, into a C of NaN.
+/// Runs one product over several densities of A, one after the other, into a C of NaN.
 pub(super) fn multiplies<T: Scalar>(
     context: &Context,
     extents: [usize; 3],
@@ -124,7 +125,7 @@ fn dynamic_product_on_the_gpu() {
     on_gpu(&[all::<f16>, all::<bf16>]);
 }
 
-/// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others; a NaN in A is found.
+/// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others. A NaN in A is detected.
 #[test]
 fn dynamic_product_keeps_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };
@@ -147,17 +148,17 @@ fn dynamic_product_keeps_nan_where_it_is() {
                 5 => assert!(x.is_nan()),
                 0..128 => assert!(x == f16::ZERO, "row {i}: {x}"),
                 200 => assert!(x == f16::INFINITY),
-                // Zeros of the micro-tile times infinity.
+                // Zeros of the micro-tile times infinity give NaN.
                 _ => assert!(x.is_nan(), "row {i}: {x}"),
             }
         }
     }
 }
 
-/// Queues a product of what changes from run to run.
+/// Queues a product with the operand that changes from run to run.
 pub(super) type Product<'p, T> = dyn FnMut(&Tensor<T>, &mut Tensor<T>, &Stream) -> Result<()> + 'p;
 
-/// A captured product sees another of these operands at every replay, and gives what is `wanted` of it, `[m, n]`.
+/// Replays a captured product with each of these operands, and compares C with `wanted`, shape `[m, n]`.
 pub(super) fn replays<T: Scalar>(
     context: &Context,
     operands: &[Dense<T>],
@@ -171,7 +172,7 @@ pub(super) fn replays<T: Scalar>(
     let mut graph = Replay::of(&stream, || product(&there, &mut c, &stream));
     for (turn, operand) in operands.iter().enumerate() {
         there.write(operand).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this function.
+        // SAFETY: all memory that the captured run uses is alive until the end of this function.
         unsafe { graph.run() };
         exact(&c, &wanted(operand), &format!("replay {turn}"));
     }

@@ -1,4 +1,4 @@
-//! A layer of experts against the same layer on the CPU, and that against sums written out: exact on integers.
+//! A layer of experts against the same layer on the CPU, and the CPU against explicit sums; exact on integers.
 
 use crate::support::rows::is_here;
 use einsparse::dynamic::Gate;
@@ -13,7 +13,7 @@ use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
-/// What a layer reads.
+/// Operands of a layer.
 pub struct Operands<T> {
     pub x: Dense<T>,
     pub weights: Dense<f32>,
@@ -37,7 +37,7 @@ pub fn options(
     }
 }
 
-/// The same with a gate, and matrices as they lie or transposed.
+/// Returns the options with a gate, for matrices that are not transposed and that are.
 pub(super) fn gated(o: MoeOptions, gate: Gate) -> [MoeOptions; 2] {
     [false, true].map(|transposed| MoeOptions {
         activation: Activation::Identity,
@@ -47,7 +47,7 @@ pub(super) fn gated(o: MoeOptions, gate: Gate) -> [MoeOptions; 2] {
     })
 }
 
-/// Where an element of the first matrices lies: row, column; and one of the second.
+/// Return the index of element (expert, row, column) in the first matrices and in the second ones.
 pub(super) fn places(o: &MoeOptions) -> [impl Fn(usize, usize, usize) -> usize + use<>; 2] {
     let transposed = o.transposed;
     o.shapes().map(|[_, rows, columns]| {
@@ -58,7 +58,7 @@ pub(super) fn places(o: &MoeOptions) -> [impl Fn(usize, usize, usize) -> usize +
     })
 }
 
-/// A gate's value and slope.
+/// Returns a gate's value and slope.
 pub(super) fn gate_of(gate: Gate, x: f64) -> [f64; 2] {
     match gate {
         Gate::Relu => [x.max(0.0), if x > 0.0 { 1.0 } else { 0.0 }],
@@ -74,7 +74,7 @@ pub(super) fn gate_of(gate: Gate, x: f64) -> [f64; 2] {
     }
 }
 
-/// Integers, of which few are not zero, so that hidden rows are exact in 8 bits of mantissa; or any values.
+/// Returns integers, mostly zero, so that hidden rows are exact in 8 bits of mantissa; or any values.
 pub(super) fn operands<T: Scalar>(o: &MoeOptions, exact: bool) -> Operands<T> {
     let mut rng = Rng(17);
     let mut draw = |shape: Vec<usize>, every: u64| {
@@ -116,7 +116,7 @@ fn run<T: Scalar>(
     out.to_dense().unwrap().values().to_vec()
 }
 
-/// In f64, hidden rows and parts rounded as the layer rounds them.
+/// Reference in f64. Hidden rows and parts are rounded as the layer rounds them.
 pub fn reference<T: Scalar>(
     o: &MoeOptions,
     operands: &Operands<T>,
@@ -205,7 +205,7 @@ fn a_layer_of_experts_on_the_gpu() {
     }
 }
 
-/// The second product runs in pairs of thread blocks, which fetch W before the first one has ended.
+/// The second product runs in pairs of thread blocks, which load W before the first product has ended.
 #[test]
 fn a_layer_of_experts_with_many_tokens() {
     let Some(gpu) = gpu() else { return };
@@ -223,7 +223,7 @@ fn a_layer_of_experts_with_many_tokens() {
     assert_eq!(found.iter().zip(&wanted).position(|(a, b)| a != b), None);
 }
 
-/// A step of a model that generates: fewer rows than experts, and boxes of few rows.
+/// A step of a generating model: fewer rows than experts, and boxes of few rows.
 #[test]
 fn a_layer_of_experts_with_few_tokens() {
     let Some(gpu) = gpu() else { return };
@@ -235,7 +235,7 @@ fn a_layer_of_experts_with_few_tokens() {
     }
 }
 
-/// Any values, within what rounding hidden rows and parts costs; the same bits at the second run.
+/// Any values, within the error of rounding hidden rows and parts. The second run returns the same bits.
 #[test]
 fn a_layer_of_experts_of_any_values() {
     let Some(gpu) = gpu() else { return };
@@ -267,7 +267,7 @@ fn a_gated_layer_of_experts_on_the_cpu() {
     }
 }
 
-/// A captured graph sees other choices at every replay.
+/// A captured graph reads other choices at every replay.
 #[test]
 fn a_layer_of_experts_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -284,7 +284,7 @@ fn a_layer_of_experts_in_a_graph() {
     for (seed, router) in ROUTERS.into_iter().chain(ROUTERS).enumerate() {
         let choices = choices([260, 2], 6, router, 100 + seed as u64);
         there.write(&choices).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let wanted = reference(&o, &operands, &choices);
         let wanted: Vec<f16> = wanted.into_iter().map(f16::from_f64).collect();

@@ -1,4 +1,4 @@
-//! Backward of a layer of experts: against differences of its output, and exact on integers against sums written out.
+//! Backward pass of a layer of experts: against differences of its output, and exact on integers against explicit sums.
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, bf16, f16};
@@ -30,7 +30,7 @@ struct There<T> {
 }
 
 impl<T: Scalar> There<T> {
-    /// Everything that is written starts as NaN.
+    /// Uploads the operands. Outputs start as NaN.
     fn new(context: &Context, operands: &Operands<T>, dout: &Dense<T>) -> Self {
         let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
         let poison = |like: &Dense<T>| {
@@ -92,7 +92,7 @@ fn run<T: Scalar>(
     (wide(&there.out), there.gradients())
 }
 
-/// Small integers, one in `every` of them not zero.
+/// Returns small integers, one in `every` of them nonzero.
 fn gradient_of_out<T: Scalar>(o: &MoeOptions, every: u64) -> Dense<T> {
     let mut rng = Rng(23);
     let mut value = || match rng.word() % every {
@@ -103,7 +103,7 @@ fn gradient_of_out<T: Scalar>(o: &MoeOptions, every: u64) -> Dense<T> {
     Dense::new(vec![o.tokens, o.model], values).unwrap()
 }
 
-/// Sums in f64, rounded where the layer rounds.
+/// Reference: sums in f64, rounded where the layer rounds.
 pub fn reference<T: Scalar>(
     o: &MoeOptions,
     operands: &Operands<T>,
@@ -218,7 +218,7 @@ fn gradients_of_a_layer_of_experts_on_the_gpu() {
     }
 }
 
-/// Gates that are no integers, within what rounding to bf16 costs.
+/// Gates whose values are not integers, within the error of rounding to bf16.
 #[test]
 fn gradients_of_a_gated_layer_of_experts_of_any_values() {
     let Some(gpu) = gpu() else { return };
@@ -284,7 +284,7 @@ fn slopes(o: &MoeOptions) {
     }
 }
 
-/// A captured step of forward and backward sees other choices at every replay, and the same ones to the same bits.
+/// A captured step of forward and backward reads other choices at every replay. Equal choices give equal bits.
 #[test]
 fn gradients_of_a_layer_of_experts_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -300,7 +300,7 @@ fn gradients_of_a_layer_of_experts_in_a_graph() {
         let choices = choices([130, 2], 5, router, 31);
         chosen.write(&choices).unwrap();
         let mut replay = || {
-            // SAFETY: everything that the captured run names is alive until the end of this test.
+            // SAFETY: all memory that the captured run uses is alive until the end of this test.
             unsafe { graph.run() };
             there.gradients()
         };

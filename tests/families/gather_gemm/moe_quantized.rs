@@ -1,5 +1,5 @@
-//! Experts that multiply e4m3 with e4m3: rows as they are rounded, layers against the CPU, and hidden rows that never are
-//! anything else. Products of integers, which lose nothing: `moe_scaled`.
+//! Experts that multiply e4m3 with e4m3: rows after rounding, layers against the CPU, and hidden rows that exist only
+//! in e4m3. `moe_scaled` tests products of integers, which are exact.
 
 use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
 use einsparse::formats::{Dense, E4m3, Element, bf16, f16};
@@ -15,7 +15,7 @@ use crate::support::rows::{kernels_here, module_of};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
-/// A product of e4m3 with e4m3.
+/// Returns options of a product of e4m3 with e4m3.
 fn both_sides(k: usize, n: usize) -> GroupedOptions {
     GroupedOptions {
         k,
@@ -27,7 +27,7 @@ fn both_sides(k: usize, n: usize) -> GroupedOptions {
     }
 }
 
-/// Rows through matrices that change nothing: what they are rounded to.
+/// Multiplies rows by identity matrices, and so returns what the rows are rounded to.
 fn rounded<T: Scalar>(context: &Context, a: &Dense<T>) -> Vec<f64> {
     let &[rows, k] = a.shape() else {
         unreachable!("two axes");
@@ -51,7 +51,7 @@ fn rounded<T: Scalar>(context: &Context, a: &Dense<T>) -> Vec<f64> {
     found.values().iter().map(|x| x.to_f64()).collect()
 }
 
-/// Numbers of all sizes, blocks of zeros, rows that end within a block; rows with NaN and infinity.
+/// Numbers of all magnitudes, blocks of zeros, rows that end within a block, rows with NaN and infinity.
 fn rows_are_rounded_as_on_the_cpu<T: Scalar>() {
     let Some(gpu) = gpu() else { return };
     for [rows, k] in [[1, 16], [3, 64], [70, 80], [200, 272], [5, 1040], [130, 128]] {
@@ -70,9 +70,9 @@ fn rows_are_rounded_as_on_the_cpu<T: Scalar>() {
         if rows > 100 {
             a.values_mut()[17 * k + 3] = T::from_f64(f64::NAN);
             a.values_mut()[18 * k + 9] = T::from_f64(f64::INFINITY);
-            // Rounded to what f16 does not have.
+            // This value is rounded to one that f16 cannot represent.
             a.values_mut()[19 * k] = T::from_f64(65504.0);
-            // Scales have an end on either side.
+            // Scales have a maximum and a minimum.
             a.values_mut()[20 * k] = T::from_f64(2.9e38);
             let small = 21 * k..22 * k;
             a.values_mut()[small].fill(T::from_f64(1e-40));
@@ -105,7 +105,7 @@ fn quantized(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: bool
     MoeOptions { quantize: true, ..scaled(shape, experts, extents, gated) }
 }
 
-/// A layer's output.
+/// Returns a layer's output.
 fn output<T: Scalar>(context: &Context, case: &Case<T>, options: MoeOptions) -> Vec<f64> {
     routed(context, case, options, Router::Uneven)
 }
@@ -127,7 +127,7 @@ fn routed<T: Scalar>(
     let matrices = ((&up.0, &up.1), (&down.0, &down.1));
     finish(context, |stream| layer.forward(&x, (&choices, &weights), matrices, &mut out, stream));
     let found = out.to_dense().unwrap();
-    // Its parts make the same.
+    // The steps of the layer, called one by one, give the same result.
     let mut parts = poisoned::<T>(context, &[o.tokens, o.model]);
     finish(context, |stream| layer.route(&choices, stream));
     finish(context, |stream| layer.multiply_up(&x, matrices.0, stream));
@@ -136,7 +136,7 @@ fn routed<T: Scalar>(
     found.values().iter().map(|x| x.to_f64()).collect()
 }
 
-/// How far `found` is from `wanted`, in norm.
+/// Returns the relative distance of `found` from `wanted` in the 2-norm.
 fn off(found: &[f64], wanted: &[f64]) -> f64 {
     let norm = |x: f64| x * x;
     let all: f64 = wanted.iter().map(|&x| norm(x)).sum();
@@ -161,7 +161,7 @@ fn a_layer_agrees<T: Scalar>() {
             let exact = MoeOptions { quantize: false, ..options };
             let exact = output(&gpu, &case, exact);
             let [near, far] = [&wanted, &exact].map(|other| off(&found, other));
-            // Of sums that differ in their last bits some hidden numbers are rounded the other way.
+            // If sums differ in their last bits, some hidden values are rounded the other way.
             assert!(near < 0.02, "{} {options:?}: {near}", T::NAME);
             assert!((0.01..0.08).contains(&far), "{} {options:?}: {far}", T::NAME);
             assert!(near < far / 2.0, "{} {options:?}: {near}, {far}", T::NAME);
@@ -179,7 +179,7 @@ fn a_layer_of_quantized_experts_in_bf16() {
     a_layer_agrees::<bf16>();
 }
 
-/// What the first product stores as e4m3 is what would be quantized of its rows.
+/// The e4m3 rows that the first product stores equal the quantized rows of an unfused product.
 #[test]
 fn hidden_rows_of_quantized_experts_have_the_bits_of_two_products() {
     let Some(gpu) = gpu() else { return };
@@ -188,7 +188,7 @@ fn hidden_rows_of_quantized_experts_have_the_bits_of_two_products() {
         (true, 150, 5, [144, 384]),
         (false, 150, 5, [144, 208]),
         (false, 150, 5, [64, 16]),
-        // Of 256 columns a tile, the last 128 behind those of C.
+        // A tile has 256 columns; the last 128 are past the columns of C.
         (false, 5700, 1, [16, 384]),
         (true, 16_000, 1, [16, 384]),
     ] {
@@ -236,7 +236,7 @@ fn hidden_rows_of_quantized_experts_have_the_bits_of_two_products() {
     }
 }
 
-/// One product and two routings, each on a stream of its own: runs share the rows that are quantized.
+/// One product with two routings, each on its own stream. The runs share the memory of quantized rows.
 #[test]
 fn a_quantized_product_in_two_streams() {
     let Some(gpu) = gpu() else { return };
@@ -269,7 +269,7 @@ fn a_quantized_product_in_two_streams() {
     }
 }
 
-/// A captured graph quantizes anew at every replay, and sees other choices.
+/// A captured graph quantizes at every replay, and reads other choices.
 #[test]
 fn a_layer_of_quantized_experts_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -290,7 +290,7 @@ fn a_layer_of_quantized_experts_in_a_graph() {
         case.x = Dense::new([60, 64], rows).unwrap();
         x.write(&case.x).unwrap();
         there.write(&choices([60, 2], 6, router, 2)).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let found = out.to_dense().unwrap();
         let found: Vec<f64> = found.values().iter().map(|x| x.to_f64()).collect();
@@ -317,7 +317,7 @@ fn rows_are_quantized_for_scaled_matrices_only() {
     let said = Moe::<f32>::new(&cpu, &options).unwrap_err().to_string();
     assert!(said.contains("`scaled`"), "{said}");
     let Some(gpu) = gpu() else { return };
-    // Rows that lie elsewhere are refused, not fetched.
+    // Rows in another context are refused, not copied.
     let mut routing = Routing::new(&cpu, [2, 1], 1).unwrap();
     let stream = cpu.stream().unwrap();
     routing.run(&cpu.zeros::<i32>(&[2, 1]).unwrap(), &stream).unwrap();

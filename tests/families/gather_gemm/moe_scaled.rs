@@ -1,5 +1,5 @@
-//! Experts whose matrices are e4m3 with scales: each kernel on integers against the CPU, and layers bit for bit against
-//! those of the same matrices, scaled and rounded.
+//! Experts whose matrices are e4m3 with scales. Each kernel is compared with the CPU on integers. Layers must have the
+//! same bits as layers with the same matrices, scaled and rounded.
 
 use crate::support::rows::{kernels_here, module_of};
 use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
@@ -16,17 +16,17 @@ use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
-/// Rows and columns that share a scale.
+/// Number of rows and of columns that share a scale.
 const BLOCK: usize = 128;
 
-/// Matrices as numbers and scales.
+/// Matrices as codes and scales.
 pub struct Scaled {
     codes: Dense<E4m3>,
     scales: Dense<f32>,
 }
 
 impl Scaled {
-    /// Integers by powers of two, of which few are not zero; or any numbers by any scales.
+    /// Returns integers times powers of two, mostly zero; or any codes with any scales.
     fn draw(shape: [usize; 3], exact: bool, seed: u64) -> Self {
         let mut rng = Rng(seed);
         let [experts, rows, columns] = shape;
@@ -34,7 +34,7 @@ impl Scaled {
         let codes = (0..shape.iter().product()).map(|_| match exact {
             true if rng.word() % every == 0 => E4m3::from_f64(rng.integer()),
             true => E4m3::ZERO,
-            // All codes but those of NaN.
+            // All codes except NaN.
             false => match E4m3::from_bits(rng.word() as u8) {
                 code if code.is_nan() => E4m3::MAX,
                 code => code,
@@ -50,7 +50,7 @@ impl Scaled {
         Scaled { codes, scales }
     }
 
-    /// What they stand for.
+    /// Returns the represented values.
     fn rounded<T: Scalar>(&self) -> Dense<T> {
         let &[_, rows, columns] = self.codes.shape() else {
             unreachable!("three axes");
@@ -73,7 +73,7 @@ impl Scaled {
     }
 }
 
-/// One product on this context, its output NaN before.
+/// Runs one product in this context; its output starts as NaN.
 fn product<T: Scalar>(
     context: &Context,
     choices: &Dense<i32>,
@@ -146,7 +146,7 @@ fn rows_agree<T: Scalar>() {
                 };
                 let wanted = product::<T>(&cpu, &choices, (options, &w), None);
                 for row in own.clone() {
-                    // These integers lose nothing when rows are quantized.
+                    // These integers are exact after quantization.
                     let options =
                         GroupedOptions { quantize: row.order == QUANTIZED_COLUMNS, ..options };
                     let found = product::<T>(&gpu, &choices, (options, &w), Some(row.name));
@@ -177,7 +177,7 @@ fn products_of_bf16_with_scaled_matrices_are_those_of_the_cpu() {
     rows_agree::<bf16>();
 }
 
-/// A layer's options, scaled, with a gate or without.
+/// Returns a layer's options, scaled, with a gate or without.
 pub fn scaled(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: bool) -> MoeOptions {
     MoeOptions {
         activation: match gated {
@@ -191,7 +191,7 @@ pub fn scaled(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: boo
     }
 }
 
-/// A layer, and what it reads beside choices.
+/// A layer, and its operands except choices.
 pub struct Case<T> {
     options: MoeOptions,
     pub matrices: [Scaled; 2],
@@ -214,7 +214,7 @@ impl<T: Scalar> Case<T> {
         }
     }
 
-    /// The layer's rows, and those of the layer with rounded matrices.
+    /// Returns the layer's rows, and those of the layer with rounded matrices.
     fn both(&self, context: &Context, choices: &Dense<i32>) -> [Vec<T>; 2] {
         let [x] = upload(context, [&self.x]);
         let [weights] = upload(context, [&self.weights]);
@@ -261,7 +261,7 @@ fn a_layer_of_scaled_experts_on_the_cpu() {
     }
 }
 
-/// What the kernels multiply is what the matrices stand for, rounded: the same sums in the same order.
+/// The kernels multiply the represented values of the matrices, rounded: the same sums in the same order.
 #[test]
 fn a_layer_of_scaled_experts_has_the_bits_of_rounded_ones() {
     let Some(gpu) = gpu() else { return };
@@ -279,11 +279,11 @@ fn a_layer_of_scaled_experts_has_the_bits_of_rounded_ones() {
             same_bits::<bf16>(&gpu, scaled(shape, experts, extents, gated));
         }
     }
-    // Without a gate no extent is tied to blocks.
+    // Without a gate no extent has to be a multiple of blocks.
     same_bits::<bf16>(&gpu, scaled([90, 2], 5, [80, 208], false));
 }
 
-/// A captured graph reads matrices and scales anew at every replay, and sees other choices.
+/// A captured graph reads other matrices, scales and choices at every replay.
 #[test]
 fn a_layer_of_scaled_experts_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
@@ -306,7 +306,7 @@ fn a_layer_of_scaled_experts_in_a_graph() {
         scales.write(&up.scales).unwrap();
         there.write(&choices).unwrap();
         case.matrices[0] = up;
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let [own, other] = case.both(&gpu, &choices);
         assert!(own == other && out.to_dense().unwrap().values() == own, "{router:?}");

@@ -1,4 +1,5 @@
-//! Dynamic operands of ordinary expressions: what plans choose for them, and that results are those of dense ones.
+//! Dynamic operands of ordinary expressions: what plans select for them, and that results equal those of dense
+//! operands.
 
 use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{Csr, CsrPattern, bf16, f16};
@@ -22,7 +23,7 @@ fn plan<T: Scalar>(
     plan_of(context, line, &operands, &named(variant))
 }
 
-/// The fuller, the less of it is worth skipping; a dense operand is never looked through.
+/// The fuller an operand is, the less time skipping saves. A dense operand is never scanned.
 #[test]
 fn dynamic_operands_are_chosen_for_by_their_share() {
     let cpu = Context::unchecked_cpu();
@@ -31,12 +32,12 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     let first = |a: Operand<'_, f16>| plan(&cpu, LINE, (a, &b), None).choice().candidates[0].name;
     let expecting = |expected| first(Dynamic::new(&a).expecting(expected).into());
     let full = expecting(SparsityHint::MicroTiles(1.0));
-    // With stand-ins another height may be fastest, and skipping may pay further up.
+    // With stand-ins another height may be fastest, and skipping may be faster at higher shares too.
     if here_on(&cpu.machine(), "pit_f16_128x1") == "pit_f16_128x1" {
         assert_eq!(first(Dynamic::new(&a).into()), "pit_f16_128x1");
         assert_eq!(expecting(SparsityHint::MicroTiles(0.02)), "pit_f16_128x1");
-        // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer
-        // products, and the fewer that share a row of B.
+        // At this share of elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows are nonempty. Fewer
+        // rows mean fewer products, and fewer rows that share a row of B.
         assert_eq!(expecting(SparsityHint::Elements(0.005)), "pit_f16_64x1");
         assert_eq!(expecting(SparsityHint::Elements(0.014)), full);
     }
@@ -56,7 +57,7 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     assert!(!choice.contains("pit"), "{choice}");
 }
 
-/// What the kernels do not compute, with the reason; the dense kernels are left.
+/// Expressions that the kernels do not compute use dense kernels, and the plan states the reason.
 #[test]
 fn dynamic_operands_of_other_expressions_are_dense() {
     let cpu = Context::unchecked_cpu();
@@ -124,7 +125,7 @@ fn dynamic_operands_on_the_gpu() {
     agree::<f32>(&gpu, &[None]);
 }
 
-/// Where no kernel looks for micro-tiles a dynamic operand is the dense tensor that it is.
+/// If no kernel detects micro-tiles, a dynamic operand is used as a dense tensor.
 #[test]
 fn dynamic_operands_of_other_plans_are_dense() {
     let cpu = Context::unchecked_cpu();

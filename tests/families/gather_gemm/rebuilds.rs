@@ -1,5 +1,5 @@
-//! Convolutions over a kernel map that is made again: by the host's calls, by replays of a CUDA graph, on other streams.
-//! Each gives what it gives over a map of its own.
+//! Convolutions over a kernel map that is rebuilt: by calls of the host, by replays of a CUDA graph, on other streams.
+//! Each result must equal that over a separate map.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::support::{gpu_alone, small};
 
 const CHANNELS: [usize; 2] = [24, 40];
 
-/// Clouds of one size, and what convolutions of them read.
+/// Clouds of equal size, and the operands of their convolutions.
 struct Clouds<T> {
     context: Context,
     count: usize,
@@ -48,7 +48,7 @@ impl<T: Scalar> Clouds<T> {
         SparseConv3d::new(&Arc::new(map), CHANNELS, &self.options).unwrap()
     }
 
-    /// With the map, to be made again.
+    /// Returns a convolution with its map, which can be rebuilt.
     fn shared(&self) -> (SparseConv3d<T>, Arc<KernelMap>, KernelMapBuilder) {
         let map = KernelMap::submanifold(&self.context, &self.clouds[0], [3; 3]).unwrap();
         let map = Arc::new(map);
@@ -69,7 +69,7 @@ impl<T: Scalar> Clouds<T> {
         dw.to_dense().unwrap()
     }
 
-    /// Of a map that is made of the cloud.
+    /// Returns the expected gradient, over a map that is built from the cloud.
     fn wanted(&self, cloud: usize) -> Dense<f32> {
         self.gradient(&self.conv(cloud), &self.context.stream().unwrap())
     }
@@ -80,11 +80,11 @@ fn gradients_follow<T: Scalar>(gpu: &Context, precision: Precision) {
     let (conv, map, builder) = all.shared();
     let stream = gpu.stream().unwrap();
     let mut voxels = gpu.upload_dense(&all.words(1)).unwrap();
-    // Dealt for the pairs of the first cloud.
+    // The work is distributed for the pairs of the first cloud.
     assert!(all.gradient(&conv, &stream) == all.wanted(0));
     builder.rebuild(&map, &voxels, &stream).unwrap();
     assert!(all.gradient(&conv, &stream) == all.wanted(1), "rebuilt");
-    // A graph that rebuilds the map, of clouds that the host does not see.
+    // A graph that rebuilds the map from clouds that the host does not read.
     let mut rebuilds =
         Graph::capture(stream.raw(), |_| builder.rebuild(&map, &voxels, &stream)).unwrap();
     let mut dw = gpu.zeros::<f32>(all.weights.shape()).unwrap();
@@ -95,10 +95,10 @@ fn gradients_follow<T: Scalar>(gpu: &Context, precision: Precision) {
     .unwrap();
     for cloud in [2, 3, 0] {
         voxels.write(&all.words(cloud)).unwrap();
-        // SAFETY: all that was captured is alive, and nothing else uses it.
+        // SAFETY: all memory that was captured is alive, and nothing else uses it.
         unsafe { rebuilds.launch(stream.raw()).unwrap() };
         assert!(all.gradient(&conv, &stream) == all.wanted(cloud), "replayed, {cloud}");
-        // SAFETY: as above.
+        // SAFETY: as for the launch above.
         unsafe { step.launch(stream.raw()).unwrap() };
         stream.synchronize().unwrap();
         assert!(dw.to_dense().unwrap() == all.wanted(cloud), "a step, {cloud}");
@@ -131,7 +131,8 @@ fn gradients_of_weights_follow_rebuilds() {
     gradients_follow::<f32>(&gpu, Precision::Tf32);
 }
 
-/// The first eager rebuild comes after one that a graph captured: what is dealt then is for every pair.
+/// A graph rebuilds the map before any eager rebuild. The gradient must then distribute its work for every possible
+/// pair.
 #[test]
 fn a_map_that_only_a_graph_rebuilds_is_known_for_one() {
     let Some(gpu) = gpu_alone() else { return };
@@ -143,10 +144,10 @@ fn a_map_that_only_a_graph_rebuilds_is_known_for_one() {
     let mut graph =
         Graph::capture(stream.raw(), |_| builder.rebuild(&map, &voxels, &stream)).unwrap();
     voxels.write(&all.words(1)).unwrap();
-    // SAFETY: all that was captured is alive, and nothing else uses it.
+    // SAFETY: all memory that was captured is alive, and nothing else uses it.
     unsafe { graph.launch(stream.raw()).unwrap() };
     assert!(all.gradient(&conv, &stream) == all.wanted(1));
-    // The graph does not reach a transposed map that was not there.
+    // A graph cannot update a transposed map that did not exist when it was captured.
     let error = map.transposed().unwrap_err().to_string();
     assert!(error.contains("graph"), "{error}");
 }
@@ -170,13 +171,13 @@ fn a_gradient_in_a_graph_holds_its_map() {
             .unwrap();
     let error = builder.rebuild(&map, &voxels, &stream).unwrap_err().to_string();
     assert!(error.contains("graph"), "{error}");
-    // SAFETY: all that was captured is alive, and nothing else uses it.
+    // SAFETY: all memory that was captured is alive, and nothing else uses it.
     unsafe { graph.launch(stream.raw()).unwrap() };
     stream.synchronize().unwrap();
     assert!(dw.to_dense().unwrap() == wanted);
 }
 
-/// Runs that are queued on one stream read the map that was there, though another stream rebuilds it meanwhile.
+/// Runs that are queued on one stream read the map before its rebuild, although another stream rebuilds it meanwhile.
 #[test]
 fn a_rebuild_waits_for_runs_on_other_streams() {
     let Some(gpu) = gpu_alone() else { return };
@@ -197,7 +198,7 @@ fn a_rebuild_waits_for_runs_on_other_streams() {
             out.to_dense().unwrap()
         })
         .collect();
-    // The first one waits for the GPU.
+    // The first rebuild synchronizes with the GPU.
     let mut outs = [(); 4].map(|()| gpu.zeros::<f32>(&shape).unwrap());
     for (cloud, out) in outs.iter_mut().enumerate() {
         builder.rebuild(&map, &clouds[cloud], &streams[2]).unwrap();

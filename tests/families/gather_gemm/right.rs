@@ -1,5 +1,5 @@
-//! Products with a dynamic operand on the right, against a plain product: exact on integers, from either storage of the
-//! left one.
+//! Products with a dynamic operand on the right, against a plain product. Exact on integers, for either storage order
+//! of the left operand.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::formats::{Dense, bf16, f16};
@@ -20,7 +20,7 @@ fn options(transpose_a: bool, determinism: Determinism) -> MatmulOptions {
     }
 }
 
-/// An A in the storage that is asked for, NaN between its rows; `gap`: so many more elements than a row has.
+/// Uploads A in the requested storage order, with `gap` elements of NaN between its rows.
 pub(super) fn left<T: Scalar>(
     context: &Context,
     a: &Dense<T>,
@@ -32,12 +32,12 @@ pub(super) fn left<T: Scalar>(
     strided(context, &a, leading, T::from_f64(f64::NAN))
 }
 
-/// Elements behind a row up to a multiple of 8, and 8 more.
+/// Returns the number of elements past a row up to a multiple of 8, plus 8.
 pub(super) fn room(columns: usize) -> usize {
     columns.next_multiple_of(8) + 8 - columns
 }
 
-/// Runs one product over Bs of several densities, one after the other, into a C of NaN with something else between its
+/// Runs one product over several densities of B, one after the other, into a C of NaN with other values between its
 /// rows.
 fn multiplies<T: Scalar>(
     context: &Context,
@@ -87,7 +87,7 @@ fn all<T: Scalar>(gpu: &Context) {
             [64, 64, 0],
         ] {
             let rows = options(false, determinism);
-            // By vectors with a ragged end, and element by element where that is what the rows allow.
+            // Reads vectors with a partial last one, or single elements if the rows allow no vectors.
             multiplies::<T>(gpu, [m, k, n], &rows, room(k));
             multiplies::<T>(gpu, [m, k, n], &rows, 0);
             let columns = options(true, determinism);
@@ -117,7 +117,7 @@ fn right_product_in_a_graph() {
     }
 }
 
-/// A NaN in A reaches the 64 columns of C in its row that have a micro-tile of B there, and no others.
+/// A NaN in A reaches, in its row of C, the 64 columns that have a micro-tile of B there, and no others.
 fn keeps_nan(context: &Context, by_columns: bool) {
     let [m, k, n] = [256, 128, 256];
     let mut a = integers::<f16>([m, k], 3).values().to_vec();
@@ -156,7 +156,7 @@ fn right_product_keeps_nan_where_it_is() {
     }
 }
 
-/// Items lie one behind the other: one detection, one transposition, one product for all of them.
+/// Items are stored one after the other. One detection, one transposition and one product serve all of them.
 fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by_columns: bool) {
     let options = options(by_columns, Determinism::Strict);
     let batch = DynamicMatmul::<T>::batched(context, items, [m, k, n], &options);
@@ -227,7 +227,7 @@ fn right_product_refuses_what_it_cannot() {
     assert!(matches!(error, Error::Operand { .. }), "{error}");
 }
 
-/// The same bits at every run, whatever ran before.
+/// Equal bits at every run, whatever ran before.
 #[test]
 fn right_products_are_the_same_at_every_run() {
     let Some(gpu) = gpu() else { return };

@@ -1,5 +1,5 @@
-//! Plans with a dynamic operand on the right: what they take, why they do not, and that results are those of a dense
-//! one.
+//! Plans with a dynamic operand on the right: what they select, why they select no skipping kernel, and that results
+//! equal those of a dense operand.
 
 use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{bf16, f16};
@@ -16,7 +16,7 @@ use crate::support::runs::{finish, plan_of};
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
 
-/// What a plan of `line` takes for a B of which this is expected.
+/// Returns the kernel that a plan of `line` selects for a B of this expected sparsity.
 fn taken(line: &str, expected: SparsityHint) -> &'static str {
     let cpu = Context::unchecked_cpu();
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
@@ -27,7 +27,7 @@ fn taken(line: &str, expected: SparsityHint) -> &'static str {
     plan.choice().candidates[0].name
 }
 
-/// The fuller, the less of it is worth skipping, and a transpose is not free.
+/// The fuller B is, the less time skipping saves, and a transpose has a cost.
 #[test]
 fn right_operands_are_chosen_for_by_their_share() {
     for line in [LINE, BY_COLUMNS] {
@@ -42,7 +42,7 @@ fn right_operands_are_chosen_for_by_their_share() {
     }
 }
 
-/// The reasons why a right operand is taken as the dense one that it is.
+/// The reasons for which a right operand is used as a dense tensor.
 #[test]
 fn plans_say_why_right_operands_are_dense() {
     let cpu = Context::unchecked_cpu();
@@ -65,7 +65,7 @@ fn plans_say_why_right_operands_are_dense() {
         assert!(found.contains(reason), "{reason}: {found}");
         assert!(!found.contains("pit_right_f16"), "{reason}: {found}");
     }
-    // Both of them: kernels for either stand in the list.
+    // If both operands are dynamic, kernels for either are among the candidates.
     let found = said(LINE, x.into(), y.into());
     for name in ["pit_right_f16_1x64", "pit_f16_128x1"] {
         assert!(found.contains(here_on(&cpu.machine(), name)), "{found}");

@@ -1,5 +1,5 @@
-//! Operators that keep device memory between runs, on two streams and from eight threads: what each run gives is what
-//! it gives alone.
+//! Operators that keep device memory between runs, on two streams and from eight threads. Each run must return what it
+//! returns alone.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,20 +16,20 @@ use super::turned::transposing;
 use crate::families::discover::routing::{Router, choices};
 use crate::support::{gpu, small};
 
-/// Operands of an operator, each with its own result.
+/// Number of operand sets of an operator, each with its own result.
 const SETS: usize = 3;
 const THREADS: usize = 8;
-/// Runs under way before results are compared.
+/// Number of runs that are queued before results are compared.
 const AHEAD: usize = 8;
 
-/// Enough under a tool to go round the operands and the streams.
+/// Number of runs. Under a tool it just covers all operand sets and streams.
 fn runs() -> usize {
     if small() { 8 } else { 1000 }
 }
 
 type Run<'o> = dyn FnMut(usize, &mut Tensor<f16>, &Stream) -> einsparse::Result<()> + Send + 'o;
 
-/// What the tests want of an operator that runs with the n-th operands into an output of this shape.
+/// Checks an operator; `run` runs it with the n-th operand set into an output of this shape.
 fn keeps_apart(context: &Context, name: &str, shape: &[usize], run: &mut Run<'_>) {
     let stream = context.stream().unwrap();
     let mut out = context.zeros::<f16>(shape).unwrap();
@@ -174,7 +174,7 @@ fn experts_on_two_streams() {
     });
 }
 
-/// An index has the room of its own detector.
+/// An index has the capacity of the detector that created it.
 #[test]
 fn an_index_of_another_detector_is_refused() {
     let Some(gpu) = gpu() else { return };

@@ -1,5 +1,5 @@
-//! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within
-//! the bound of ten bits of mantissa on random values.
+//! Products of f32 as TF32 with an operand whose micro-tiles are dynamic. Exact on small integers, and within the bound
+//! of ten bits of mantissa on random values.
 
 use crate::support::rows::{as_on_hopper, here, here_on};
 use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions, SparsityHint};
@@ -23,8 +23,8 @@ fn tf32_product_on_the_cpu() {
     multiplies::<f32>(&Context::unchecked_cpu(), [70, 50, 9], &options(128));
 }
 
-/// Every height, in order and in any, of extents around those of tiles, stages and vectors: all full, all empty, one
-/// micro-tile.
+/// Every height, strict and relaxed order. Extents are around those of tiles, stages and vectors; micro-tiles are all
+/// full, all empty, or a single one.
 #[test]
 fn tf32_product_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -47,7 +47,7 @@ fn tf32_product_on_the_gpu() {
     }
 }
 
-/// Full, or with gaps, of values that are no TF32.
+/// Returns a matrix, full or with gaps, of values that TF32 does not represent.
 fn random([rows, columns]: [usize; 2], height: usize, share: f64, rng: &mut Rng) -> Dense<f32> {
     let mut values = vec![0f32; rows * columns];
     for top in (0..rows).step_by(height) {
@@ -62,13 +62,14 @@ fn random([rows, columns]: [usize; 2], height: usize, share: f64, rng: &mut Rng)
     Dense::new(vec![rows, columns], values).unwrap()
 }
 
-/// A product and that of magnitudes, in f64.
+/// Returns the product, and the product of magnitudes, in f64.
 fn truth(a: &Dense<f32>, b: &Dense<f32>) -> [Vec<f64>; 2] {
     let size = |x: &Dense<f32>| x.map(f32::abs);
     [product(a, b), product(&size(a), &size(b))]
 }
 
-/// Within `u |c| + (4 u sqrt(k) + 2^-10 + 2^-22) sum |a||b|`, u = 2^-24, as other kernels of TF32; the same bits again.
+/// Error within `u |c| + (4 u sqrt(k) + 2^-10 + 2^-22) sum |a||b|`, u = 2^-24, as for other TF32 kernels; equal bits in
+/// every run.
 #[test]
 fn tf32_product_of_random_values() {
     let Some(gpu) = gpu() else { return };
@@ -108,7 +109,7 @@ fn tf32_product_of_random_values() {
     }
 }
 
-/// Both operands keep ten bits of mantissa, to nearest. Which way a tie of A goes is left to the copy engine.
+/// Both operands are rounded to nearest with ten bits of mantissa. The copy engine decides ties of A.
 #[test]
 fn tf32_product_rounds_both_operands() {
     let Some(gpu) = gpu() else { return };
@@ -137,7 +138,7 @@ fn tf32_product_rounds_both_operands() {
 }
 
 /// A NaN in a row of B reaches the rows of C that have a micro-tile there, and no others, whatever was multiplied
-/// before; a NaN in A is found.
+/// before. A NaN in A is detected.
 #[test]
 fn tf32_product_keeps_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };
@@ -165,7 +166,7 @@ fn tf32_product_keeps_nan_where_it_is() {
                 match i {
                     5 => assert!(x.is_nan()),
                     200 => assert!(x == f32::INFINITY),
-                    // Zeros of the micro-tile times infinity.
+                    // Zeros of the micro-tile times infinity give NaN.
                     _ if beside.contains(&i) => assert!(x.is_nan(), "{height}, row {i}: {x}"),
                     _ => assert!(x == 0.0, "{height}, row {i}: {x}"),
                 }
@@ -174,7 +175,7 @@ fn tf32_product_keeps_nan_where_it_is() {
     }
 }
 
-/// Elements at most as large as the threshold make no micro-tile, and rows of C may begin anywhere.
+/// Elements up to the threshold make no micro-tile, and rows of C may begin at any address.
 #[test]
 fn tf32_product_above_a_threshold() {
     let Some(gpu) = gpu() else { return };
@@ -201,7 +202,7 @@ fn tf32_product_above_a_threshold() {
     }
 }
 
-/// Items of a batch have a B each.
+/// Each item of a batch has its own B.
 #[test]
 fn tf32_product_of_a_batch() {
     let Some(gpu) = gpu() else { return };
@@ -254,7 +255,7 @@ fn plan(
     plan_of(context, LINE, &[("A", a), ("B", b.into())], &options)
 }
 
-/// Only where TF32 is asked for, and where enough is empty.
+/// Plans select these kernels only if TF32 is requested and enough of the operand is empty.
 #[test]
 fn tf32_plans_choose_by_the_share() {
     let cpu = Context::unchecked_cpu();

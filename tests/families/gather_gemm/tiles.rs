@@ -1,5 +1,5 @@
-//! Products with micro-tiles of more tiles than there are multiprocessors: a thread block computes several, of lists of
-//! all lengths one behind the other. Exact on integers.
+//! Products with micro-tiles and more tiles than multiprocessors. A thread block computes several tiles, with lists of
+//! all lengths in sequence. Exact on integers.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
@@ -11,15 +11,16 @@ use crate::support::dense::{nan, strided};
 use crate::support::gpu;
 use crate::support::runs::finish;
 
-/// Panels; tiles of 256 columns, the last one ragged. Three rounds of 132 multiprocessors and a part of a fourth.
+/// Number of panels; tiles have 256 columns, the last one fewer. They fill three rounds of 132 multiprocessors and part
+/// of a fourth.
 const PANELS: usize = 30;
 const COLUMNS: usize = 14 * 256 - 8;
 const DEPTH: usize = 400;
 
-/// Micro-tiles of a panel: none, one, whole stages of 64, one more, and all.
+/// Number of micro-tiles of a panel: none, one, whole stages of 64, one more, and all.
 const LENGTHS: [usize; 8] = [0, 1, 64, 65, 128, 260, DEPTH, 15];
 
-/// Columns of A in use, panel by panel, spread evenly.
+/// Returns the nonzero columns of A in a panel, spread evenly.
 fn used(panel: usize, turn: usize) -> Vec<usize> {
     let count = LENGTHS[(panel + turn) % LENGTHS.len()];
     (0..count).map(|i| i * DEPTH / count).collect()
@@ -29,7 +30,7 @@ fn element(row: usize, column: usize) -> f64 {
     ((row * 7 + column * 3) % 4) as f64 - 1.5
 }
 
-/// Elements that are full micro-tiles of `height` rows.
+/// Returns a matrix of full and empty micro-tiles of `height` rows.
 fn mixed<T: Scalar>(rows: usize, height: usize, turn: usize) -> Dense<T> {
     let mut values = vec![T::ZERO; rows * DEPTH];
     for row in 0..rows {
@@ -40,7 +41,7 @@ fn mixed<T: Scalar>(rows: usize, height: usize, turn: usize) -> Dense<T> {
     Dense::new(vec![rows, DEPTH], values).unwrap()
 }
 
-/// Checks a sixteenth of each panel's rows, other ones in each, and that all others were stored.
+/// Checks a sixteenth of each panel's rows, different ones in each, and that all others were stored.
 fn check<T: Scalar>(c: &Tensor<T>, b: &Dense<T>, (height, turn): (usize, usize)) {
     let c = c.to_dense().unwrap();
     for (row, found) in c.values().chunks(COLUMNS).enumerate() {
@@ -73,7 +74,7 @@ fn poisoned<T: Scalar>(context: &Context, rows: usize, room: usize) -> Tensor<T>
 }
 
 fn multiplies<T: Scalar>(context: &Context, height: usize, stream: &Stream) {
-    // The last panel is ragged.
+    // The last panel is partial.
     let rows = PANELS * height - 8;
     let b = integers::<T>([DEPTH, COLUMNS], 5);
     let b_there = context.upload_dense(&b).unwrap();

@@ -1,5 +1,5 @@
-//! Products with a transposed dynamic operand, batches, and expressions that are dense passes anyway; a step of sparse
-//! training made of them.
+//! Products with a transposed dynamic operand, batches, expressions that only need one dense pass, and a step of sparse
+//! training made of these products.
 
 use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
@@ -11,12 +11,12 @@ use crate::support::rows::{here, here_on, named};
 use crate::support::runs::{finish, plan_and_run, plan_of};
 use crate::support::{gpu, gpu_alone, on_both};
 
-/// An A as `[k, m]` whose pieces of 64 elements of a row are full with this probability in a thousand.
+/// Returns A as `[k, m]`. Pieces of 64 elements of a row are full with a probability of `per_mille` in 1000.
 pub(super) fn pieces<T: Scalar>([k, m]: [usize; 2], per_mille: u64, seed: u64) -> Dense<T> {
     transposed(&dynamic::<T>([m, k], 64, per_mille, seed))
 }
 
-/// Of an A that lies as `[k, m]`.
+/// Options for an A that is stored as `[k, m]`.
 pub(super) fn transposing(determinism: Determinism) -> MatmulOptions {
     MatmulOptions { transpose_a: true, determinism, ..MatmulOptions::default() }
 }
@@ -84,7 +84,7 @@ fn turned_product_in_a_graph() {
     replays(&gpu, &all, [m, n], &mut run, |a| product(&transposed(a), &b));
 }
 
-/// A NaN in a row of B reaches the 64 columns of A that have a micro-tile there, and no others.
+/// A NaN in a row of B reaches the 64 columns of A (rows of C) that have a micro-tile there, and no others.
 #[test]
 fn turned_product_keeps_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };
@@ -170,8 +170,8 @@ fn batches_of_dynamic_products() {
     }
 }
 
-/// Sums and element-wise products read a dynamic operand once, which is what a search for its micro-tiles would do:
-/// they run as of a dense one.
+/// Sums and elementwise products read a dynamic operand once, which is also the cost of detecting its micro-tiles. They
+/// therefore run as for a dense operand.
 fn dense_passes(context: &Context) {
     let a = dynamic::<f16>([96, 80], 32, 200, 3);
     let b = integers::<f16>([96, 80], 4);
@@ -191,7 +191,7 @@ fn sums_and_elementwise_products_of_dynamic_operands() {
     on_both(&[dense_passes]);
 }
 
-/// Forward and both gradients of `Y = W X` with a W that is masked anew at each step: blocks of 32 x 64 of the weights.
+/// Forward and both gradients of `Y = W X`, where W is masked differently at each step in blocks of 32 x 64.
 fn training(context: &Context) {
     let [out, input, tokens] = [192, 256, 264];
     let stream = context.stream().unwrap();
@@ -233,7 +233,7 @@ fn a_step_of_sparse_training() {
     on_both(&[training]);
 }
 
-/// Plans offer the kernel beside dense ones, and run it.
+/// Plans list the kernel among dense ones, and run it.
 #[test]
 fn plans_take_transposed_dynamic_operands() {
     let cpu = Context::unchecked_cpu();

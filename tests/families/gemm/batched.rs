@@ -1,5 +1,5 @@
-//! One matrix of blocks times a batch of dense ones, in one launch where the batch lies together as one matrix, against
-//! exact integers.
+//! One block-sparse matrix times a batch of dense ones, against exact integers. If the batch is stored as one matrix,
+//! one launch computes it.
 
 use crate::support::runs::{output_of, plan_and_run};
 use crate::support::{fill_blocks, gpu, on_gpu, spread};
@@ -10,7 +10,7 @@ fn integer(i: usize) -> f64 {
     (i * 7919 % 7) as f64 - 3.0
 }
 
-/// `A` as text, `B` and `C` as text; the last two without the batch.
+/// Index expressions of `A`, and of `B` and `C`; the last two without the batch index.
 const TEXTS: [[&str; 3]; 4] = [
     ["A[m,k]", "k,n", "m,n"],
     ["A[k,m]", "k,n", "m,n"],
@@ -47,7 +47,7 @@ fn check<T: Scalar>(
             T::from_f64(at(i[0], k, n))
         })
         .unwrap();
-        // What lies between rows is no part of any matrix.
+        // Elements between rows belong to no matrix.
         let leading = b_shape[2].next_multiple_of(8) + 8;
         let gap_value = T::from_f64(f64::NAN);
         let b = context.upload_strided(&b, leading, gap_value).unwrap();
@@ -87,7 +87,7 @@ fn check<T: Scalar>(
     }
 }
 
-/// A NaN reaches no other of the batch, though edge blocks are deeper than what is left of k.
+/// A NaN affects no other item of the batch, although blocks at the edge extend past k.
 fn nan_stays<T: Scalar>(context: &Context) {
     let (m, k, n, items) = (256, 192, 64, 3);
     let pattern = fill_blocks(&spread(&[2, 1], 2), (128, 128), m, k);
@@ -125,13 +125,13 @@ fn nan_stays_in_its_item_on_the_cpu() {
 fn batches_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for edge in [16, 32, 64, 128] {
-        // Ragged extents of k: the batch does not lie together.
+        // If k is not a multiple of a block, the batch does not form one matrix.
         for (gap, n) in [(0, 72), (5, 40), (0, 264)] {
             check::<f16>(&gpu, (edge, edge), gap, n, 3);
             check::<bf16>(&gpu, (edge, edge), gap, n, 2);
         }
     }
-    // Blocks that kernels cut into pieces of 64 x 64.
+    // Blocks that kernels split into pieces of 64 x 64.
     for block in [(256, 256), (128, 64), (64, 128), (192, 64)] {
         check::<f16>(&gpu, block, 3, 72, 2);
         check::<bf16>(&gpu, block, 0, 40, 1);

@@ -1,4 +1,4 @@
-//! Two dense matrices: the plan takes the kernels over blocks, every one of which is there.
+//! Two dense matrices: the plan uses the block kernels, with every block present.
 
 use crate::support::dense::{strided, transposed};
 use crate::support::runs::{finish, plan_and_run, plan_of};
@@ -7,7 +7,7 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Options};
 
-/// Small integers, so that every sum is exact.
+/// Returns small integers, so that every sum is exact.
 fn integer(i: usize) -> f64 {
     (i * 7919 % 7) as f64 - 3.0
 }
@@ -51,7 +51,8 @@ fn check<T: Scalar>(
     });
 }
 
-/// `gelu(A * B)` of a diagonal A: every value of B through the function, within the rounding of the output.
+/// `gelu(A * B)` with a diagonal A applies the function to every value of B. Errors are within the rounding of the
+/// output.
 fn gelu<T: Scalar>(context: &Context, roundoff: f64) {
     let n = 64;
     let a = Dense::from_fn(vec![n, n], |i| T::from_f64(f64::from(u8::from(i[0] == i[1])))).unwrap();
@@ -80,7 +81,7 @@ fn through_gelu_of<T: Scalar>(context: &Context, a: Operand<'_, T>, b: &Dense<T>
     c.to_dense().unwrap().values().to_vec()
 }
 
-/// Infinities and NaN: of each sum only the first product is not 0 x 0.
+/// Infinities and NaN: only the first product of each sum is not 0 x 0.
 fn gelu_of_limits<T: Scalar>(context: &Context) {
     let n = 64;
     let limits = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 2.0];
@@ -91,7 +92,7 @@ fn gelu_of_limits<T: Scalar>(context: &Context) {
     let sparse = AnySparse::from(Csr::new(pattern, vec![T::from_f64(1.0); n]).unwrap());
     let sparse = context.upload(sparse).unwrap();
     let mut all = through_gelu_of(context, (&sparse).into(), &b);
-    // On GPUs two dense matrices are of 16 bits.
+    // On GPUs two dense matrices must have 16-bit elements.
     if context.device().is_none() || size_of::<T>() == 2 {
         all.extend(through_gelu(context, &a, &b));
     }
@@ -138,7 +139,7 @@ const SHAPES: [[usize; 3]; 8] = [
     [513, 640, 384],
 ];
 
-/// How the kernels read A and B.
+/// Storage orders in which the kernels read A and B.
 const ORDERS: [(&str, &str); 3] =
     [("A[m,k]", "B[k,n]"), ("A[m,k]", "B[n,k]"), ("A[k,m]", "B[k,n]")];
 

@@ -1,5 +1,5 @@
-//! Every row of the modules `dense` and `dense_csr`, forced by name: tile edges, parts of k without stages, every expression,
-//! C at any address.
+//! Every row of the modules `dense` and `dense_csr`, forced by name: tile edges, split-K parts without stages, every
+//! expression, C at any address.
 
 use crate::support::rows::{exact_by_row, force, module_of, named, products_here};
 use crate::support::runs::{plan_and_run, plan_of};
@@ -9,7 +9,7 @@ use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar};
 use einsparse::{Context, Operand, Options, SparseTensor, Tensor};
 
-/// (m, k, n): nothing, one, edges of tiles, more stages than a ring holds.
+/// (m, k, n): empty, one, edges of tiles, more stages than a ring holds.
 const SHAPES: [[usize; 3]; 12] = [
     [0, 8, 8],
     [5, 0, 16],
@@ -58,7 +58,7 @@ fn every_row<T: Scalar>(module: &str, dtype: Dtype) {
                 "dense" => Operand::from(&a),
                 _ => (&sparse).into(),
             };
-            // Two of the expressions, `=` and `+=`; lines of C whole, and from anywhere on.
+            // Two of the expressions, `=` and `+=`. Rows of C are aligned, and at any address.
             for leading in [apart(n), n + 3] {
                 for _ in 0..2 {
                     let x = &expressions[turn % expressions.len()];
@@ -91,7 +91,7 @@ fn dense_csr_rows_of_bf16() {
     every_row::<bf16>("dense_csr", Dtype::Bf16);
 }
 
-/// Stages between two of a row's entries that have none, lists of many lengths, a full row among short ones.
+/// Stages without entries between two of a row's entries, lists of many lengths, a full row among short ones.
 #[test]
 fn dense_csr_rows_of_uneven_matrices() {
     let Some(gpu) = gpu() else { return };
@@ -99,7 +99,7 @@ fn dense_csr_rows_of_uneven_matrices() {
     lens[33] = 900;
     let patterns = [
         spread(&[2; 40], 4700),
-        // Entries behind the stages that a warp knows the ends of at once, whatever parts k has.
+        // Entries past the stages whose ends a warp loads at once, for any split of k.
         spread(&[40; 40], 16_000),
         spread(&[3, 5, 7, 0, 0, 11, 1, 40, 2, 64], 2400),
         spread(&lens, 900),
@@ -115,7 +115,8 @@ fn dense_csr_rows_of_uneven_matrices() {
     }
 }
 
-/// All lists have the room of the longest: sixteen full rows among empty ones would take more than the matrix is worth.
+/// All lists have the capacity of the longest one. Sixteen full rows among empty ones would take more memory than the
+/// matrix justifies.
 #[test]
 fn dense_csr_rows_refuse_long_lists() {
     let Some(gpu) = gpu() else { return };
@@ -134,7 +135,7 @@ fn dense_csr_rows_refuse_long_lists() {
         let error = plan.build().unwrap_err().to_string();
         assert!(error.contains("lists strips of rows"), "{error}");
     }
-    // Any other kernel does it.
+    // Another kernel runs the expression.
     plan_of(&gpu, TEXT, &operands, &Options::default());
 }
 
@@ -143,8 +144,7 @@ fn dense_rows_of_tf32() {
     every_row::<f32>("dense", Dtype::Tf32);
 }
 
-/// Both operands are rounded to TF32, which has 10 bits of mantissa, to nearest. Which way a tie goes
-/// is left to the copy engine.
+/// Both operands are rounded to nearest in TF32, which has 10 bits of mantissa. The copy engine decides ties.
 #[test]
 fn dense_rows_round_to_tf32() {
     let Some(gpu) = gpu() else { return };
@@ -155,7 +155,7 @@ fn dense_rows_round_to_tf32() {
         cases.push((near(apart), near(rounded)));
         cases.push((-64.0 * near(apart), -64.0 * near(rounded)));
     }
-    // The last one carries into the exponent.
+    // The last case carries into the exponent.
     cases.push((2.0 - unit / 2.0, 2.0));
     for (value, rounded) in cases {
         for left in [true, false] {
@@ -164,7 +164,7 @@ fn dense_rows_round_to_tf32() {
     }
 }
 
-/// A value on the diagonals of one operand and one on those of the other, by every row.
+/// Multiplies two matrices with constant diagonals, one value per operand, by every row.
 fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     let (m, k, n) = (70, 40, 72);
     let on = |r: usize, c: usize, x: f32| if r % k == c { x } else { 0.0 };
@@ -179,11 +179,11 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
         for (at, &found) in found.values().iter().enumerate() {
             let (r, j) = (at / n, at % n);
             let meets = r % k == j % k;
-            // Half of the last place goes up or, the value below being even, down.
+            // A tie is rounded up or, because the value below is even, down.
             let tie = meets
                 && found == value.trunc()
                 && (value - value.trunc()).abs() == value.trunc().abs() / 2048.0;
-            // Infinity times the zeros beside it is no number.
+            // Infinity times a zero outside of the diagonal is NaN.
             if meets || value.is_finite() {
                 let wanted = if meets { rounded } else { 0.0 };
                 let same = found == wanted || tie || found.is_nan() && wanted.is_nan();
@@ -193,13 +193,13 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     }
 }
 
-/// The rows of both modules in f16.
+/// Returns the f16 rows of both modules.
 fn both() -> impl Iterator<Item = &'static Row> {
     let of = |module| rows(module, Dtype::F16);
     of("dense").into_iter().chain(of("dense_csr"))
 }
 
-/// A as the row's module reads it.
+/// Returns A in the format that the row's module reads.
 fn left<'a>(row: &Row, dense: &'a Tensor<f16>, entries: &'a SparseTensor<f16>) -> Operand<'a, f16> {
     match module_of(row) {
         "dense" => dense.into(),
@@ -207,7 +207,7 @@ fn left<'a>(row: &Row, dense: &'a Tensor<f16>, entries: &'a SparseTensor<f16>) -
     }
 }
 
-/// The parts of k are added in their order: the same bits, however often, and whatever runs before.
+/// Split-K parts are added in order: equal bits in every run, whatever runs before.
 #[test]
 fn dense_rows_repeat_their_bits() {
     let Some(gpu) = gpu() else { return };
@@ -222,7 +222,7 @@ fn dense_rows_repeat_their_bits() {
         let operands = [("A", left(row, &a, &entries)), ("B", (&b).into())];
         let plan = plan_of(&gpu, TEXT, &operands, &named(row.name));
         let stream = gpu.stream().unwrap();
-        // Launches overlap: each starts while the one ahead ends.
+        // Launches overlap: each starts before the preceding one ends.
         let mut outputs: Vec<_> = (0..20).map(|_| gpu.zeros::<f16>(&[m, n]).unwrap()).collect();
         for c in &mut outputs {
             plan.run(&operands, c, &stream).unwrap();
@@ -237,7 +237,7 @@ fn dense_rows_repeat_their_bits() {
     }
 }
 
-/// A product whose operand the launch ahead writes.
+/// A product whose operand is written by the preceding launch.
 #[test]
 fn dense_products_follow_each_other() {
     let Some(gpu) = gpu() else { return };

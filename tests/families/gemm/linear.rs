@@ -1,4 +1,4 @@
-//! The block-sparse linear layer: forward, both gradients, ReLU on either side, against dense sums; gradients against
+//! The block-sparse linear layer: forward, both gradients and ReLU on either side against dense sums; gradients against
 //! finite differences.
 
 use crate::support::bounds::near_slope;
@@ -17,7 +17,7 @@ fn blocks() -> CsrPattern {
     spread(&[2, 0, 1, 3], 5)
 }
 
-/// Weights `[o, i]` in blocks.
+/// Returns weights `[o, i]` in blocks.
 fn weights<T: Scalar>(edge: usize) -> AnySparse<T> {
     let pattern = fill_blocks(&blocks(), (edge, edge), 4 * edge, 5 * edge);
     let values = (0..pattern.columns().len()).map(|i| T::from_f64(integer(3 * i + 1)));
@@ -75,7 +75,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, tokens: usize, options: Line
     }
 }
 
-/// Whether the weights have a block there.
+/// Whether the weights have a block that contains (o, i).
 fn has_block(edge: usize, o: usize, i: usize) -> bool {
     let blocks = blocks();
     let row = &blocks.columns()[blocks.row(o / edge)];
@@ -107,19 +107,19 @@ fn layers_on_the_cpu() {
     }
 }
 
-/// The loss `sum of y^2 / 2` of a layer with a ReLU in front, whose gradient by y is y.
+/// The loss is `sum of y^2 / 2` of a layer that follows a ReLU. Its gradient with respect to y is y.
 #[test]
 fn gradients_agree_with_finite_differences() {
     let context = Context::unchecked_cpu();
     let weight = weights::<f64>(2);
     let shape = weight.shape().to_vec();
     let tokens = 3;
-    // None is zero, where the ReLU has no slope.
+    // All values are nonzero, because the ReLU has no slope at 0.
     let raw: Vec<f64> =
         (0..tokens * shape[1]).map(|i| (i * 7919 % 101) as f64 / 50.0 - 0.995).collect();
     let options = LinearOptions { relu_input: true, ..LinearOptions::default() };
     let stream = context.stream().unwrap();
-    // The layer's input is the ReLU of what is moved.
+    // The layer's input is the ReLU of the values that are varied.
     let input = |raw: &[f64]| {
         let values = raw.iter().map(|v| v.max(0.0)).collect();
         let dense = Dense::new([tokens, shape[1]], values).unwrap();
@@ -155,7 +155,7 @@ fn gradients_agree_with_finite_differences() {
         let up = loss(&raw, &moved);
         moved.values_mut()[i] -= 2.0 * step;
         let slope = (up - loss(&raw, &moved)) / (2.0 * step);
-        // What fills up a group is no block: it moves nothing.
+        // Padding of a group has no effect.
         near_slope(&format!("dw[{i}]"), gradient.values()[i], slope);
     }
 }

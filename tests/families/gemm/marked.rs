@@ -1,5 +1,5 @@
-//! Products with a ReLU that mark the micro-tiles of what they store: the values of the product, and the lists of a
-//! look at them.
+//! Products with a ReLU that mark the micro-tiles of their output. Values must equal the product, and lists must equal
+//! those of a detection.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::formats::{Dense, bf16, f16};
@@ -11,7 +11,7 @@ use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::{gpu, gpu_alone};
 
-/// The product, rounded, and the columns of every `height` rows that hold something.
+/// Returns the rounded product, and the nonzero columns of every `height` rows.
 fn reference<T: Scalar>(x: &Dense<T>, u: &Dense<T>, height: usize) -> (Vec<T>, Vec<Vec<u32>>) {
     let n = u.shape()[1];
     let values: Vec<T> = product(x, u).into_iter().map(|x| T::from_f64(x.max(0.0))).collect();
@@ -32,7 +32,7 @@ fn marks<T: Scalar>(context: &Context, extents: [usize; 3], height: usize) {
     let [m, k, n] = extents;
     let mut product = DynamicMatmul::<T>::new(context, extents, &options(height)).unwrap();
     let stream = context.stream().unwrap();
-    // The bits of one run are not those of the next.
+    // Bits of one run must not remain in the next.
     for seed in 1..4 {
         let (x, u) = (inputs::<T>([m, k], seed), first_weights::<T>([k, n], seed));
         let [a, b] = upload(context, [&x, &u]);
@@ -62,7 +62,7 @@ fn marked_products_on_the_gpu() {
             [300, 200, 264],
             [513, 320, 520],
             [64, 48, 2000],
-            // Strips that are cut along k.
+            // Output tiles that are split along k.
             [130, 4096, 72],
             [2000, 64, 1032],
         ] {
@@ -92,7 +92,7 @@ fn marked_products_in_a_graph() {
         }
         let x = Dense::new(vec![m, k], x).unwrap();
         a.write(&x).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let (values, lists) = reference(&x, &u, 128);
         assert!(c.to_dense().unwrap().values() == values, "{seed}");

@@ -1,5 +1,5 @@
-//! Products of 8-bit operands into wider outputs: every row of the table that computes them, and the CPU, against exact
-//! integers; the error of long fp8 sums.
+//! Products of 8-bit operands into wider outputs. Every row of the table that computes them, and the CPU, are compared
+//! with exact integers. A test bounds the error of long fp8 sums.
 
 use crate::support::dense::upload_values;
 use crate::support::rows::kernels_here;
@@ -9,7 +9,7 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element,
 use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind};
 use einsparse::{Context, Error, Operand, Options, Plan, SparseTensor, Tensor};
 
-/// A of blocks, B as `[n, k]`, and their exact product.
+/// Block-sparse A, B as `[n, k]`, and their exact product.
 pub(super) struct Case<In: Scalar> {
     a: AnySparse<In>,
     b: Dense<In>,
@@ -20,7 +20,8 @@ pub(super) struct Case<In: Scalar> {
 }
 
 impl<In: Scalar> Case<In> {
-    /// Whole numbers of at most `most` on the entries of a pattern; sums are exact while they stay below 2^53.
+    /// Creates integers of magnitude up to `most` at the entries of a pattern. Sums are exact while they stay below
+    /// 2^53.
     pub(super) fn new(pattern: CsrPattern, format: &str, n: usize, most: i32) -> Self {
         let (m, k) = (pattern.rows(), pattern.cols());
         let mut rng = Rng((m * k + n) as u64);
@@ -49,14 +50,14 @@ impl<In: Scalar> Case<In> {
         }
     }
 
-    /// A and B in a context, B's rows further apart than they are long.
+    /// Uploads A and B; the row stride of B exceeds its rows.
     pub(super) fn upload(&self, context: &Context) -> (SparseTensor<In>, Tensor<In>) {
         let leading = self.b.shape()[1].next_multiple_of(16) + 16;
         let b = context.upload_strided(&self.b, leading, In::ONE).unwrap();
         (context.upload(&self.a).unwrap(), b)
     }
 
-    /// `C (= | +=) s * A * B` into one output type, with rows that allow vectors and rows that do not.
+    /// Checks `C (= | +=) s * A * B` for one output type, with rows that allow vectors and rows that do not.
     pub(super) fn check<Out: Scalar>(&self, context: &Context, wanted: &str, scales: &[f64]) {
         let (a, b) = self.upload(context);
         let ways = [(false, 0), (true, 0), (true, 1)];
@@ -120,7 +121,7 @@ fn run<In: Scalar, Out: Scalar>(
     finish(context, |stream| plan.run(operands, c, stream));
 }
 
-/// Blocks in rows of uneven length, some empty, ragged at both ends.
+/// Returns blocks in rows of uneven length, some empty, with partial blocks at both ends.
 fn ragged(edge: usize, extent: usize) -> CsrPattern {
     let lens: Vec<usize> = (0..extent.div_ceil(edge)).map(|r| r * 5 % 4).collect();
     let blocks = (extent + 100).div_ceil(edge).max(4);
@@ -128,7 +129,7 @@ fn ragged(edge: usize, extent: usize) -> CsrPattern {
     fill_blocks(&spread(&lens, blocks), (edge, edge), rows, columns)
 }
 
-/// Long rows: few strips, which are cut along k.
+/// Returns long rows: few output tiles, which are split along k.
 fn long(edge: usize) -> CsrPattern {
     let blocks = 12_288 / edge;
     let lens = [blocks, 3, blocks / 2];
@@ -162,7 +163,7 @@ fn every_narrow_row_on_the_gpu() {
             (piece, _) => &[piece as usize],
         };
         match row.dtype {
-            // Whole numbers that the type and the Tensor Core's sums of 128 products hold exactly.
+            // Integers that the type and the Tensor Core's sums of 128 products represent exactly.
             Dtype::E4m3 => cases::<E4m3>(&gpu, row.name, edges, 4),
             Dtype::E5m2 => cases::<E5m2>(&gpu, row.name, edges, 4),
             Dtype::Int8 => cases::<i8>(&gpu, row.name, edges, 127),
@@ -201,14 +202,13 @@ fn cut_rows_of_8_bit_operands_add_up_on_the_gpu() {
     }
 }
 
-/// `x` without what lies below 14 significant bits.
+/// Truncates `x` to 14 significant bits.
 fn fourteen_bits(x: f64) -> f64 {
     let unit = f64::powi(2.0, (x.abs().max(1e-30)).log2().floor() as i32 - 13);
     (x / unit).trunc() * unit
 }
 
-/// Sums of 16384 products of random numbers above zero: an accumulator of 14 bits loses a percent, promoted sums do
-/// not.
+/// Sums of 16384 products of random positive numbers. An accumulator of 14 bits loses a percent; promoted sums do not.
 #[test]
 fn long_fp8_sums_keep_their_bits_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -245,7 +245,7 @@ fn long_fp8_sums_keep_their_bits_on_the_gpu() {
         }
     }
     println!("largest error {worst:.2e}, least of 14 bits {narrow:.2e}");
-    // Each stage loses bits of its own sum alone, whatever the number of stages.
+    // Each stage loses only bits of its own sum, whatever the number of stages.
     assert!(
         worst < f64::powi(2.0, -10) && worst < narrow / 4.0,
         "error {worst:.2e}, 14 bits give {narrow:.2e}"
@@ -268,7 +268,7 @@ fn an_int32_output_takes_whole_factors() {
     assert!(matches!(shape, Error::Shape { .. }), "{shape}");
 }
 
-/// Why the kernels of 8-bit operands refuse an expression.
+/// Returns the reason for which the kernels of 8-bit operands refuse an expression.
 fn refused<In: Scalar, Out: Scalar>(text: &str, format: &str) -> String {
     let cpu = Context::unchecked_cpu();
     let case = Case::<In>::new(ragged(32, 40), format, 16, 4);
@@ -299,7 +299,7 @@ fn kernels_of_8_bit_operands_say_what_they_refuse() {
     }
 }
 
-/// Rows of A that i32 may not hold the sum of.
+/// Rows of A whose sum may overflow i32.
 #[test]
 fn long_rows_of_int8_are_refused_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -315,7 +315,7 @@ fn long_rows_of_int8_are_refused_on_the_gpu() {
     assert!(matches!(error, Error::Overflow { .. }), "{error}");
 }
 
-/// Both operands dense.
+/// Both operands are dense.
 fn dense<In: Scalar, Out: Scalar>(gpu: &Context, (m, k, n): (usize, usize, usize)) {
     let filled = |rows: usize, step: usize| {
         let whole = move |i: &[usize]| ((i[0] * step + i[1] * 3) % 9) as f64 - 4.0;

@@ -1,5 +1,5 @@
-//! N:M: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers; NaN where
-//! no slot looks; the same bits every time. The CPU executor runs the same suite.
+//! N:M: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers. NaN in
+//! columns that no slot selects has no effect, and every run returns equal bits. The CPU executor runs the same suite.
 
 use crate::support::dense::strided;
 use crate::support::rows::{
@@ -16,7 +16,7 @@ const SHAPES: [[usize; 2]; 9] =
     [[0, 8], [3, 0], [1, 1], [5, 31], [64, 64], [129, 65], [257, 97], [300, 1000], [513, 640]];
 const WIDTHS: [usize; 6] = [1, 8, 129, 192, 200, 264];
 
-/// At most two of every four columns, at random places; every group is full where `full` says so.
+/// Returns at most two of every four columns, at random positions. With `full`, every group has two.
 pub(super) fn two_of_four([rows, cols]: [usize; 2], full: bool, seed: u64) -> CsrPattern {
     let mut rng = Rng(seed);
     let (mut offsets, mut columns) = (vec![0], Vec::new());
@@ -42,7 +42,7 @@ fn rows_of(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     products_here().filter(move |row| row.walk == WalkKind::Nm && row.dtype == dtype)
 }
 
-/// One expression on one problem: into rows a vector apart, or at odd distances.
+/// Runs one expression on one problem, into rows with an aligned row stride or an odd one.
 fn run<T: Scalar>(
     context: &Context,
     row: &Row,
@@ -87,7 +87,7 @@ fn nm_is_exact_on_the_cpu() {
     on_cpu(&[every_row::<f16>, every_row::<bf16>]);
 }
 
-/// A NaN in B reaches the rows that hold an entry there, and none whose slots are all elsewhere.
+/// A NaN in B reaches the rows that have an entry there, and no row whose slots are all elsewhere.
 fn nan_stays<T: Scalar>(context: &Context) {
     let n = 64;
     let pattern = two_of_four([200, 100], true, 5);
@@ -121,7 +121,7 @@ fn nan_reaches_its_rows_only_on_the_cpu() {
     nan_stays::<f16>(&Context::unchecked_cpu());
 }
 
-/// Random values: within rounding of the exact sum, and the same bits in every run.
+/// Random values: within rounding of the exact sum, and equal bits in every run.
 fn repeats<T: Scalar>(context: &Context) {
     let pattern = two_of_four([700, 1100], true, 11);
     let rows: Vec<_> = rows_of(T::DTYPE).map(|row| (row, "nm:2:4")).collect();
@@ -133,7 +133,7 @@ fn nm_repeats_bit_for_bit_on_the_gpu() {
     on_gpu(&[repeats::<f16>, repeats::<bf16>]);
 }
 
-/// `gelu(A * B)` of a diagonal A, within the rounding of the output.
+/// `gelu(A * B)` with a diagonal A, within the rounding of the output.
 #[test]
 fn nm_with_gelu_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -158,7 +158,7 @@ fn nm_with_gelu_on_the_gpu() {
     }
 }
 
-/// Of every kind of number: ties, zeros of both signs, infinities, NaNs of several payloads, at ragged extents.
+/// Prunes all kinds of numbers at ragged extents: ties, zeros of both signs, infinities, NaNs of several payloads.
 fn prunes_alike<T: Scalar>(context: &Context, from_bits: impl Fn(u16) -> T) {
     let special = [
         0x0000, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e00, 0x7c01, 0xfe01, 0x7f80, 0xff80,
@@ -203,7 +203,7 @@ fn nm_pruned_on_the_cpu_is_what_the_host_makes() {
     prunes_alike::<i8>(&Context::unchecked_cpu(), |bits| bits as i8);
 }
 
-/// Pruned on the device, multiplied there.
+/// A matrix that was pruned on the device is multiplied there.
 #[test]
 fn nm_pruned_on_the_gpu_is_multiplied_there() {
     let Some(gpu) = gpu() else { return };
@@ -222,7 +222,7 @@ fn nm_pruned_on_the_gpu_is_multiplied_there() {
     }
 }
 
-/// Batches, one launch each, and the gate of `relu_grad`: into whole rows of 16 bytes, and at odd distances.
+/// Batches, one launch each, and the gate of `relu_grad`: into rows aligned to 16 bytes, and with odd row strides.
 fn batches_and_gates<T: Scalar>(context: &Context) {
     let (shape, items) = ([150, 100], 3);
     let problem = Problem::<T>::integers(two_of_four(shape, false, 23), 29, WIDEST);

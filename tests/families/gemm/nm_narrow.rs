@@ -1,5 +1,5 @@
-//! Two of four of 8-bit integers: every row of the table forced over ragged shapes and types of C, exact; what is
-//! refused.
+//! 2:4 sparsity with 8-bit integers: every row of the table forced over ragged shapes and types of C, exact; and
+//! refusals.
 
 use super::narrow::Case;
 use super::nm::two_of_four;
@@ -50,7 +50,7 @@ fn two_of_four_of_int8_is_exact_on_the_cpu() {
     }
 }
 
-/// Why the kernels refuse an expression.
+/// Returns the reasons for which the kernels refuse an expression.
 fn refused<Out: Scalar>(text: &str) -> Vec<Refusal> {
     let cpu = Context::unchecked_cpu();
     let case = case([32, 32], true, 32);
@@ -87,7 +87,7 @@ fn kernels_of_two_of_four_of_int8_say_what_they_refuse() {
     }
 }
 
-/// Rows of A that i32 may not hold the sum of.
+/// Rows of A whose sum may overflow i32.
 #[test]
 fn long_rows_of_two_of_four_of_int8_are_refused_on_the_gpu() {
     let Some(gpu) = gpu() else { return };

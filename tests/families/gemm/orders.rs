@@ -1,5 +1,5 @@
-//! Products whose matrices lie the other way round, a matrix of blocks times a dense one and a dense one times a matrix
-//! of blocks, without a transposed copy: every row of the table that computes one, against exact integers.
+//! Products with transposed matrices and without a transposed copy: block-sparse times dense, and dense times
+//! block-sparse. Every row of the table that computes one is compared with exact integers.
 
 use crate::support::dense::strided;
 use crate::support::rows::{force, products_here};
@@ -10,12 +10,12 @@ use einsparse::kernels::abi::{B_COLUMNS, C_COLUMNS};
 use einsparse::registry::{Dtype, Row, Scalar};
 use einsparse::{Context, Operand, Options};
 
-/// Small integers, so that every sum is exact.
+/// Returns small integers, so that every sum is exact.
 fn integer(i: usize) -> f64 {
     (i * 7919 % 9) as f64 - 4.0
 }
 
-/// What is transposed: the sparse matrix, the dense one, the output.
+/// Whether each is transposed: the sparse matrix, the dense one, the output.
 type Order = (bool, bool, bool);
 
 fn access(name: &str, [a, b]: [&str; 2], swapped: bool) -> String {
@@ -23,7 +23,7 @@ fn access(name: &str, [a, b]: [&str; 2], swapped: bool) -> String {
     format!("{name}[{a},{b}]")
 }
 
-/// A matrix of `rows` x `columns`, or stored as its transpose, with its leading dimension.
+/// A matrix of `rows` x `columns`, or its transpose, with its row stride.
 struct Stored {
     shape: [usize; 2],
     leading: usize,
@@ -45,11 +45,11 @@ impl Stored {
     }
 }
 
-/// `C (= | +=) A * B` for ragged extents, several widths and formats, with a bias along either axis.
+/// Checks `C (= | +=) A * B` for ragged extents, several widths and formats, with a bias along either axis.
 fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Options, what: &str) {
     let lens: Vec<usize> = (0..300usize.div_ceil(edge)).map(|r| r * 5 % 4).collect();
     let blocks = 400usize.div_ceil(edge);
-    // The last one allows whole vectors along both axes of C.
+    // The last case allows whole vectors along both axes of C.
     for (n, format, [below, beside]) in [
         (8, "bsr", [3, 5]),
         (72, "blockcoo", [3, 5]),
@@ -144,7 +144,7 @@ fn order(row: &Row) -> Order {
 fn every_row_of_another_order_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in rows() {
-        // Pieces of 64 x 64 also make up larger blocks.
+        // Pieces of 64 x 64 also form larger blocks.
         let edges: &[usize] = if row.block.0 == 64 { &[64, 128] } else { &[row.block.0 as usize] };
         for &edge in edges {
             let (order, options) = (order(row), force(row));

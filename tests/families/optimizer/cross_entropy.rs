@@ -1,4 +1,4 @@
-//! Softmax cross-entropy: the GPU against the CPU, and that against sums written out and against differences.
+//! Softmax cross-entropy: the GPU against the CPU, the CPU against explicit sums and finite differences.
 
 use einsparse::driver::trial;
 use einsparse::formats::{Dense, bf16, f16};
@@ -29,7 +29,7 @@ const EXTENTS: [[usize; 2]; 12] = [
     [20_000, 16],
 ];
 
-/// Every third row has no label, of either kind.
+/// Every third row has no label: either -1 or the number of classes.
 fn labels([rows, classes]: [usize; 2]) -> Dense<i32> {
     let label = |row: usize| match row % 6 {
         2 => -1,
@@ -45,7 +45,7 @@ fn logits<T: Scalar>([rows, classes]: [usize; 2]) -> Dense<T> {
     Dense::new([rows, classes], values.collect()).unwrap()
 }
 
-/// Loss and gradient, from rows with gaps; the loss alone and the gradient in place have to be the same.
+/// Returns loss and gradient, from rows with gaps. The loss alone and the gradient in place must be equal to them.
 fn run<T: Scalar>(ctx: &Context, logits: &Dense<T>, labels: &Dense<i32>) -> (f64, Vec<f64>) {
     let [rows, classes] = [logits.shape()[0], logits.shape()[1]];
     let loss_of = CrossEntropy::<T>::new(ctx, [rows, classes]).unwrap();
@@ -81,7 +81,7 @@ fn near(what: &str, found: f64, wanted: f64, within: f64) {
     );
 }
 
-/// Of gradients the error is relative to the largest that there can be.
+/// Errors of gradients are relative to the largest possible gradient.
 fn agrees<T: Scalar>(gpu: &Context, within: f64) {
     for extents in EXTENTS {
         let (logits, labels) = (logits::<T>(extents), labels(extents));
@@ -138,7 +138,7 @@ fn the_gradient_is_that_of_differences() {
     let (cpu, extents) = (Context::unchecked_cpu(), [5, 4]);
     let (logits, labels) = (logits::<f64>(extents), labels(extents));
     let (_, gradient) = run(&cpu, &logits, &labels);
-    // The loss itself is f32: differences are taken of what it stands for.
+    // The loss itself is f32, so differences use the exact loss.
     let loss = |values: &[f64]| {
         let rows = values.chunks(4).zip(labels.values());
         let live = rows.filter(|(_, l)| (0..4).contains(*l));
@@ -157,7 +157,7 @@ fn the_gradient_is_that_of_differences() {
     }
 }
 
-/// Without any label the loss is 0, not -0, and without rows too.
+/// Without any label, or without rows, the loss is 0, not -0.
 fn unlabelled(ctx: &Context) {
     for rows in [0, 1, 3] {
         let logits = Dense::new([rows, 2], vec![1.0f32; 2 * rows]).unwrap();
@@ -166,7 +166,7 @@ fn unlabelled(ctx: &Context) {
     }
 }
 
-/// Of NaN and infinities, and of rows that have no label.
+/// NaN and infinities, also in rows without a label.
 fn planted(ctx: &Context) {
     let row = |x: [f32; 3], label: i32| {
         let (loss, gradient) = run(
@@ -181,7 +181,7 @@ fn planted(ctx: &Context) {
     assert!(row([0.0, inf, 1.0], 0).0.is_nan());
     assert_eq!(row([0.0, nan, inf], -1), (0.0, vec![0.0; 3]));
     assert_eq!(row([0.0, nan, inf], 3), (0.0, vec![0.0; 3]));
-    // What cannot be has no share; to ask for it costs everything.
+    // A class with logit -Inf has probability 0. If it is the label, the loss is infinite.
     let (loss, gradient) = row([-inf, 5.0, -inf], 1);
     assert_eq!((loss, gradient), (0.0, vec![0.0; 3]));
     assert_eq!(row([-inf, 5.0, -inf], 0).0, f64::INFINITY);
@@ -238,8 +238,8 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
 }
 
-/// The first launch of a run counts labels and the second sets the count to zero. If the driver refuses the second, the
-/// next run starts from zero nevertheless.
+/// The first launch of a run counts labels and the second resets the count. If the driver refuses the second launch,
+/// the next run must start from zero nevertheless.
 #[test]
 fn a_run_that_stops_halfway_leaves_no_count() {
     let Some(gpu) = gpu_alone() else { return };

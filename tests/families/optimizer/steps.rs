@@ -1,5 +1,5 @@
-//! Steps of descent and of Adam: the GPU against the CPU, and that against the formulas of PyTorch in f64; copies,
-//! captured steps, rates, refusals.
+//! Steps of SGD and of Adam: the GPU against the CPU, the CPU against PyTorch's formulas in f64; copies, captured
+//! steps, rates, refusals.
 
 use einsparse::formats::{bf16, f16};
 use einsparse::nn::{Adam, AdamOptions, Sgd, SgdOptions};
@@ -25,12 +25,12 @@ fn adam_options() -> [AdamOptions; 3] {
     [plain, decaying, AdamOptions { decoupled: true, ..decaying }]
 }
 
-/// The gradient of a step.
+/// Returns the gradient of a step.
 fn gradient(step: usize, len: usize) -> Vec<f32> {
     Rng(100 + step as u64).units(len)
 }
 
-/// Parameters behind all steps, and their copy.
+/// Returns the parameters after all steps, and their copy.
 macro_rules! trained {
     ($optimiser:ident, $copy:ty, $ctx:expr, $len:expr, $options:expr) => {{
         let (ctx, len): (&Context, usize) = ($ctx, $len);
@@ -46,7 +46,7 @@ macro_rules! trained {
         }
         assert_eq!(optimiser.steps().unwrap(), STEPS as u64);
         let x = wide(&x);
-        // To nearest: half of the last place, and f16's smallest numbers.
+        // Rounding to nearest: half of the last place, and f16's smallest numbers.
         let half = f64::from(<$copy>::EPSILON.to_f32()) / 2.0;
         for (copied, x) in wide(&copy).iter().zip(&x) {
             let bound = x.abs() * half * 1.0001 + 2f64.powi(-25);
@@ -125,7 +125,7 @@ fn adam_is_that_of_pytorch() {
     }
 }
 
-/// A step that was captured is the next one at each replay, also with another rate, to the bit.
+/// Each replay of a captured step is the next step, also with another rate, bit for bit.
 #[test]
 fn captured_steps_go_on() {
     let Some(gpu) = gpu_alone() else { return };
@@ -136,11 +136,11 @@ fn captured_steps_go_on() {
         let mut adam = Adam::new(&gpu, &[len], &options).unwrap();
         let stream = gpu.stream().unwrap();
         let mut graph = captured.then(|| Replay::of(&stream, || adam.step(&mut x, &g, &stream)));
-        // The graph was run once in front of its capture.
+        // The graph ran once before its capture.
         let first = usize::from(captured);
         for step in first..STEPS {
             match &mut graph {
-                // SAFETY: parameters, gradient and optimiser are alive.
+                // SAFETY: parameters, gradient and optimizer are alive.
                 Some(graph) => unsafe { graph.run() },
                 None => adam.step(&mut x, &g, &stream).unwrap(),
             }
@@ -156,7 +156,7 @@ fn captured_steps_go_on() {
     assert!(run(true) == run(false), "replays are not steps");
 }
 
-/// A gradient in the copy's type is what it is in f32, to the bit.
+/// A gradient in the copy's type gives the same bits as the gradient in f32.
 #[test]
 fn gradients_of_the_copys_type() {
     let train = |ctx: &Context, len: usize, narrow: bool| {

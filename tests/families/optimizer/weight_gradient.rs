@@ -1,4 +1,4 @@
-//! Gradients of dense weights over many rows: whole numbers, so that every order of sums gives the same.
+//! Gradients of dense weights over many rows. Values are integers, so that every order of sums gives the same result.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::support::dense::{integers, poisoned, strided, upload, wide};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
 
-/// Rows, inputs, outputs: around tiles, stages and parts.
+/// Rows, inputs, outputs: around tiles, stages and split-K parts.
 const EXTENTS: [[usize; 3]; 10] = [
     [1, 1, 1],
     [0, 5, 3],
@@ -24,7 +24,7 @@ const EXTENTS: [[usize; 3]; 10] = [
     [3, 300, 260],
 ];
 
-/// dW and db, of rows so far apart; behind a ReLU also the gradient of its sums.
+/// Returns dW and db for operands whose rows have a gap; after a ReLU also the gradient of its input.
 fn run<T: Scalar>(
     ctx: &Context,
     [rows, inputs, outputs]: [usize; 3],
@@ -43,7 +43,7 @@ fn run<T: Scalar>(
     let mut gated_dw = poisoned::<f32>(ctx, &[inputs, outputs]);
     let mut gated_db = poisoned::<f32>(ctx, &[outputs]);
     let mut output = integers::<T>(&[rows, outputs], 3);
-    // Not above zero.
+    // NaN is not above zero, so the ReLU masks these elements.
     output.values_mut().iter_mut().step_by(7).for_each(|y| *y = nan);
     let output = ctx.upload_strided(&output, outputs + gap, nan).unwrap();
     let mut slope = strided(ctx, &integers::<T>(&[rows, outputs], 2), outputs + gap, nan);
@@ -64,7 +64,7 @@ fn run<T: Scalar>(
 
 fn agrees<T: Scalar>(gpu: &Context, precision: Precision) {
     for extents in EXTENTS {
-        // Whole vectors, and not.
+        // Whole vectors, and rows that allow none.
         for gap in [0, 8, 3] {
             let (found, wanted) = (
                 run::<T>(gpu, extents, gap, precision),
@@ -111,11 +111,11 @@ fn weights_on_the_cpu() {
     }
 }
 
-/// Random values: the same bits every time, and as near as products and sums in f32 are, or in TF32.
+/// Random values: equal bits in every run, and within the error of products and sums in f32 or in TF32.
 #[test]
 fn parts_are_added_in_order() {
     let Some(gpu) = gpu() else { return };
-    // In TF32 a product of factors below one is off by 2^-11 twice, and such errors of 50,000 products cancel.
+    // In TF32 a product of factors below one has two errors of 2^-11, and such errors of 50,000 products cancel.
     in_order::<f32>(&gpu, Precision::Full, 0.0..2e-3);
     in_order::<f32>(&gpu, Precision::Tf32, 5e-3..0.3);
     in_order::<f16>(&gpu, Precision::Full, 0.0..2e-3);
@@ -161,12 +161,13 @@ fn other_shapes_are_refused() {
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
 }
 
-/// db, db behind a ReLU with what a second reader gives back, the gradient of its sums, and the same without that reader.
+/// Returns db, db after a ReLU without a second gradient, the gradient of its input, and the last two with a second
+/// gradient added.
 fn biases<T: Scalar>(ctx: &Context, [rows, outputs]: [usize; 2], gap: usize) -> [Vec<f64>; 5] {
     let nan = T::from_f64(f64::NAN);
     let place = |dense: &Dense<T>| ctx.upload_strided(dense, outputs + gap, nan).unwrap();
     let mut output = integers::<T>(&[rows, outputs], 3);
-    // Not above zero.
+    // NaN is not above zero, so the ReLU masks these elements.
     let gates = output.values_mut().iter_mut().step_by(7);
     gates.for_each(|y| *y = nan);
     let output = place(&output);
@@ -194,7 +195,7 @@ fn biases<T: Scalar>(ctx: &Context, [rows, outputs]: [usize; 2], gap: usize) -> 
 fn biases_on_the_gpu() {
     fn agree<T: Scalar>(gpu: &Context) {
         for [rows, _, outputs] in EXTENTS {
-            // Whole vectors, and not.
+            // Whole vectors, and rows that allow none.
             for gap in [0, 8, 3] {
                 let [found, wanted] = [gpu, &Context::unchecked_cpu()]
                     .map(|ctx| biases::<T>(ctx, [rows, outputs], gap));

@@ -1,5 +1,5 @@
-//! SDDMM of 8-bit integers at single entries: every row of the table that computes it, and the CPU, against exact
-//! integers.
+//! SDDMM of 8-bit integers at unstructured nonzeros. Every row of the table that computes it, and the CPU, are compared
+//! with exact integers.
 
 use crate::families::spmm::int8::{FORMATS, LENS, whole};
 use crate::support::rows::{force, kernels_here};
@@ -13,7 +13,7 @@ fn sddmm_rows() -> impl Iterator<Item = &'static Row> {
     kernels_here().filter(|row| row.operation == Operation::SampledNarrow)
 }
 
-/// SDDMM of a pattern with `k` terms, exact, masked and not, into one type.
+/// Checks SDDMM of a pattern with `k` terms exactly, masked and not, into one type.
 fn samples<Out: Scalar>(
     context: &Context,
     row: Option<&Row>,
@@ -83,7 +83,7 @@ fn every_sample(context: &Context, row: Option<&Row>) {
             continue;
         }
         for text in SDDMM {
-            // Products of mask and factor go beyond i32 here and there.
+            // Some products of mask and factor overflow i32.
             samples::<i32>(context, row, (k, "csr"), (text, -40.0), || whole(&mut rng));
         }
         samples::<f32>(context, row, (k, "csr"), (SDDMM[1], 0.5), || (rng.word() >> 61) as i8 - 4);
@@ -95,7 +95,7 @@ fn every_sample(context: &Context, row: Option<&Row>) {
     let mut few = || (rng.word() >> 61) as i8 - 4;
     samples::<f16>(context, row, (16, "csr"), (SDDMM[2], 1.0), &mut few);
     samples::<bf16>(context, row, (16, "csr"), (SDDMM[0], 1.0), || 1);
-    // The most terms, of the least number and itself.
+    // The max number of terms, each i8::MIN squared.
     let most = ((1 << 17) - 1) / vector * vector;
     if row.is_some() {
         samples::<i32>(context, row, (most, "csr"), (SDDMM[0], 1.0), || i8::MIN);

@@ -1,5 +1,5 @@
-//! Products of dense matrices at the blocks of a pattern (SDDMM): every row of the table that computes them, and the
-//! CPU, against exact integers.
+//! Products of dense matrices at the blocks of a pattern (SDDMM). Every row of the table that computes them, and the
+//! CPU, are compared with exact integers.
 
 use crate::support::dense::upload;
 use crate::support::rows::{kernels_here, module_of, named};
@@ -11,7 +11,7 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Operation, Row, Scalar};
 use einsparse::{Context, Error, Operand, Tensor};
 
-/// Small integers, so that every sum is exact.
+/// Returns small integers, so that every sum is exact.
 fn integer(i: usize) -> f64 {
     (i * 7919 % 5) as f64 - 2.0
 }
@@ -28,7 +28,8 @@ struct Case<T: Scalar> {
 }
 
 impl<T: Scalar> Case<T> {
-    /// Blocks of `block` in block rows of these lengths; ragged at the ends by `gap`; x and y as `[m,k]` or `[k,m]`.
+    /// Creates blocks of `block` with `lens` blocks per block row, `gap` short of whole blocks at the ends. x and y are
+    /// `[m,k]` or `[k,m]`.
     fn new(lens: &[usize], block: (usize, usize), gap: usize, k: usize, by_column: bool) -> Self {
         let (bm, bk) = block;
         let blocks = lens.iter().max().unwrap() * 2 + 1;
@@ -62,7 +63,7 @@ impl<T: Scalar> Case<T> {
         }
     }
 
-    /// The exact value at an entry.
+    /// Returns the exact value at an entry.
     fn sum(&self, row: usize, column: usize) -> f64 {
         let [x, y] = [(0, row), (1, column)].map(|(i, r)| &self.exact[i][r * self.k..][..self.k]);
         let sum: i32 = x.iter().zip(y).map(|(x, y)| x * y).sum();
@@ -70,14 +71,14 @@ impl<T: Scalar> Case<T> {
     }
 }
 
-/// Rows of `dense` eight elements further apart than they are long, rounded up to eight.
+/// Uploads `dense` with a row stride of its columns rounded up to eight, plus eight.
 fn strided<T: Scalar>(context: &Context, dense: &Dense<T>) -> Tensor<T> {
     let leading = dense.shape()[1].next_multiple_of(8) + 8;
     let gap = T::from_f64(f64::NAN);
     context.upload_strided(dense, leading, gap).unwrap()
 }
 
-/// `S (= | +=) ...` with and without a mask and a factor, by the row that is wanted.
+/// Checks `S (= | +=) ...` with and without a mask and a factor, by the row named `wanted`.
 fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
     let (x, y) = (strided(context, &case.x), strided(context, &case.y));
     let mask = context.upload(&case.s).unwrap();
@@ -121,7 +122,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
     }
 }
 
-/// Patterns and extents that a row of the table has to compute.
+/// Checks patterns and extents that a row of the table must compute.
 fn cases<T: Scalar>(context: &Context, row: &Row) {
     let by_column = row.order & einsparse::kernels::abi::A_COLUMNS != 0;
     let piece = row.block.1 as usize;
@@ -133,7 +134,7 @@ fn cases<T: Scalar>(context: &Context, row: &Row) {
     for &block in blocks {
         let lens: Vec<usize> =
             (0..(330 / block.0).max(4)).map(|r| r * 5 % 4 * (1 + r % 2)).collect();
-        // The last is cut along k.
+        // The last case is split along k.
         for (gap, k) in [(0, 64), (5, 72), (3, 8), (0, 1100)] {
             let case = Case::<T>::new(&lens, block, gap, k, by_column);
             check(context, &case, row.name);
@@ -160,7 +161,7 @@ fn the_cpu_samples_products_in_every_order_of_axes() {
     for by_column in [false, true] {
         let case = Case::<f32>::new(&[2, 0, 1], (16, 32), 3, 7, by_column);
         check(&Context::unchecked_cpu(), &case, "cpu");
-        // Explicit zeros are places too.
+        // Explicit zeros are entries too.
         let values = (0..case.pattern.columns().len()).map(|i| integer(i) as f32);
         let csr = Csr::new(Arc::clone(&case.pattern), values.collect()).unwrap();
         let csr = Case { s: csr.into(), ..case };

@@ -1,5 +1,6 @@
-//! Products of dense matrices at single entries (SDDMM): every row of the table that computes them against exact
-//! integers, random values within their bound, what NaN and Inf reach, formats, raw addresses, graphs.
+//! Products of dense matrices at unstructured nonzeros (SDDMM). Every row of the table that computes them is compared
+//! with exact integers. Further tests: error bounds on random values, propagation of NaN and Inf, formats, raw
+//! addresses, graphs.
 
 mod runs;
 
@@ -14,7 +15,7 @@ use einsparse::{Context, Operand, Tensor};
 
 /// Columns of S: more than the longest row.
 const COLUMNS: usize = 700;
-/// Rows of no entry, around one reduction, around two, and one with nearly everything.
+/// Lengths of rows: empty, around one reduction, around two, and one nearly full.
 const LENS: [usize; 16] = [0, 1, 2, 7, 8, 9, 0, 15, 16, 17, 23, 64, 65, 3, 690, 0];
 const GAP: usize = 8;
 
@@ -64,7 +65,7 @@ impl<T: Scalar> Case<T> {
         Self::new(lens, k, || rng.integer())
     }
 
-    /// Row and column of every entry.
+    /// Returns row and column of every entry.
     fn places(&self) -> Vec<(usize, usize)> {
         let pattern = self.s.pattern();
         let row = |r: usize| {
@@ -74,7 +75,7 @@ impl<T: Scalar> Case<T> {
         (0..pattern.rows()).flat_map(row).collect()
     }
 
-    /// Sum of the products of an entry in f64, and of their magnitudes.
+    /// Returns the sum of the products of an entry in f64, and of their magnitudes.
     fn sum(&self, (row, column): (usize, usize)) -> (f64, f64) {
         let k = self.x.shape()[1];
         let own = |d: &Dense<T>, r: usize, i: usize| d.values()[r * k + i].to_f64();
@@ -83,7 +84,7 @@ impl<T: Scalar> Case<T> {
     }
 }
 
-/// X and Y as a row wants them, with NaN between their rows.
+/// Uploads X and Y in the order that a row requires, with NaN between their rows.
 fn factors<T: Scalar>(context: &Context, case: &Case<T>, row: Option<&Row>) -> [Tensor<T>; 2] {
     let any = row.is_none_or(|r| r.vector == 1);
     [&case.x, &case.y].map(|dense| match row {
@@ -92,7 +93,7 @@ fn factors<T: Scalar>(context: &Context, case: &Case<T>, row: Option<&Row>) -> [
     })
 }
 
-/// An expression with the axes that a row wants.
+/// Returns an expression with the axes in the order that a row requires.
 fn ordered(text: &str, row: Option<&Row>) -> String {
     if row.is_some_and(by_columns) {
         text.replace("[m,k]", "[k,m]").replace("[n,k]", "[k,n]")
@@ -101,7 +102,7 @@ fn ordered(text: &str, row: Option<&Row>) -> String {
     }
 }
 
-/// X and Y with NaN between their rows, as far apart as vectors allow.
+/// Uploads with NaN between the rows. The row stride allows vectors unless `any` is set.
 fn strided<T: Scalar>(context: &Context, dense: &Dense<T>, any: bool) -> Tensor<T> {
     let width = dense.shape()[1];
     let leading = if any { width + 3 } else { width.next_multiple_of(GAP) + GAP };
@@ -109,7 +110,7 @@ fn strided<T: Scalar>(context: &Context, dense: &Dense<T>, any: bool) -> Tensor<
     context.upload_strided(dense, leading, gap).unwrap()
 }
 
-/// What one plan of a row makes of a case, run after run.
+/// Runs one plan of a row on a case several times and returns the results.
 fn runs_of<T: Scalar>(
     context: &Context,
     case: &Case<T>,
@@ -129,7 +130,7 @@ fn runs_of<T: Scalar>(
     std::iter::repeat_with(again).take(times).collect()
 }
 
-/// Exact values of four expressions over one case.
+/// Checks the values of four expressions over one case exactly.
 fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option<&Row>) {
     let [x, y] = factors(context, case, row);
     let stored = AnySparse::from(case.s.clone());
@@ -172,11 +173,11 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
     }
 }
 
-/// Around one and two steps along k, in whole vectors.
+/// Returns extents around one and two steps along k, in whole vectors.
 fn lengths(row: &Row) -> Vec<usize> {
     let (step, v) = (row.columns as usize, row.vector as usize);
     if module_of(row) == "sddmm_staged" {
-        // One step at the most.
+        // These kernels have at most one step.
         return vec![step / 4 + v, step / 2, step - v, step];
     }
     vec![0, v, step - v, step, step + v, 2 * step + 3 * v]
@@ -186,14 +187,14 @@ fn exact<T: Scalar>(context: &Context, row: &Row) {
     for k in lengths(row) {
         check(context, &Case::<T>::integers(&LENS, k), "csr", Some(row));
     }
-    // Warps that end in the middle of the list, and patterns of nothing.
+    // Warps that end in the middle of the list, and empty patterns.
     for lens in [&[1usize][..], &[5; 33], &[0; 4], &[]] {
         let k = row.columns as usize;
         check(context, &Case::<T>::integers(lens, k), "csr", Some(row));
     }
 }
 
-/// Strips, halves, warps' rows and chunks of columns without entries, full rows, odd lengths; several tiles for each
+/// Tiles, half tiles, warps' rows and chunks of columns without entries; full rows; odd lengths; several tiles per
 /// thread block.
 fn tiles<T: Scalar>(context: &Context, row: &Row) {
     let lens: Vec<usize> = (0..410)

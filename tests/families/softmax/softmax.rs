@@ -1,5 +1,6 @@
-//! Softmax over rows and its gradient against a reference in f64: rows around every length class, masks, NaN and Inf,
-//! in place, between guard bands, captured; gradients against finite differences. The CPU runs the same suite.
+//! Softmax over rows and its gradient against a reference in f64. Cases: rows around every length class, masks, NaN and
+//! Inf, in place, between guard bands, captured. Gradients are also compared with finite differences. The CPU runs the
+//! same suite.
 
 mod heads;
 
@@ -13,7 +14,8 @@ use heads::{heads, many_rows, short_rows};
 const INF: f64 = f64::INFINITY;
 const COLUMNS: usize = 100_100;
 
-/// Around all that lanes and vectors hold, in 16 and 32 bits, behind every alignment; and far above.
+/// Returns lengths around the capacities of lanes and vectors, in 16 and 32 bits, after every alignment; and far larger
+/// ones.
 fn lengths() -> Vec<usize> {
     let mut all: Vec<usize> = (0..10).collect();
     let most = if small() { 512 } else { 4096 };
@@ -26,7 +28,7 @@ fn lengths() -> Vec<usize> {
     all
 }
 
-/// Is the entry in this row and column left by the masks?
+/// Whether the masks keep the entry in this row and column.
 fn is_live(o: &SoftmaxOptions, (row, rows): (usize, usize), column: u32) -> bool {
     let below = o.causal.is_none_or(|c| i64::from(column) <= row as i64 + c);
     let inside = o.lengths.as_ref().is_none_or(|l| {
@@ -36,7 +38,7 @@ fn is_live(o: &SoftmaxOptions, (row, rows): (usize, usize), column: u32) -> bool
     below && inside
 }
 
-/// One row: `scores` where they are live.
+/// Reference of one row: `scores` of the entries that masks keep.
 fn reference(o: &SoftmaxOptions, scores: &[Option<f64>]) -> Vec<f64> {
     let scaled: Vec<f64> = scores.iter().flatten().map(|s| s * o.scale).collect();
     let above = |a: f64, &b: &f64| if b.is_nan() || a < b { b } else { a };
@@ -53,7 +55,7 @@ fn reference(o: &SoftmaxOptions, scores: &[Option<f64>]) -> Vec<f64> {
     scores.iter().map(one).collect()
 }
 
-/// One row's gradient, and for each entry the magnitudes that its rounding errors grow with.
+/// Returns one row's gradient, and for each entry the magnitudes that bound its rounding errors.
 fn reference_gradient(o: &SoftmaxOptions, y: &[f64], dy: &[Option<f64>]) -> Vec<(f64, f64)> {
     let weight = |y: f64| if o.log { 1.0 } else { y };
     let pairs = || y.iter().zip(dy).filter_map(|(y, dy)| Some((*y, (*dy)?)));
@@ -70,7 +72,7 @@ fn reference_gradient(o: &SoftmaxOptions, y: &[f64], dy: &[Option<f64>]) -> Vec<
     y.iter().zip(dy).map(one).collect()
 }
 
-/// Half a unit in the last place of an element type, relative and at the least.
+/// Returns half a unit in the last place of an element type: relative, and its absolute minimum.
 fn roundoff<T: Scalar>() -> (f64, f64) {
     match T::NAME {
         "f16" => (0.5f64.powi(11), 0.5f64.powi(25)),
@@ -98,7 +100,7 @@ fn values<T: Scalar>(tensor: &SparseTensor<T>) -> Vec<T> {
     tensor.to_host().unwrap().values().to_vec()
 }
 
-/// Forward and backward on one CSR matrix, also in place, every row against the reference.
+/// Runs forward and backward on one CSR matrix, also in place, and compares every row with the reference.
 fn check<T: Scalar>(context: &Context, pattern: &CsrPattern, scores: &[T], o: &SoftmaxOptions) {
     let rows = pattern.rows();
     let host = AnySparse::from(Csr::new(pattern.clone(), scores.to_vec()).unwrap());
@@ -147,7 +149,7 @@ fn same_bits<T: Scalar>(a: &[T], b: &[T]) -> bool {
     bytemuck::cast_slice::<T, u8>(a) == bytemuck::cast_slice::<T, u8>(b)
 }
 
-/// With and without factor, logarithm and masks.
+/// Returns options with and without scale, logarithm and masks.
 fn options(rows: usize) -> Vec<SoftmaxOptions> {
     let plain = SoftmaxOptions::default();
     let masked = SoftmaxOptions { scale: 0.125, causal: Some(COLUMNS as i64 / 3), ..plain.clone() };
@@ -183,7 +185,7 @@ fn planted<T: Scalar>(context: &Context) {
         }
         let nothing = scores.len();
         scores.extend(vec![-INF; len * 2]);
-        // Of these the last is under the mask.
+        // The mask hides the last of these.
         scores[nothing + len * 2 - 1] = f64::NAN;
         lens.extend([len, len]);
     }
@@ -225,7 +227,7 @@ on_both! {
     formats_on_the_gpu, formats_on_the_cpu: formats;
 }
 
-/// The same values in every format of single entries in row order; padding stays as it is.
+/// Every format of unstructured nonzeros in row order gives the same values; padding is unchanged.
 fn formats<T: Scalar>(context: &Context) {
     let lens: Vec<usize> = (0..40).map(|r| r * 7 % 33).collect();
     let pattern = spread(&lens, 50);
@@ -306,10 +308,10 @@ fn captured_and_between_guard_bands() {
         output: memory.address() + BAND as u64 * 4,
         ..RawSoftmax::default()
     };
-    // SAFETY: values of the planned pattern, and as many behind the first band; alive until the wait.
+    // SAFETY: the values are those of the planned pattern, as many follow the first band, and all live until the wait.
     let mut graph = Graph::capture(stream.raw(), |s| unsafe { softmax.run_raw(&raw, s) }).unwrap();
     for _ in 0..3 {
-        // SAFETY: as above.
+        // SAFETY: as for the capture.
         unsafe { graph.launch(stream.raw()) }.unwrap();
     }
     stream.synchronize().unwrap();

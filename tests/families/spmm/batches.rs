@@ -1,4 +1,4 @@
-//! Batches of products over single entries in which each has its own values, or its own pattern.
+//! Batches of products over unstructured nonzeros in which each item has its own values, or its own pattern.
 
 use super::transposed::{integer, matrix, product};
 use crate::support::dense::strided;
@@ -8,7 +8,7 @@ use einsparse::formats::{Coo, CooPattern, Csr, Dense, f16};
 use einsparse::raw::RawSpmm;
 use einsparse::{Context, Operand, Options, Scalar};
 
-/// Values of their own for each of a batch, by addresses.
+/// Each item of a batch has its own values, passed by addresses.
 #[test]
 fn each_of_a_batch_may_have_its_values() {
     let Some(gpu) = gpu() else { return };
@@ -43,7 +43,7 @@ fn each_of_a_batch_may_have_its_values() {
             ..RawSpmm::default()
         };
         let stream = gpu.stream().unwrap();
-        // SAFETY: the tensors have the sizes promised and live past the wait.
+        // SAFETY: the tensors have the sizes that the plan requires, and live past the wait.
         unsafe { plan.run_raw(&raw, stream.raw()).unwrap() };
         stream.synchronize().unwrap();
         let c = c.to_dense().unwrap();
@@ -57,7 +57,7 @@ fn each_of_a_batch_may_have_its_values() {
     }
 }
 
-/// A pattern for each of a batch, in one launch: `A[z,m,k]` in COO.
+/// Each item of a batch has its own pattern, in one launch: `A[z,m,k]` in COO.
 fn patterns_of_their_own<T: Scalar>(context: &Context) {
     let (items, m, k) = (4, 6, 11);
     let lens = [[3, 0, 11, 2, 0, 1], [0; 6], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 9]];

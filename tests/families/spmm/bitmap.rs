@@ -1,5 +1,5 @@
-//! Bitmap tiles: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers;
-//! NaN where no tile looks; the same bits every time. The CPU executor runs the same suite.
+//! Bitmap tiles: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers.
+//! NaN in columns without a tile has no effect, and every run returns equal bits. The CPU executor runs the same suite.
 
 use crate::support::rows::{exact_by_row, product_by_row, products_here, rows_repeat};
 use crate::support::runs::output_of;
@@ -8,8 +8,8 @@ use einsparse::formats::{CsrPattern, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand};
 
-/// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight; full
-/// and empty, and deep enough to be cut.
+/// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight;
+/// full, empty, and deep enough to be split.
 const SHAPES: [([usize; 2], f64); 11] = [
     ([0, 8], 0.5),
     ([3, 0], 0.5),
@@ -25,7 +25,7 @@ const SHAPES: [([usize; 2], f64); 11] = [
 ];
 const WIDTHS: [usize; 7] = [1, 8, 15, 16, 33, 64, 88];
 
-/// Every place with the same probability; one row in nine is empty.
+/// Returns a pattern in which every entry has the same probability; one row in nine is empty.
 fn scattered([rows, cols]: [usize; 2], density: f64, seed: u64) -> CsrPattern {
     let mut rng = Rng(seed);
     let (mut offsets, mut columns) = (vec![0], Vec::new());
@@ -37,7 +37,7 @@ fn scattered([rows, cols]: [usize; 2], density: f64, seed: u64) -> CsrPattern {
     CsrPattern::new(rows, cols, offsets, columns).unwrap()
 }
 
-/// The format that a row of the family reads.
+/// Returns the format that a row of the family reads.
 fn format_of(row: &Row) -> Option<&'static str> {
     match row.walk {
         WalkKind::Bitmap => Some("bitmap"),
@@ -50,12 +50,13 @@ fn rows_of(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     products_here().filter(move |row| format_of(row).is_some() && row.dtype == dtype)
 }
 
-/// Columns of B that a row of the table takes of so many.
+/// Returns the number of columns of B for a row of the table: 1 for rows of one column, otherwise `n`.
 fn width(row: &Row, n: usize) -> usize {
     if row.columns == 1 { 1 } else { n }
 }
 
-/// One expression on one problem: B in whole vectors where the kernel wants that, C a vector apart or at odd distances.
+/// Runs one expression on one problem. B has aligned rows if the kernel requires it; the row stride of C is aligned or
+/// odd.
 fn run<T: Scalar>(
     context: &Context,
     row: &Row,
@@ -110,8 +111,8 @@ fn bitmap_is_exact_on_the_cpu() {
     every_row::<f16>(&Context::unchecked_cpu());
 }
 
-/// A NaN or an infinity in B reaches every row that holds an entry there, and at the most all rows (`zeros = Dense`):
-/// finite columns of B stay what they are.
+/// A NaN or an infinity in B reaches every row that has an entry there, and at most all rows (`zeros = Dense`). Finite
+/// columns of B give unchanged results.
 #[test]
 fn bitmap_keeps_nan_in_its_column_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -138,7 +139,7 @@ fn bitmap_keeps_nan_in_its_column_on_the_gpu() {
     }
 }
 
-/// Random values: within rounding of the exact sum, and the same bits in every run.
+/// Random values: within rounding of the exact sum, and equal bits in every run.
 fn repeats<T: Scalar>(context: &Context) {
     let pattern = scattered([700, 3100], 0.25, 11);
     for n in [1, 64] {
@@ -153,7 +154,7 @@ fn bitmap_repeats_bit_for_bit_on_the_gpu() {
     on_gpu(&[repeats::<f16>, repeats::<bf16>]);
 }
 
-/// A plan takes other values of the pattern, and refuses another pattern.
+/// A plan accepts other values of the pattern, and refuses another pattern.
 #[test]
 fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -183,8 +184,8 @@ fn a_bitmap_plan_is_for_one_pattern_on_the_gpu() {
     assert!(error.contains("has not the pattern"), "{error}");
 }
 
-/// Every seventh tile of a row of tiles is full, the others are nearly empty: small stages arrive ahead of the large
-/// ones before them, and warps without rows run ahead.
+/// Every seventh tile of a row of tiles is full, and the others are nearly empty. Small stages arrive before the large
+/// ones that precede them, and warps without rows run ahead.
 #[test]
 fn bitmap_stages_of_uneven_size_on_the_gpu() {
     let Some(gpu) = gpu() else { return };

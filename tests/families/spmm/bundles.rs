@@ -1,5 +1,5 @@
-//! Many short rows: plans bundle neighbours, and cut what is long among them. Exact on integers, every row of the table
-//! that bundles, over the epilogues in turn; the same bits again.
+//! Many short rows. Plans bundle adjacent rows, and split the long ones among them. Every row of the table that bundles
+//! is exact on integers, over the epilogues in turn, with equal bits in every run.
 
 use crate::support::dense::{strided, upload};
 use crate::support::rows::{force, formats, products_here, rows_cut};
@@ -9,7 +9,7 @@ use einsparse::formats::CsrPattern;
 use einsparse::registry::{Dtype, Scalar, WalkKind};
 use einsparse::{Context, Operand};
 
-/// Empty rows in runs, rows of every short length, a few that are cut, one of them last.
+/// Returns runs of empty rows, rows of every short length, and a few that are split, one of them last.
 fn pattern(rows: usize) -> CsrPattern {
     let len = |row: usize| match row {
         _ if row + 1 == rows => 300,
@@ -21,7 +21,7 @@ fn pattern(rows: usize) -> CsrPattern {
 }
 
 fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
-    // With two tiles enough for every row of the table on 132 multiprocessors.
+    // Enough rows that every kernel bundles with two column tiles on 132 multiprocessors.
     let rows = 22_000;
     let problem = Problem::<T>::integers(pattern(rows), 5, 264);
     let expressions = Expression::all();
@@ -61,7 +61,8 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
     }
 }
 
-/// Rows too long for bundles, by length class, some of them cut and some empty: a list made on the GPU all the same.
+/// Rows too long for bundles, by length class, some of them split and some empty. Their list is made on the GPU as
+/// well.
 #[test]
 fn longer_rows_by_class() {
     let Some(gpu) = gpu() else { return };
@@ -92,7 +93,7 @@ fn longer_rows_by_class() {
     }
 }
 
-/// Whether a plan says that items are bundles.
+/// Whether the text of a plan reports bundles.
 fn is_bundled(plan: &str) -> bool {
     let count = plan.split_once(" of them bundles").map(|(head, _)| head);
     let count = count.and_then(|head| head.rsplit(' ').next());

@@ -1,5 +1,5 @@
-//! B and C in the memory of the host: columns come and go in chunks. What a plan of all columns finds, whatever the
-//! limit, with A on the GPU, in page-locked memory or in other memory of the host.
+//! B and C in host memory: columns are copied in chunks. Results equal those of a plan over all columns for any limit,
+//! with A on the GPU, in page-locked memory or in other host memory.
 
 use crate::support::dense::{integers, nan};
 use crate::support::{Rng, gpu, on_both, small, spread};
@@ -22,7 +22,7 @@ fn wanted<T: Scalar>(a: &Csr<T>, b: &Dense<T>) -> Dense<T> {
     einsparse::ops::spmm(&cpu, a, b).unwrap().to_dense().unwrap()
 }
 
-/// Of B and C a column, for each chunk under way.
+/// Returns the bytes of one column of B and C, for each of three chunks in flight.
 fn column<T>() -> usize {
     3 * (ROWS + INNER) * size_of::<T>()
 }
@@ -38,7 +38,7 @@ fn operand<'a, T: Scalar>(there: &'a Option<SparseTensor<T>>, a: &'a Csr<T>) -> 
     there.as_ref().map_or(a.into(), Operand::from)
 }
 
-/// Runs twice, with other values the second time; how chunks and the plan are told.
+/// Runs twice, with other values the second time; returns the description of chunks and plan.
 fn agrees<T: Scalar>(ctx: &Context, n: usize, limit: usize, place: Place) -> String {
     let (first, second) = (matrix::<T>(1), matrix::<T>(2));
     let [there, later] = [&first, &second].map(|a| match place {
@@ -77,7 +77,7 @@ fn columns(ctx: &Context) {
         assert!(found.contains(told), "{found}");
         agrees::<f16>(ctx, n, limit, Place::There);
     }
-    // A lies on the host: streamed in chunks of rows of its own, or kept where it fits.
+    // A in host memory is streamed in its own chunks of rows, or kept on the GPU if it fits.
     for (limit, told) in [(60_000, "buffers"), (4_000_000, "A kept on the GPU")] {
         for place in [Place::Pinned, Place::Host] {
             let found = agrees::<f32>(ctx, 100, limit, place);
@@ -102,7 +102,7 @@ fn a_run_that_is_refused_leaves_the_next_one_whole() {
     assert!(c == wanted(&a, &b));
 }
 
-/// Chunks that are copied for longer than a launch takes: a product that does not wait for them is seen.
+/// Copies of chunks take longer than a launch, so a product that does not wait for them gives wrong results.
 #[test]
 fn products_wait_for_their_columns() {
     let Some(ctx) = gpu() else { return };
@@ -120,7 +120,7 @@ fn products_wait_for_their_columns() {
     }
 }
 
-/// The number that an error names is enough for chunks, and one less is not.
+/// The limit that an error names is enough for chunks, and one byte less is not.
 #[test]
 fn the_least_limit_is_told() {
     on_both(&[least_limit]);
@@ -130,7 +130,7 @@ fn least_limit(ctx: &Context) {
     let pinned = ctx.pin(matrix::<f32>(1)).unwrap();
     let least = |limit| match HostSpmm::new(ctx, &pinned, 8, limit) {
         Err(Error::Overflow { value, what, .. }) if what.contains("a column") => value as usize,
-        // Its quarter may still be too little for A.
+        // A quarter of the limit may still be too small for A.
         Err(Error::Overflow { .. }) | Ok(_) => 0,
         Err(other) => panic!("{other}"),
     };

@@ -1,5 +1,5 @@
-//! Products of 8-bit integers with single entries, SpMM (SDDMM: `sddmm::int8`): every row of the table that computes
-//! them, and the CPU, against exact integers; extremes, saturation; what is refused.
+//! Products of 8-bit integers with unstructured nonzeros, SpMM (SDDMM: `sddmm::int8`). Every row of the table that
+//! computes them, and the CPU, are compared with exact integers. Further tests: extremes, saturation, refusals.
 
 use crate::support::dense::strided;
 use crate::support::rows::{force, kernels_here};
@@ -21,7 +21,7 @@ fn spmm_rows() -> impl Iterator<Item = &'static Row> {
     kernels_here().filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Vector)
 }
 
-/// Any 8-bit integer, the least and the largest more often than others.
+/// Returns any 8-bit integer, more often the smallest and the largest.
 pub(in crate::families) fn whole(rng: &mut Rng) -> i8 {
     match rng.word() >> 60 {
         0 => i8::MIN,
@@ -61,7 +61,7 @@ impl Product {
         Self::new(spread(lens, cols), n, || whole(&mut rng))
     }
 
-    /// The product into one type of output, twice: the second run finds what the first one left alone.
+    /// Computes the product into one output type, twice. The second run must not depend on what the first one left.
     fn check<Out: Scalar>(
         &self,
         context: &Context,
@@ -72,7 +72,7 @@ impl Product {
         let a = AnySparse::from(self.a.clone());
         let a = a.convert(format.parse().unwrap()).unwrap();
         let a = context.upload(a).unwrap();
-        // Rows of B as far apart as the row wants them, and no further.
+        // The row stride of B is the minimum that the row requires.
         let gap =
             if row.is_some_and(|row| row.vector == 16) { n.next_multiple_of(16) } else { n + 1 };
         let b = context.upload_strided(&self.b, gap, i8::MIN).unwrap();
@@ -107,7 +107,8 @@ impl Product {
     }
 }
 
-/// Rows of no entry, around a step of sixteen vectors and around a ring of steps; not a multiple of eight of them.
+/// Lengths of rows: empty, around a step of sixteen vectors and around a ring of steps. The number of rows is not a
+/// multiple of eight.
 pub(in crate::families) const LENS: [usize; 21] =
     [0, 1, 2, 15, 16, 17, 31, 0, 33, 47, 48, 49, 5, 690, 64, 7, 0, 0, 3, 129, 700];
 const WIDTHS: [usize; 8] = [1, 2, 15, 16, 33, 128, 130, 264];
@@ -123,12 +124,12 @@ fn products(context: &Context, row: Option<&Row>) {
     for format in FORMATS {
         case.check::<i32>(context, (row, format), (SPMM[0], 1.0));
     }
-    // Small enough sums that two roundings are one.
+    // Sums are small enough that two roundings equal one.
     let mut rng = Rng(5);
     let case = Product::new(spread(&[3, 0, 9, 16, 40, 1], 60), 34, || (rng.word() >> 60) as i8 - 8);
     case.check::<f16>(context, (row, "csr"), (SPMM[1], 0.5));
     case.check::<bf16>(context, (row, "csr"), (SPMM[2], 1.0));
-    // Columns that 16 bits do not name.
+    // Columns beyond the range of 16 bits.
     let mut rng = Rng(6);
     let wide = CsrPattern::new(3, 70_001, vec![0, 2, 2, 4], vec![0, 70_000, 9, 69_999]).unwrap();
     let case = Product::new(wide, 17, || whole(&mut rng));
@@ -152,8 +153,8 @@ fn int8_times_entries_is_exact_on_the_cpu() {
     products(&Context::unchecked_cpu(), None);
 }
 
-/// Nearly as many values as eight rows may have, of the least number times itself: the largest sums, twice an i32 or
-/// less. What is beyond it is saturated.
+/// Nearly the max number of values of eight rows, each the smallest integer times itself: the largest sums, up to twice
+/// the range of i32. Sums beyond i32 are saturated.
 fn extremes(context: &Context, row: Option<&Row>) {
     let k = (1 << 16) - 4;
     for (other, scales) in [(i8::MIN, [1.0, 3.0]), (i8::MAX, [1.0, 3.0])] {
@@ -202,12 +203,12 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let plan = gpu.plan::<i8>(text).operands(&operands).sparse_output(&s);
     let error = plan.build().unwrap_err();
     assert!(matches!(error, Error::Overflow { .. }), "{error}");
-    // And nothing was written.
+    // Nothing was written.
     s.set_values(&[7]).unwrap();
     assert_eq!(s.to_host().unwrap().values(), [7]);
 }
 
-/// The default plan takes a kernel of the families, and without a word by bytes only where rows of B are not aligned.
+/// The default plan selects an int8 kernel, and the one that loads single bytes only if rows of B are not aligned.
 #[test]
 fn plans_choose_kernels_of_int8() {
     let cpu = Context::unchecked_cpu();

@@ -1,5 +1,5 @@
-//! The linear layer of single entries: forward, both gradients, bias and ReLU, against dense sums; gradients against
-//! finite differences.
+//! The linear layer with unstructured nonzeros: forward, both gradients, bias and ReLU against dense sums; gradients
+//! against finite differences.
 
 use crate::support::bounds::near_slope;
 use crate::support::dense::upload;
@@ -15,7 +15,7 @@ fn integer(i: usize) -> f64 {
     (i * 7919 % 5) as f64 - 2.0
 }
 
-/// Weights `[6, 9]`.
+/// Returns weights `[6, 9]`.
 fn weights<T: Scalar>() -> Csr<T> {
     let pattern = spread(&[2, 0, 9, 3, 1, 5], 9);
     let nnz = pattern.columns().len();
@@ -99,7 +99,7 @@ fn layers_on_the_cpu() {
     on_cpu(&[layers::<f32>, layers::<f64>]);
 }
 
-/// The loss `sum of y^2 / 2`, whose gradient by y is y.
+/// The loss is `sum of y^2 / 2`. Its gradient with respect to y is y.
 fn differences(context: &Context) {
     let csr = weights::<f64>();
     let (outputs, inputs, tokens) = (6, 9, 4);

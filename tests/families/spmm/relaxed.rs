@@ -10,13 +10,14 @@ use einsparse::{Context, Determinism, Operand, Options};
 const N: usize = 64;
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// Parts of cut rows added in any order: exact on whole numbers, for plans that allow it and name it.
+/// Parts of split rows are added in any order. Results are exact on integers. Only plans that allow this order and name
+/// the kernel use it.
 #[test]
 fn relaxed_rows_add_to_c_on_the_gpu() {
     let relaxed: Vec<&Row> =
         kernels_here().filter(|row| row.operation == Operation::Relaxed).collect();
     assert!(!relaxed.is_empty());
-    // Short rows, and two that every tile cuts.
+    // Short rows, and two that every tile splits.
     let lens: Vec<usize> = (0..50).chain([2600, 17, 2300]).collect();
     let cpu = Context::unchecked_cpu();
     let gpu = gpu().filter(|_| is_built("relaxed"));
@@ -29,7 +30,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
             let options = Options { determinism, ..named(row.name) };
             let plan = plan_of(context, text, &operands, &options);
             if context.is_cuda() {
-                // The long ones, and at the most those above the least that a row is cut at, 32.
+                // The long rows are split, and at most those longer than 32, the minimum length of a split.
                 assert!((Some(2)..=Some(19)).contains(&rows_cut(&plan)), "{plan}");
             }
             let ones = Dense::new([problem.m(), N], vec![1f32; problem.m() * N]).unwrap();
@@ -49,7 +50,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
     }
 }
 
-/// Nothing brings the transpose in order for them.
+/// These kernels cannot order the values of a transpose.
 #[test]
 fn relaxed_rows_refuse_the_transpose() {
     let cpu = Context::unchecked_cpu();

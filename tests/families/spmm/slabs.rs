@@ -1,5 +1,5 @@
-//! A memory limit: A in the memory of the host comes in slabs of rows. The same bits as without a limit, whatever the
-//! limit; what does not fit is an error with numbers. The CPU goes through the same slabs.
+//! A memory limit: A in host memory is streamed in chunks of rows. Results have the same bits as without a limit, for
+//! any limit. If something does not fit, the error states the sizes. The CPU uses the same chunks.
 
 mod limits;
 
@@ -14,7 +14,7 @@ use einsparse::{Context, Operand, Options, Plan, Result, Scalar, SparseTensor, T
 
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-/// Empty rows in front, in runs and at the end; most rows short, some that kernels cut.
+/// Returns a pattern with empty rows at the start, in runs and at the end. Most rows are short, and kernels split some.
 fn pattern(rows: usize) -> CsrPattern {
     let len = |row: usize| match row {
         _ if row < 20 || row + 30 > rows => 0,
@@ -31,7 +31,7 @@ fn matrix<T: Scalar>(pattern: CsrPattern) -> Csr<T> {
     Csr::new(pattern, values).unwrap()
 }
 
-/// Bytes of columns and values.
+/// Returns the bytes of columns and values.
 fn bytes<T: Scalar>(a: &Csr<T>) -> usize {
     a.values().len() * (4 + size_of::<T>())
 }
@@ -48,7 +48,7 @@ fn planned(
     ctx.plan(TEXT).operands(operands).options(options).build()
 }
 
-/// Slabs of a plan, as it prints them.
+/// Returns the number of chunks of a plan, as it prints them.
 fn slabs(plan: &dyn std::fmt::Display) -> usize {
     let text = plan.to_string();
     let words: Vec<&str> = text.split(' ').collect();
@@ -57,7 +57,7 @@ fn slabs(plan: &dyn std::fmt::Display) -> usize {
     words[at - 1].parse().unwrap()
 }
 
-/// Dense operands, and C as it is before a run.
+/// Dense operands, and C before a run.
 struct Dressed<T> {
     b: Tensor<T>,
     biases: [Tensor<T>; 2],
@@ -81,7 +81,7 @@ impl<T: Scalar> Dressed<T> {
         }
     }
 
-    /// C with the gaps between its rows.
+    /// Returns C with the gaps between its rows.
     fn run(
         &self,
         ctx: &Context,
@@ -100,7 +100,7 @@ impl<T: Scalar> Dressed<T> {
         let stream = ctx.stream()?;
         let operands = of(a);
         for _ in 0..2 {
-            // Twice: the second run finds buffers where the first left them.
+            // Runs twice: the second run reuses the buffers in the state in which the first one left them.
             if !x.accumulate {
                 plan.run(&operands, &mut c, &stream)?;
             }
@@ -119,7 +119,7 @@ fn same_bits<T: Scalar>(what: &dyn std::fmt::Debug, one: &[T], other: &[T]) {
     assert!(one.len() == other.len() && at.is_none(), "{what:?}: {at:?}");
 }
 
-/// Every epilogue with these elements, at limits of 1/2, 1/4 and 1/20 of A.
+/// Checks every epilogue with elements of this type, at limits of 1/2, 1/4 and 1/20 of A.
 fn agrees<T: Scalar>(ctx: &Context, n: usize, variant: Option<&str>) {
     let csr = matrix::<T>(pattern(6000));
     let dressed = Dressed::new(ctx, &csr, n);
@@ -129,7 +129,7 @@ fn agrees<T: Scalar>(ctx: &Context, n: usize, variant: Option<&str>) {
         let limit = bytes(&csr) / part;
         let options = limited(limit, variant);
         let mut taken = String::new();
-        // From page-locked memory and from any, planned with one and run with the other.
+        // From page-locked memory and from any other host memory, planned with one and run with the other.
         let (host, locked) = (Operand::from(&csr), Operand::from(&pinned));
         let given = match turn % 4 {
             0 => (locked.clone(), locked),
@@ -161,7 +161,7 @@ fn slabs_give_the_bits_of_the_whole() {
     ]);
 }
 
-/// Every row of the table that reads slabs, with a C that does not end with a column tile.
+/// Every row of the table that reads chunks, with a C whose last column tile is partial.
 #[test]
 fn every_kernel_gives_the_bits_of_the_whole() {
     let Some(gpu) = gpu() else { return };
@@ -205,7 +205,7 @@ fn one<T: Scalar>(ctx: &Context, row: &'static Row, n: usize, x: &Expression) ->
     Ok(())
 }
 
-/// So many short rows that they go in bundles, whose lists stay or come with their slabs.
+/// Enough short rows to form bundles. The lists of bundles stay on the GPU, or are copied with their chunks.
 #[test]
 fn bundles_give_the_bits_of_the_whole() {
     fn case(ctx: &Context) {
@@ -269,7 +269,7 @@ fn values_of_the_next_run_are_those_of_its_operand() {
         let [mut one, mut other] = [(); 2].map(|()| ctx.zeros::<f32>(plan.out_shape()).unwrap());
         plan.run(&operands, &mut one, &stream).unwrap();
         let doubled: Vec<f32> = csr.values().iter().map(|x| 2.0 * x).collect();
-        // Waits for the run above.
+        // This call waits for the run above.
         pinned.set_values(&doubled).unwrap();
         plan.run(&[("A", (&pinned).into()), ("B", b)], &mut other, &stream).unwrap();
         stream.synchronize().unwrap();
@@ -280,7 +280,7 @@ fn values_of_the_next_run_are_those_of_its_operand() {
     on_both(&[case]);
 }
 
-/// Runs on two streams take turns, and a graph replays them.
+/// Runs on two streams use the buffers one after the other, and a graph replays them.
 #[test]
 fn runs_share_their_buffers_in_turn() {
     let Some(gpu) = gpu_alone() else { return };
@@ -306,12 +306,12 @@ fn runs_share_their_buffers_in_turn() {
     let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
     let mut replay = Replay::of(&streams[0], || plan.run(&operands, &mut c, &streams[0]));
     for _ in 0..3 {
-        // SAFETY: the plan and its operands live on.
+        // SAFETY: the plan and its operands are alive.
         unsafe { replay.run() };
     }
     drop(replay);
     same_bits(&"replayed", c.to_dense().unwrap().values(), wanted.values());
-    // A run behind replays, and a graph of memory that is not page-locked.
+    // A run after replays; and a capture with memory that is not page-locked, which is refused.
     c.write(&Dense::zeros(plan.out_shape()).unwrap()).unwrap();
     plan.run(&operands, &mut c, &streams[1]).unwrap();
     streams[1].synchronize().unwrap();

@@ -1,5 +1,5 @@
-//! B in shared memory: what the suite of all rows is too small for. Rings that go round, windows that rows run ahead
-//! of, slices with and without rows, a part of a thread block left over.
+//! B in shared memory: cases that the suite of all rows is too small for. Rings that wrap around, windows that rows run
+//! ahead of, slices with and without rows, a partial last thread block.
 
 use crate::support::dense::{nan, strided};
 use crate::support::rows::{module_of, named, products_here};
@@ -10,7 +10,7 @@ use einsparse::kernels::families::{RING_ROWS, SLICE};
 use einsparse::registry::{Row, Scalar, WalkKind};
 use einsparse::{Context, SparseTensor};
 
-/// The rows for elements of a type that take a matrix of so many columns.
+/// Returns the rows for an element type that support a matrix of `cols` columns.
 fn rows<T: Scalar>(cols: usize) -> impl Iterator<Item = &'static Row> {
     let own = move |row: &&Row| {
         let walks = row.walk == WalkKind::SlicedEll && row.dtype == T::DTYPE;
@@ -19,7 +19,7 @@ fn rows<T: Scalar>(cols: usize) -> impl Iterator<Item = &'static Row> {
     products_here().filter(own)
 }
 
-/// A pattern from the columns of each row.
+/// Returns a pattern from the columns of each row.
 fn pattern(cols: usize, rows: usize, columns: impl Fn(usize) -> Vec<u32>) -> CsrPattern {
     let mut offsets = vec![0];
     let mut all = Vec::new();
@@ -46,10 +46,10 @@ fn check_of<T: Scalar>(context: &Context, what: &str, pattern: CsrPattern, n: us
     for row in rows::<T>(problem.k()) {
         let plan = plan_of::<T>(context, TEXT, &operands, &named(row.name));
         let start = nan(&[problem.m(), n]);
-        // Rows one after the other, which vectors may write, and rows that none may.
+        // Contiguous rows, which vector stores may write, and rows that do not allow vectors.
         for leading in [whole, n + 1] {
             let mut c = strided(context, &start, leading, T::from_f64(GUARD));
-            // Twice: barriers of the first run must not be needed by the second.
+            // Runs twice: the second run must not need barriers of the first.
             for _ in 0..2 {
                 plan.run(&operands, &mut c, &stream).unwrap();
             }
@@ -62,7 +62,7 @@ fn check_of<T: Scalar>(context: &Context, what: &str, pattern: CsrPattern, n: us
     }
 }
 
-/// A slice so long that thread blocks of a cluster share it, alone, among short ones, and beside another.
+/// A slice so long that thread blocks of a cluster share it: alone, among short ones, and next to another one.
 #[test]
 fn long_slices_take_several_thread_blocks() {
     let Some(gpu) = gpu() else { return };
@@ -95,7 +95,7 @@ fn rings_go_round() {
     }
 }
 
-/// Half of the rows of each slice end where the others begin, so lanes have to wait.
+/// Half of the rows of each slice end where the others begin, so lanes must wait.
 #[test]
 fn rows_that_run_ahead_wait() {
     let Some(gpu) = gpu() else { return };
@@ -126,7 +126,7 @@ fn slices_may_be_ragged() {
     }
 }
 
-/// One to a few columns: slices that several warps share, more warps than chunks, rows without entries between others.
+/// One to a few columns: slices that several warps share, more warps than chunks, empty rows between others.
 #[test]
 fn few_columns_of_16_bits() {
     let Some(gpu) = gpu() else { return };
@@ -150,7 +150,7 @@ fn few_columns_of_16_bits() {
     }
 }
 
-/// The device's converter makes the arrays of the host's, bit for bit.
+/// The device's converter makes the same arrays as the host's, bit for bit.
 #[test]
 fn slices_are_made_on_the_device() {
     let Some(gpu) = gpu() else { return };
@@ -176,11 +176,11 @@ fn slices_are_made_on_the_device() {
     }
 }
 
-/// What is no entry is not multiplied: NaN in padding's values, Inf in rows of B that only others own.
+/// Only entries are multiplied. Values of padding are NaN, and rows of B without entries in A are Inf.
 #[test]
 fn padding_and_foreign_rows_stay_out() {
     let Some(gpu) = gpu() else { return };
-    // Row r owns columns 2 r + 1, 2 r + 3, .., so rows of every length up to 40 stand side by side.
+    // Row r has columns 1, 3, .., 2 r - 1, so rows of every length below 40 are adjacent.
     let odd = pattern(200, 40, |row| (0..row as u32).map(|i| 2 * i + 1).collect());
     let problem = Problem::<f32>::integers(odd, 5, 32);
     let a = problem.sparse("sell");
@@ -204,7 +204,8 @@ fn padding_and_foreign_rows_stay_out() {
     }
 }
 
-/// A product of few columns whose B the launch ahead writes: all of it is read after that launch has ended.
+/// A product of few columns whose B is written by the preceding launch. All of B must be read after that launch has
+/// ended.
 #[test]
 fn few_columns_that_the_launch_ahead_writes() {
     let Some(gpu) = gpu() else { return };

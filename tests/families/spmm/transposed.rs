@@ -1,5 +1,5 @@
-//! Products with the transpose of a matrix of single entries, and batches of products, against exact integers: every
-//! row of family `batched`, forced by name.
+//! Products with the transpose of a matrix with unstructured nonzeros, and batches of products, against exact integers:
+//! every row of family `batched`, forced by name.
 
 use crate::support::dense::{strided, upload_values};
 use crate::support::rows::{force, products_here};
@@ -20,7 +20,8 @@ pub fn matrix<T: Scalar>(pattern: CsrPattern) -> Csr<T> {
     Csr::new(pattern, (0..nnz).map(|i| T::from_f64(integer(i))).collect()).unwrap()
 }
 
-/// Rows of many lengths; in the second every row has column 0 and the last, so that two columns are long.
+/// Returns patterns with rows of many lengths. In the second, every row has column 0 and the last one, so that two
+/// columns are long.
 fn patterns() -> [CsrPattern; 4] {
     let long: Vec<usize> = (0..3000).map(|r| 2 + r % 3).collect();
     [
@@ -31,7 +32,7 @@ fn patterns() -> [CsrPattern; 4] {
     ]
 }
 
-/// Sum over k of a(m,k) b(k,n), with A or its transpose.
+/// Returns the sum over k of a(m,k) b(k,n), with A or its transpose.
 pub fn product<T: Scalar>(
     a: &Csr<T>,
     transposed: bool,
@@ -53,7 +54,7 @@ pub fn product<T: Scalar>(
     sums
 }
 
-/// One expression, in a batch where `items` says so, twice: the second time with other values.
+/// Runs one expression twice, the second time with other values. With `items`, it is a batch.
 fn check<T: Scalar>(
     context: &Context,
     options: &Options,
@@ -132,7 +133,7 @@ fn every_row<T: Scalar>(context: &Context) {
     }
 }
 
-/// Rows that walk CSR take the transpose with its values brought in order ahead.
+/// Rows that walk CSR compute the transpose after a separate pass has ordered its values.
 fn ahead<T: Scalar>(context: &Context) {
     let walks =
         |row: &&Row| row.module == "spmm" && row.walk == WalkKind::Csr && row.dtype == T::DTYPE;
@@ -149,8 +150,8 @@ fn values_are_ordered_ahead() {
     on_gpu(&[ahead::<f32>, ahead::<f64>, ahead::<f16>, ahead::<bf16>]);
 }
 
-/// Values of every size through tiles: as many as two passes are worth, in several tiles, the last of which is ragged;
-/// and runs behind each other with other values, which share what lies between the passes.
+/// Values are ordered in tiles: enough values that two passes pay, in several tiles, the last of which is partial.
+/// Successive runs with other values share the memory between the passes.
 fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static Row)) {
     let n = row.vector as usize;
     let csr = matrix::<T>(pattern);
@@ -189,7 +190,7 @@ fn values_are_ordered_by_tiles() {
     let Some(gpu) = gpu() else { return };
     use einsparse::formats::generate;
     let of = |name: &str| einsparse::registry::find(name).unwrap();
-    // Every row and column alike, and hubs, with tiles that have nothing for each other.
+    // Equal rows and columns; and hubs, where some pairs of tiles exchange no values.
     let uniform = generate::uniform(1500, 700, 0.29, 7).unwrap();
     let hubs = generate::rmat(15, 16, 7).unwrap();
     for pattern in [uniform, hubs] {
@@ -243,7 +244,8 @@ fn every_format_on_the_cpu() {
     every_format::<f32>(&Context::unchecked_cpu());
 }
 
-/// A NaN in B reaches the rows of the transpose that own an entry there, and no others, nor others of the batch.
+/// A NaN in B reaches the rows of the transpose that have an entry there, no other rows, and no other item of the
+/// batch.
 #[test]
 fn nan_reaches_its_rows_alone() {
     let Some(gpu) = gpu() else { return };
@@ -273,7 +275,7 @@ fn nan_reaches_its_rows_alone() {
     }
 }
 
-/// Another matrix of the same row lengths is not the pattern that was transposed.
+/// Another matrix with the same row lengths is not the pattern that was transposed.
 #[test]
 fn another_pattern_is_refused() {
     let Some(gpu) = gpu() else { return };

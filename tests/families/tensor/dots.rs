@@ -1,5 +1,5 @@
-//! Products at entries of any number of matrices, planned: exact on integers, through sparse outputs and through index
-//! arrays by hand.
+//! Plans of products at entries of any number of matrices, exact on integers: through sparse outputs, and through index
+//! arrays of the user.
 
 use crate::support::dense::{integers, upload};
 use crate::support::runs::{finish, sampled_plan_of};
@@ -7,7 +7,7 @@ use crate::support::{Rng, gpu, on_gpu};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, PAD, bf16, f16};
 use einsparse::{Context, Error, Operand, Scalar};
 
-/// Entries at random places of these extents, whole numbers as values.
+/// Returns entries at random indices of these extents, with integers as values.
 fn entries<T: Scalar>(shape: &[usize], count: usize) -> AnySparse<T> {
     let mut rng = Rng(shape.len() as u64);
     let coord = |&n: &usize| (0..count).map(|_| (rng.word() % n as u64) as u32).collect();
@@ -17,7 +17,7 @@ fn entries<T: Scalar>(shape: &[usize], count: usize) -> AnySparse<T> {
     Coo::from_entries(shape.to_vec(), coords, ones.collect()).unwrap().into()
 }
 
-/// The kernel and the values of S.
+/// Returns the kernel and the values of S.
 fn sampled<T: Scalar>(
     context: &Context,
     text: &str,
@@ -61,7 +61,7 @@ fn sampled_products_of_three_matrices_have_kernels() {
     on_gpu(&[products::<f32>, products::<f64>, products::<f16>, products::<bf16>]);
 }
 
-/// Entries named by hand, of two matrices, with rows of every size that a kernel has for itself.
+/// Entries of two matrices that index arrays name, with rows of every width that has its own kernel.
 fn by_hand<T: Scalar>(gpu: &Context) {
     for n in [8, 64, 128] {
         let (i, j) = ([0u32, 2, 1, 1, 3, 3, 0], [4u32, 0, 3, 2, 2, 1, 1]);
@@ -92,7 +92,7 @@ fn products_of_two_rows_at_entries_by_hand() {
     on_gpu(&[by_hand::<f32>, by_hand::<f64>, by_hand::<f16>, by_hand::<bf16>]);
 }
 
-/// Arrays by hand: their entries, and places that there are not.
+/// Index arrays of the user are validated: their entries, and indices out of range.
 #[test]
 fn arrays_by_hand_are_checked() {
     let Some(gpu) = gpu() else { return };

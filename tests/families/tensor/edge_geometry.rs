@@ -1,5 +1,5 @@
-//! The geometry of edges: harmonics that couple as Clebsch and Gordan say, radial functions written out, gradients
-//! against finite differences; the GPU against the CPU.
+//! Geometry of edges: harmonics that couple by Clebsch-Gordan coefficients, explicit radial functions, gradients
+//! against finite differences, and the GPU against the CPU.
 
 use crate::support::dense::strided;
 use crate::support::runs::finish;
@@ -8,7 +8,7 @@ use einsparse::formats::Dense;
 use einsparse::ops::{Couplings, EdgeGeometry, Edges, GeometryOptions, PeriodicCell};
 use einsparse::{Context, Error, Scalar, Tensor};
 
-/// Atoms of which the last one has no edge, and edges of any length, the last of length 0.
+/// Atoms, the last one without an edge, and edges of any length, the last of length 0.
 struct Case {
     atoms: usize,
     receivers: Vec<u32>,
@@ -26,7 +26,7 @@ impl Case {
         let mut one = || (rng.word() as usize % (atoms - 1).max(1)) as u32;
         let mut receivers: Vec<u32> = (0..edges).map(|_| one()).collect();
         let mut senders: Vec<u32> = (0..edges).map(|_| one()).collect();
-        // Of length 0, which has no direction.
+        // An edge of length 0 has no direction.
         if let (Some(to), Some(from)) = (receivers.last_mut(), senders.last_mut()) {
             *from = *to;
         }
@@ -57,13 +57,13 @@ impl Case {
         EdgeGeometry::new(ctx, edges, cell, &self.options).unwrap()
     }
 
-    /// Gradients of Y and basis.
+    /// Returns gradients of Y and basis.
     fn given(&self) -> [Vec<f64>; 2] {
         let mut rng = Rng(5);
         self.widths().map(|width| rng.units::<f64>(width * self.receivers.len()))
     }
 
-    /// Y, basis, and the gradient by the positions; rows so many elements apart.
+    /// Returns Y, basis, and the gradient by the positions; rows have `gap` elements between them.
     fn run<T: Scalar>(&self, ctx: &Context, gap: usize) -> [Vec<f64>; 3] {
         let geometry = self.geometry::<T>(ctx);
         let edges = self.receivers.len();
@@ -132,13 +132,13 @@ fn harmonics_couple_to_harmonics() {
     let mut case = Case::new(4, 60, true, 3, 3);
     case.options.cutoff = 4.0;
     let [y, basis, _] = case.run::<f64>(&Context::unchecked_cpu(), 0);
-    // Two atoms may be the same, which has no direction.
+    // Two equal atoms have no direction.
     for y in y.chunks(16).filter(|y| y[1..4] != [0.0; 3]) {
         for l in 0..4 {
             let square: f64 = y[l * l..(l + 1) * (l + 1)].iter().map(|y| y * y).sum();
             near(&[square], &[(2 * l + 1) as f64], 1e-12, "square of a norm");
         }
-        // Of degrees 1 and l the product has Y of degree l + 1, times a positive number.
+        // The product of degrees 1 and l is Y of degree l + 1, times a positive number.
         for l in 1..3 {
             let couplings = Couplings::new(&[[1, l, l + 1]]).unwrap();
             let all = couplings.tensor::<f64>().unwrap();
@@ -155,7 +155,7 @@ fn harmonics_couple_to_harmonics() {
             near(&product, &scaled, 1e-12, "product");
         }
     }
-    // Written out for the first edge, and beyond the cutoff.
+    // Explicit formulas for the edges, also beyond the cutoff.
     let position = |atom: u32, d: usize| case.positions[atom as usize * 3 + d];
     let mut beyond = 0;
     for edge in 0..59 {
@@ -169,7 +169,7 @@ fn harmonics_couple_to_harmonics() {
             continue;
         }
         let x = r / 4.0;
-        // Exponent 7.
+        // Envelope with exponent 7.
         let envelope = 1.0 - 36.0 * x.powi(7) + 63.0 * x.powi(8) - 28.0 * x.powi(9);
         let envelope = if x < 1.0 { envelope } else { 0.0 };
         beyond += u32::from(x >= 1.0);
@@ -194,7 +194,7 @@ fn edges_on_the_gpu() {
                     for of in 0..2 {
                         near(&found[of], &wanted[of], within, &what);
                     }
-                    // Sums of many edges, some of them short.
+                    // These are sums over many edges, some of them short.
                     let size = wanted[2].iter().fold(1.0f64, |all, x| all.max(x.abs()));
                     let scaled = |all: &[f64]| all.iter().map(|x| x / size).collect::<Vec<_>>();
                     near(&scaled(&found[2]), &scaled(&wanted[2]), 1e-11, &what);

@@ -11,7 +11,7 @@ use crate::random::draw::Draw;
 use crate::random::{first_difference, seeds};
 use crate::support;
 
-/// Rows of the general family begin with this.
+/// Prefix of the names of the general family's rows.
 const FAMILY: &str = "einsum_";
 
 fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
@@ -58,7 +58,7 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
     cpu
 }
 
-/// The general kernels among the candidates, as a plan without a GPU sees them.
+/// Returns the general kernels among the candidates of a plan without a GPU.
 fn cpu_choice<T: Scalar>(draw: &Draw) -> Vec<&'static str> {
     let context = Context::unchecked_cpu();
     let sparse: Option<AnySparse<T>> =
@@ -82,7 +82,7 @@ fn cpu_choice<T: Scalar>(draw: &Draw) -> Vec<&'static str> {
     names.filter(|n| n.starts_with(FAMILY)).collect()
 }
 
-/// The expressions in every way; returns how many runs that were and the kernels that did them.
+/// Runs the expressions in every way; returns the number of runs, and the kernels that ran.
 pub fn run(context: &Context, count: u64) -> (usize, BTreeSet<&'static str>) {
     let (mut runs, mut rows) = (0, BTreeSet::new());
     for seed in seeds(count) {

@@ -1,5 +1,5 @@
-//! Messages of equivariant networks and their gradients: against loops over edges and coefficients, and finite
-//! differences. The CPU runs the same suite. The coefficients that kernels were made of are those of the formats' crate.
+//! Messages of equivariant networks and their gradients, against loops over edges and coefficients and against finite
+//! differences. The CPU runs the same suite. The coefficients in the kernels are those of the formats crate.
 
 use super::tensor_product::{compare, spread};
 use crate::support::dense::wide;
@@ -34,7 +34,7 @@ fn constants_are_the_coefficients() {
     }
 }
 
-/// Edges between so many vertices, some of which have none.
+/// Edges between vertices, some of which have no edge.
 struct Graph {
     receivers: Vec<u32>,
     senders: Vec<u32>,
@@ -43,7 +43,7 @@ struct Graph {
 
 impl Graph {
     fn new(rng: &mut Rng, nodes: [usize; 2], edges: usize, sorted: bool) -> Graph {
-        // The last ones get and send nothing.
+        // The last vertices receive and send nothing.
         let mut one = |count: usize| (rng.word() as usize % count.saturating_sub(1).max(1)) as u32;
         let mut all: Vec<[u32; 2]> = (0..edges).map(|_| [one(nodes[0]), one(nodes[1])]).collect();
         if sorted {
@@ -61,7 +61,7 @@ impl Graph {
     }
 }
 
-/// X, Y, W and G as f64, with what their products come to by loops.
+/// X, Y, W and G in f64, with the reference of their products by loops.
 struct Case {
     couplings: Couplings,
     graph: Graph,
@@ -87,7 +87,7 @@ impl Case {
         Case { couplings: couplings.clone(), graph, width, shapes, data }
     }
 
-    /// The product (3), or the gradient of X, Y or W: sums, and sums of magnitudes.
+    /// Returns the product (3), or the gradient of X, Y or W: sums, and sums of magnitudes.
     fn reference(&self, of: usize) -> Vec<(f64, f64)> {
         let all = self.couplings.tensor::<f64>().unwrap();
         let (coords, paths) = (all.pattern().coords(), self.couplings.path_of_row());
@@ -116,8 +116,8 @@ impl Case {
     }
 }
 
-/// Product and gradients against the loops, all gradients at once and each alone; the same bits again. Gaps lie between
-/// rows of the operands, and of what is written.
+/// Compares product and gradients with the loops: all gradients at once and each alone, with equal bits in a second
+/// run. Rows of operands and of outputs have gaps.
 fn check<T: Scalar>(ctx: &Context, case: &Case, [read, gap]: [usize; 2]) {
     let what = format!("{:?}, width {}, gaps {read} and {gap}", case.couplings.paths(), case.width);
     let layer =
@@ -171,7 +171,7 @@ fn suite<T: Scalar>(ctx: &Context, nodes: [usize; 2], edges: usize, widths: &[us
     let mut rng = Rng(11);
     let mut kinds: Vec<Couplings> = (1..4).map(|l| Couplings::natural(l).unwrap()).collect();
     kinds.push(Couplings::new(&[[1, 1, 1], [2, 2, 1], [2, 1, 2], [3, 3, 3], [1, 2, 3]]).unwrap());
-    // Two parts of one degree, parts that no path reads, sums even and odd.
+    // Two parts of one degree, parts that no path reads, even and odd sums.
     kinds.push(Couplings::irreps("0e + 1o + 1e + 2e", "0e + 1o + 2e", "0e + 1o + 1e").unwrap());
     kinds.push(Couplings::new(&[[2, 2, 0]]).unwrap());
     for couplings in &kinds {
@@ -196,23 +196,23 @@ fn messages_and_gradients() {
         false => &[32, 1, 64, 96, 45, 128, 160, 36, 4],
     };
     suite::<f32>(&ctx, [9, 11], 70, widths);
-    // A row of more entries than a warp knows at once.
+    // A row with more entries than a warp reads at once.
     suite::<f32>(&ctx, [1, 1], 71, &[64, 32, 96, 160]);
-    // Rows of the output that L2 does not hold: a launch for 32 channels or for 64.
+    // Rows of the output that exceed L2: a launch processes 32 channels or 64.
     for receivers in [32_000, 15_000] {
         let graph = Graph::new(&mut Rng(5), [receivers, 3], 40, true);
         let natural = Couplings::natural(1).unwrap();
         check::<f32>(&ctx, &Case::new::<f32>(&natural, graph, 68), [0, 0]);
     }
-    // Without edges there are messages and gradients of zero.
+    // Without edges, messages and gradients are zero.
     suite::<f32>(&ctx, [3, 2], 0, &[40]);
-    // Degrees that the kernels do not have go the way of any expression.
+    // Degrees without a specialized kernel use the general kernels.
     let graph = Graph::new(&mut Rng(2), [4, 4], 9, true);
     let large = Couplings::new(&[[4, 1, 3], [0, 4, 4]]).unwrap();
     check::<f32>(&ctx, &Case::new::<f32>(&large, graph, 8), [0, 0]);
 }
 
-/// What is not finite reaches the receivers, senders and edges that it belongs to, and no other channel.
+/// Infinities reach their receivers, senders and edges, and no other channel.
 #[test]
 fn infinities_stay_where_they_belong() {
     let run = |ctx: &Context| {
@@ -241,7 +241,7 @@ fn infinities_stay_where_they_belong() {
     }
 }
 
-/// `<V, dY>` by X, W and the output's gradient: the product and its gradients with V in place of Y.
+/// The gradients of `<V, dY>` by X, W and the output's gradient are the product and its gradients with V in place of Y.
 #[test]
 fn second_derivatives_are_products() {
     let ctx = Context::unchecked_cpu();
@@ -255,7 +255,7 @@ fn second_derivatives_are_products() {
     let v = values(shapes[1]);
     let tensor = |shape: &[usize], values: &[f64]| spread::<f64>(&ctx, shape, values, (0, 0.0));
     let stream = ctx.stream().unwrap();
-    // <V, dY> of these X, W and G.
+    // Returns <V, dY> of these X, W and G.
     let paired = |data: &[Vec<f64>; 4]| {
         let all = [0, 1, 2, 3].map(|of| tensor(shapes[of], &data[of]));
         let [x, y, w, g] = &all;

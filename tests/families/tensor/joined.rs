@@ -1,4 +1,4 @@
-//! Entries that meet, found on the GPU: the lists of the CPU. And products over hybrid GroupCOO.
+//! Sparse-sparse joins on the GPU, whose lists must equal those of the CPU; and products over hybrid GroupCOO.
 
 use crate::support::runs::plan_and_run;
 use crate::support::{gpu, small};
@@ -11,7 +11,7 @@ fn random(m: usize, k: usize, density: f64, seed: u64) -> AnySparse<f32> {
     Csr::new(pattern, values).unwrap().into()
 }
 
-/// Every list of one context beside that of the other, and the values of a run where a kernel takes what is left.
+/// Compares every list of the two contexts, and the values of a run if a kernel supports the joined expression.
 fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
     let host: Vec<(&str, Operand<'_, f32>)> =
         operands.iter().map(|(n, a)| (*n, a.into())).collect();
@@ -45,7 +45,7 @@ fn entries_that_meet_are_those_of_the_cpu() {
             assert_same(&gpu, "C[m,n] = A[m,k] * B[k,n]", &both);
             assert_same(&gpu, "C[n,m] = A[m,k] * B[k,n]", &both);
         }
-        // Zeros of blocks are left out.
+        // Zeros inside blocks are skipped.
         let blocks = a.convert("bsr:2x3".parse().unwrap()).unwrap();
         let both = [("A", blocks), ("B", b.clone())];
         assert_same(&gpu, "C[m,n] = A[m,k] * B[k,n]", &both);
@@ -74,13 +74,13 @@ fn factors_that_share_no_index_or_occur_twice() {
     assert_same(&gpu, "C[i] = A[i,j] * B[j,k] * D[k,l]", &chain);
 }
 
-/// One key that everything shares: all work is one row's.
+/// One key that all entries share: one row has all the work.
 #[test]
 fn one_key_meets_everything() {
     let Some(gpu) = gpu() else { return };
     let n = if small() { 70 } else { 1500 };
     meet(&gpu, n, n);
-    // More than 16 bits count, for one entry.
+    // One entry with more terms than 16 bits count.
     meet(&gpu, 1, if small() { 90 } else { 70_001 });
 }
 
@@ -94,7 +94,7 @@ fn meet(gpu: &Context, m: usize, n: usize) {
     assert_same(gpu, "C[n,m] = A[m,k] * B[k,n]", &[("A", a.into()), ("B", b.into())]);
 }
 
-/// Places past 2^32: keys of two words, in the search and in the order.
+/// Positions past 2^32: keys have two words, in the search and in the sort.
 #[test]
 fn long_keys_have_two_words() {
     let Some(gpu) = gpu() else { return };
@@ -121,13 +121,13 @@ fn long_keys_have_two_words() {
         let wanted = Context::unchecked_cpu().position_lists(text, &host).unwrap();
         assert!(wanted.rows > 0 && found == wanted, "{text}: {} rows", wanted.rows);
     }
-    // The order itself takes two words: the places of C are 6 * 10^12.
+    // The sort key itself has two words: C has 6 * 10^12 positions.
     let text = "C[j,k] = A[i,j,k] * B[i,j,k]";
     let found = gpu.position_lists(text, &host).unwrap();
     assert!(found == Context::unchecked_cpu().position_lists(text, &host).unwrap());
 }
 
-/// Products over hybrid groups: the rows of CSR, whatever class they are in.
+/// Products over hybrid groups equal those of CSR, for rows of every class.
 #[test]
 fn hybrid_groups_have_the_product_of_csr() {
     let Some(gpu) = gpu() else { return };

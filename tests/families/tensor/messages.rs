@@ -9,13 +9,13 @@ use einsparse::formats::{AnySparse, Coo, Csr, CsrPattern, Dense, Format, bf16, f
 use einsparse::ops::{Aggregate, MessagePassing, SampledTensor};
 use einsparse::{Context, Operand, Options, Precision, Scalar};
 
-/// A graph with vertices of no edge, of one, and of many more than an item holds.
+/// Returns a graph with vertices of no edge, of one, and of many more than a work item holds.
 fn graph<T: Scalar>() -> Csr<T> {
     let pattern = spread(&[0, 1, 4, 2, 300, 8, 0, 1, 64], 320);
     let degrees: Vec<usize> = (0..9).map(|row| pattern.row(row).len()).collect();
     let mut rng = Rng(5);
     let values = degrees.iter().flat_map(|&n| vec![n; n]);
-    // Multiples of the degree: a mean is a whole number then.
+    // Values are multiples of the degree, so that a mean is an integer.
     let values = values.map(|n| T::from_f64(if n > 8 { 0.0 } else { rng.integer() * n as f64 }));
     let values = values.collect();
     Csr::new(pattern, values).unwrap()
@@ -73,7 +73,7 @@ fn messages_are_aggregated() {
     on_gpu(&[messages::<f32>, messages::<f64>, messages::<f16>, messages::<bf16>]);
 }
 
-/// The gradient against differences of the forward run, which is linear; NaN in the largest.
+/// Compares the gradient with differences of the forward run, which is linear; and a NaN in the maximum.
 fn gradients(context: &Context) {
     let csr = graph::<f32>();
     let stream = context.stream().unwrap();
@@ -127,7 +127,7 @@ fn new_weights_of_a_mean_are_divided_too() {
     assert!(layer.set_weights(&doubled[1..]).is_err());
 }
 
-/// Weights are not rounded before the sum: f16 and bf16 do not contain 1 / 1,000,000.
+/// Weights are not rounded before the sum: f16 and bf16 cannot represent 1 / 1,000,000.
 fn long_means<T: Scalar>(context: &Context) {
     const EDGES: usize = 1_000_000;
     let pattern = CsrPattern::new(2, EDGES, vec![0, 0, EDGES as u32], (0..EDGES as u32).collect());
@@ -209,7 +209,7 @@ fn products_at_entries_of_tensors_are_exact() {
     on_gpu(&[sampled::<f32>, sampled::<f64>, sampled::<f16>, sampled::<bf16>]);
 }
 
-/// A sparse and two dense factors, pair by pair: on a GPU with TF32, which the numbers fit.
+/// A sparse and two dense factors, contracted in pairs. On a GPU this uses TF32, which represents the values exactly.
 #[test]
 fn three_factors_go_pair_by_pair() {
     let text = "Y[m,n] = A[m,k] * B[k,l] * C[l,n]";

@@ -1,4 +1,4 @@
-//! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibres; the
+//! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibers; the
 //! largest product.
 
 use crate::support::dense::{integers, strided};
@@ -11,7 +11,7 @@ use einsparse::kernels::families::{REDUCE_SUM, rows_step};
 use einsparse::registry::{Dtype, Operation, Row};
 use einsparse::{Context, Operand, Scalar, ops};
 
-/// A tensor whose first axis has a row with everything, rows with little and rows with nothing.
+/// Returns a tensor whose first axis has a heavily filled row, rows with few entries and empty rows.
 fn tensor<T: Scalar>(shape: &[usize], entries: usize) -> Coo<T> {
     let mut rng = Rng(shape.iter().sum::<usize>() as u64 + entries as u64);
     let mut coords = vec![Vec::new(); shape.len()];
@@ -37,7 +37,7 @@ fn matrix<T: Scalar>(rows: usize, n: usize, seed: u64) -> Dense<T> {
 
 const AXES: [&str; 4] = ["i", "j", "k", "l"];
 
-/// `out[kept, r] = T[...] * F[axis, r] * ...` in words and by the naive reference.
+/// Returns `out[kept, r] = T[...] * F[axis, r] * ...` as text, and its result by the naive reference.
 fn case<T: Scalar>(
     t: &AnySparse<T>,
     kept: &[usize],
@@ -64,7 +64,7 @@ fn case<T: Scalar>(
     (text, wanted)
 }
 
-/// One expression over one tensor, `=` and `+=`, into an output with gaps between its rows.
+/// Runs one expression over one tensor, `=` and `+=`, into an output with gaps between its rows.
 fn run<T: Scalar>(
     context: &Context,
     t: &AnySparse<T>,
@@ -111,7 +111,7 @@ fn run<T: Scalar>(
     }
 }
 
-/// Rows of the table of this element, reduction and number of factors.
+/// Returns the rows of the table for this element type, reduction and number of factors.
 fn rows(dtype: Dtype, factors: usize, reduce: u32) -> Vec<&'static Row> {
     let rows = kernels_here().filter(|row| {
         row.operation == Operation::Rows
@@ -121,7 +121,7 @@ fn rows(dtype: Dtype, factors: usize, reduce: u32) -> Vec<&'static Row> {
     rows.collect()
 }
 
-/// Kept axes and axes of the factors, by order.
+/// Kept axes, axes of the factors, and order.
 const FORMS: &[(&[usize], &[usize], usize)] = &[
     (&[0], &[1, 2], 3),
     (&[1], &[0, 2], 3),
@@ -165,7 +165,7 @@ fn every_row_of_mttkrp_is_exact() {
     on_gpu(&[every_row::<f32>, every_row::<f64>, every_row::<f16>, every_row::<bf16>]);
 }
 
-/// What a plan takes by itself, over formats, and tensors with nothing in them.
+/// Default plans over all formats, and over empty tensors.
 fn formats<T: Scalar>(context: &Context) {
     for &(kept, of, order) in FORMS {
         let coo: AnySparse<T> = tensor::<T>(shape(order), 120).into();
@@ -193,7 +193,7 @@ fn plans_gather_rows_for_any_format() {
     on_gpu(&[formats::<f32>, formats::<f16>]);
 }
 
-/// A NaN or Inf in a factor reaches only rows that have an entry there, and a stored zero multiplies.
+/// A NaN or Inf in a factor reaches only rows that have an entry there, and a stored zero is multiplied.
 fn planted(context: &Context) {
     let coords = vec![vec![0, 0, 2], vec![0, 1, 2], vec![1, 2, 3]];
     let t = Coo::from_entries(vec![4, 3, 5], coords, vec![1.0f32, 0.0, 2.0]).unwrap();

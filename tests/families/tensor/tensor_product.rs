@@ -1,5 +1,5 @@
 //! The equivariant tensor product and its gradients: against loops over the dense coefficients, finite differences, and
-//! rotations whose matrices are built apart. The CPU runs the same suite.
+//! rotation matrices that are built independently. The CPU runs the same suite.
 
 mod case;
 mod rotations;
@@ -28,7 +28,7 @@ fn tensor<T: Scalar>(ctx: &Context, shape: &[usize], data: &[f64]) -> Tensor<T> 
     spread(ctx, shape, data, (0, 0.0))
 }
 
-/// A tensor whose rows stand so many elements apart, which hold `between`.
+/// Uploads a tensor with elements of value `between` between its rows.
 pub(super) fn spread<T: Scalar>(
     ctx: &Context,
     shape: &[usize],
@@ -41,7 +41,7 @@ pub(super) fn spread<T: Scalar>(
     strided(ctx, &dense, leading, T::from_f64(between))
 }
 
-/// X, Y, W and G in a context, the last two of one element where there are none; NaN between their rows.
+/// Uploads X, Y, W and G, with NaN between their rows. An absent W or G has one element.
 fn upload<T: Scalar>(
     ctx: &Context,
     product: &TensorProduct<T>,
@@ -62,14 +62,14 @@ fn upload<T: Scalar>(
     ]
 }
 
-/// One gradient and no other: of X (0), Y or W.
+/// Requests one gradient only: of X (0), Y or W.
 fn only<T>(of: usize, out: &mut Tensor<T>) -> Gradients<'_, T> {
     let mut all = Gradients { x: None, y: None, w: None };
     *[&mut all.x, &mut all.y, &mut all.w][of] = Some(out);
     all
 }
 
-/// The product (3) or a gradient (0 to 2), into an output full of NaN.
+/// Queues the product (3) or a gradient (0 to 2), into an output full of NaN.
 fn queue<T: Scalar>(
     ctx: &Context,
     product: &TensorProduct<T>,
@@ -92,7 +92,7 @@ fn queue<T: Scalar>(
     Ok(out)
 }
 
-/// What [`queue`] leaves, between whose rows nothing may be written.
+/// Returns the result of [`queue`]; requires that nothing was written between its rows.
 fn run<T: Scalar>(
     ctx: &Context,
     product: &TensorProduct<T>,
@@ -110,7 +110,7 @@ fn run<T: Scalar>(
     wide(&out)
 }
 
-/// Product and gradients against the loops.
+/// Compares product and gradients with the loops.
 fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, items: usize) {
     let case = Case::new::<T>(couplings.clone(), channels, items);
     let gradients = TensorProduct::<T>::with_gradients(ctx, couplings, channels, items).unwrap();
@@ -121,8 +121,8 @@ fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, it
             || ["tensor_product_", "equivariant_"].iter().any(|own| plan.starts_with(own));
         for gap in [0, 4, 7] {
             let tensors = upload(ctx, &gradients, &case, gap);
-            // What takes a product that is too large for shared memory runs with the strides that were planned, and
-            // names others.
+            // If a product exceeds shared memory, its kernel accepts only the planned strides, and the error names the
+            // others.
             if !own && gap > 0 {
                 let refused = queue(ctx, &gradients, &tensors, of, gap).unwrap_err();
                 assert!(refused.to_string().contains("has strides"), "{refused}");
@@ -135,14 +135,15 @@ fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, it
     }
 }
 
-/// Of what is found and wanted with its sum of magnitudes, the first pair that differs by more than rounding fails.
+/// Fails at the first element that differs from the expected value by more than rounding. `wanted` has the values and
+/// the sums of magnitudes.
 pub(super) fn compare<T: Scalar>(found: &[f64], wanted: &[(f64, f64)], what: impl Fn() -> String) {
-    // Below 2^-14 f16 has steps of 2^-24.
+    // Below 2^-14, f16 has steps of 2^-24.
     let least = match T::DTYPE.name() {
         "f16" => 2f64.powi(-24),
         _ => f64::MIN_POSITIVE,
     };
-    // Coefficients are rounded to the type, as is the result; sums are of f32 at the least.
+    // Coefficients and result are rounded to the type; sums are at least in f32.
     for (at, (found, (wanted, size))) in found.iter().zip(wanted).enumerate() {
         let bound = 2.0 * unit::<T>() * (size + wanted.abs()) + 1e-5 * size;
         let exact = T::DTYPE.bytes() == 8;
@@ -171,7 +172,7 @@ const KINDS: [Channels; 10] = [
 
 fn suite<T: Scalar>(ctx: &Context, items: &[usize]) {
     let odd = Couplings::new(&[[1, 1, 1], [2, 1, 2], [0, 2, 2], [2, 2, 0]]).unwrap();
-    // Components that couple to nothing, and that nothing couples to.
+    // Components that couple to nothing, and to which nothing couples.
     let holes = Couplings::new(&[[2, 2, 1]]).unwrap();
     for (couplings, channels) in [Couplings::natural(2).unwrap(), odd, holes]
         .iter()
@@ -206,7 +207,7 @@ fn all_degrees() {
     check::<f64>(&Context::unchecked_cpu(), &couplings, ONE, 1);
 }
 
-/// `<G, F(X + h D)> - <G, F(X)>` is `h <dX, D>`, F being linear in each of its operands.
+/// F is linear in each operand, so `<G, F(X + h D)> - <G, F(X)>` is `h <dX, D>`.
 #[test]
 fn gradients_are_finite_differences() {
     let ctx = Context::unchecked_cpu();
@@ -234,8 +235,8 @@ fn gradients_are_finite_differences() {
     }
 }
 
-/// Turns the components of degree after degree: `data` is `[items, components, width]`, `degrees` what stands along the
-/// components.
+/// Rotates the components of one degree after the other. `data` is `[items, components, width]`, and `degrees` lists
+/// the degrees along the components.
 fn turn(data: &[f64], degrees: &[usize], width: usize, matrices: &[Matrix]) -> Vec<f64> {
     let components: usize = degrees.iter().map(|l| 2 * l + 1).sum();
     let mut out = vec![0.0; data.len()];
@@ -255,7 +256,7 @@ fn turn(data: &[f64], degrees: &[usize], width: usize, matrices: &[Matrix]) -> V
     out
 }
 
-/// Turning X and Y turns the output.
+/// A rotation of X and Y rotates the output.
 fn equivariant<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, bound: f64) {
     let mut rng = Rng(3);
     let rotation = rotation(&mut rng);
@@ -278,7 +279,7 @@ fn equivariant<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channe
     for (at, (a, b)) in after.iter().zip(turn(&before, &outputs, w, &matrices)).enumerate() {
         assert!((a - b).abs() < bound, "{channels:?} {at}: {a} {b}");
     }
-    // A rotation that does nothing would prove nothing.
+    // The rotation must change something, or the test proves nothing.
     assert!(before.iter().zip(&after).any(|(a, b)| (a - b).abs() > 0.01));
 }
 

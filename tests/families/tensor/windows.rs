@@ -1,5 +1,5 @@
-//! Sums of indices on a GPU: convolutions by plans over index arrays, exactly what loops give; replayed with new
-//! values, beside sparse and dynamic operands.
+//! Affine indices on a GPU: convolutions by plans over index arrays, equal to loops; replayed with new values, next to
+//! sparse and dynamic operands.
 
 use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
@@ -9,7 +9,7 @@ use crate::support::dense::{nan, upload};
 use crate::support::runs::{finish, plan_and_run, sampled_plan_of};
 use crate::support::{by_loops, full_where_stored, gpu, gpu_alone, whole, windows_agree};
 
-/// The general kernels take what stands at four axes.
+/// Expressions over four axes must use the general kernels.
 fn general<T: Scalar>(text: &str, plan: &Plan<T>) {
     if text.starts_with("C[n,x,y,f]") {
         assert!(plan.variant().starts_with("einsum"), "{text}: {plan}");
@@ -21,7 +21,7 @@ fn windows_are_what_loops_give() {
     let Some(gpu) = gpu() else { return };
     windows_agree::<f32>(&gpu, general);
     windows_agree::<f64>(&gpu, general);
-    // Of 16 bits there is a kernel of their own.
+    // 16-bit types have a specialized kernel.
     windows_agree::<f16>(&gpu, |_, _| ());
     windows_agree::<bf16>(&gpu, |_, _| ());
 }
@@ -37,7 +37,7 @@ fn captured_windows_are_replayed_with_new_values() {
     let on_gpu = gpu.upload_dense(&b.map(|x| x as f32)).unwrap();
     let mut a = gpu.zeros::<f32>(&A).unwrap();
     let mut c = gpu.zeros::<f32>(&[2, 4, 8, 16]).unwrap();
-    // The plan and its arrays outlive what they were made of.
+    // The plan and its arrays outlive the operands that it was made of.
     let (_plan, mut graph) = {
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&on_gpu).into())];
         let plan = gpu.plan(TEXT).operands(&operands).build().unwrap();
@@ -56,7 +56,7 @@ fn captured_windows_are_replayed_with_new_values() {
     }
 }
 
-/// Every third entry of four by rows, and the same with its zeros.
+/// Returns a matrix with two nonzeros in each row of four, and the same matrix stored densely.
 fn entries() -> (AnySparse<f64>, Dense<f64>) {
     let columns = (0..5u32).flat_map(|row| [row % 2, 2 + row % 2]).collect();
     let pattern = CsrPattern::new(5, 4, (0..=5).map(|row| 2 * row).collect(), columns).unwrap();
@@ -92,7 +92,7 @@ fn sparse_operands_stand_beside_sums() {
     full_where_stored(text, &out, &dense, &full);
 }
 
-/// A dynamic operand is at the least the dense tensor that it is.
+/// A dynamic operand may always be used as the dense tensor that it is.
 #[test]
 fn dynamic_operands_may_be_read_at_sums() {
     let Some(gpu) = gpu() else { return };

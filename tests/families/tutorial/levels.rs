@@ -1,4 +1,4 @@
-//! The kernels that docs/levels.md grows: each against exact integers.
+//! The kernels that docs/levels.md develops, each against exact integers.
 
 mod launch;
 
@@ -8,7 +8,7 @@ use einsparse::raw::DeviceMemory;
 use launch::{Level, levels};
 use rayon::prelude::*;
 
-/// A product of small integers, all of its sums exact in f16.
+/// A product of small integers whose sums are all exact in f16.
 struct Product {
     extents: [usize; 3],
     a: Vec<f16>,
@@ -36,7 +36,7 @@ impl Product {
     }
 }
 
-/// One stage and one tile; a few; more tiles than multiprocessors, in groups that do not come out even.
+/// One stage and one tile; a few; more tiles than multiprocessors, in groups of unequal size.
 #[test]
 fn every_level_is_exact() {
     if !is_built("levels") {

@@ -1,4 +1,4 @@
-//! Attention whose scores are all equal: a query gets the mean of the values it sees. Masks by entries, and by flags
+//! Attention whose scores are all equal: a query gets the mean of its visible values. Masks by nonzeros, and by flags
 //! and lengths of a run, some of which are out of range.
 
 use einsparse::ops::{AttentionOptions, DynamicAttention, MaskTensors, SparseAttention};
@@ -8,7 +8,7 @@ use super::loops::sparse_of;
 use super::results::{near, no_gap_is_written};
 use super::trial::{Given, Outcome, Trial};
 
-/// Heads of queries and of keys, queries, keys, and elements of a query.
+/// Heads of queries and of keys, numbers of queries and keys, and elements of a query.
 #[derive(Clone, Copy, Debug)]
 struct Extents {
     heads: usize,
@@ -37,7 +37,7 @@ fn extents(t: &mut Trial<'_>) -> (Extents, AttentionOptions) {
     (extents, options)
 }
 
-/// Options of which one cannot be.
+/// Options with one invalid value.
 fn broken(t: &mut Trial<'_>, options: &AttentionOptions) -> AttentionOptions {
     let mut options = options.clone();
     if t.is_made_wrong("a scale that is no factor, or heads that share nothing") {
@@ -51,7 +51,7 @@ fn broken(t: &mut Trial<'_>, options: &AttentionOptions) -> AttentionOptions {
     options
 }
 
-/// What a run reads and writes.
+/// Tensors that a run reads and writes.
 struct Tensors<T> {
     q: Given<T>,
     k: Given<T>,
@@ -60,7 +60,7 @@ struct Tensors<T> {
     log_sum: Option<Tensor<f32>>,
 }
 
-/// Queries of zeros: every score is 0, but where a key is NaN.
+/// Queries of zeros: every score is 0, except for keys that are NaN.
 fn tensors<T: Scalar>(t: &mut Trial<'_>, e: Extents) -> Tensors<T> {
     let q = t.given::<T>("q", &[e.heads, e.m, e.dim], |_, _| 0.0);
     let share = t.one(&[0, 0, 1]);
@@ -79,7 +79,7 @@ fn tensors<T: Scalar>(t: &mut Trial<'_>, e: Extents) -> Tensors<T> {
 }
 
 impl<T: Scalar> Tensors<T> {
-    /// Compares with the mean of what each query sees.
+    /// Compares with the mean of the values that each query sees.
     fn check(&self, what: &str, e: Extents, sees: impl Fn(usize, usize, usize) -> bool) {
         let mut wanted = vec![0.0; e.heads * e.m * e.dim];
         let mut logs = vec![f64::NEG_INFINITY; e.heads * e.m];
@@ -106,14 +106,14 @@ impl<T: Scalar> Tensors<T> {
         no_gap_is_written(what, &self.out);
         if let Some(found) = &self.log_sum {
             let mut found = found.to_dense().unwrap().into_values();
-            // Nobody says what the logarithm of a sum with NaN is.
+            // The logarithm of a sum with NaN is not specified.
             lost.iter().for_each(|&row| found[row] = f32::NEG_INFINITY);
             near(what, &found, &logs, 0.0);
         }
     }
 }
 
-/// Masks of entries.
+/// Masks by nonzeros.
 pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(6);
     let (e, mut options) = extents(t);
@@ -157,7 +157,7 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Flags of a mask: of each, of one for all, or none.
+/// Flags of a mask: one for each item, one for all, or no flags.
 fn flags(t: &mut Trial<'_>, name: &str, masks: usize, of: &[usize]) -> Option<Given<i8>> {
     if !t.once_in(2) {
         return None;
@@ -165,7 +165,7 @@ fn flags(t: &mut Trial<'_>, name: &str, masks: usize, of: &[usize]) -> Option<Gi
     let masks = t.one(&[1, masks]);
     let shape: Vec<usize> = std::iter::once(masks).chain(of.iter().copied()).collect();
     let share = t.one(&[0, 1, 8]);
-    // One mask for all is no fault.
+    // One mask for all is valid.
     let axes: Vec<usize> = (1..shape.len()).collect();
     Some(t.given_but(name, &shape, &axes, |t, _| {
         let is_set = t.below(16) < share;
@@ -205,7 +205,7 @@ pub fn of_key_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let mut own = tensors::<T>(t, e);
     let [down, across] = [e.m.div_ceil(64), e.n.div_ceil(64)];
     let lists = t.one(&[1, masks]);
-    // One list for all is no fault.
+    // One list for all is valid.
     let blocks: Given<i32> = t.given_but("key_blocks", &[lists, down, most], &[1, 2], |t, _| {
         let named = t.below(across.max(1)) as i32;
         f64::from(t.one(&[named, named, named, -1, across as i32, i32::MIN]))
@@ -231,7 +231,7 @@ pub fn of_key_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Masks of a run.
+/// Masks given at a run.
 pub fn of_flags<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(10);
     let (e, options) = extents(t);

@@ -1,4 +1,4 @@
-//! Matrices by their entries: products with them, at them, and the softmax of their rows.
+//! Sparse matrices: products, sampled products, and the softmax of their rows.
 
 use einsparse::formats::{AnySparse, Coo, CooPattern, CsrPattern};
 use einsparse::ops::{self, SoftmaxOptions, SparseSoftmax};
@@ -25,7 +25,7 @@ const FORMATS: [&str; 13] = [
     "sell",
 ];
 
-/// A matrix of entries, and its elements.
+/// A sparse matrix, and its elements.
 fn matrix<T: Scalar>(
     t: &mut Trial<'_>,
     [m, k]: [usize; 2],
@@ -42,7 +42,7 @@ fn matrix<T: Scalar>(
     Ok((a, elements))
 }
 
-/// A product of its own, from wherever the sparse matrix is.
+/// One-shot SpMM, with the sparse matrix in the memory of the context or of the host.
 pub fn spmm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(2);
     let [m, k, n] = [t.rows(), t.rows(), t.columns()];
@@ -61,7 +61,7 @@ pub fn spmm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Products of matrices where a third one has entries.
+/// Products of matrices, sampled at the nonzeros of a third one.
 pub fn sddmm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(4);
     let [m, k, n] = [t.rows(), t.columns(), t.rows()];
@@ -113,9 +113,9 @@ pub fn sddmm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// What a softmax hides of a row, and what it makes of it.
+/// Reference of a softmax: masked positions of a row, and the result.
 struct Rows {
-    /// Places of the entries of each row, as rows of the dense matrix have them.
+    /// Positions of the nonzeros of each row, as offsets in the dense matrix.
     entries: Vec<Vec<usize>>,
     columns: usize,
     options: SoftmaxOptions,
@@ -131,7 +131,7 @@ impl Rows {
             || length.is_some_and(|length| column >= length)
     }
 
-    /// For each row the places that count.
+    /// Unmasked positions of each row.
     fn live(&self) -> impl Iterator<Item = Vec<usize>> + '_ {
         let rows = self.entries.iter().enumerate();
         rows.map(|(row, own)| {
@@ -193,13 +193,13 @@ fn softmax_options(t: &mut Trial<'_>, rows: usize, columns: usize) -> SoftmaxOpt
     options
 }
 
-/// Values of a matrix whose entries are the places of these elements.
+/// Values of a matrix whose nonzeros are at the positions of these elements.
 fn with<T: Scalar>(pattern: &AnySparse<f64>, elements: &[f64]) -> AnySparse<T> {
     // Values of the pattern are numbers of elements.
     pattern.map_values(|at| T::from_f64(elements.get(at as usize).copied().unwrap_or(0.0)))
 }
 
-/// The softmax of rows and its gradient.
+/// Softmax of rows and its gradient.
 pub fn softmax<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(4);
     let [m, n] = [t.rows(), t.rows()];
@@ -221,7 +221,7 @@ pub fn softmax<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let made = SparseSoftmax::new(t.context, &planned, &options);
     let softmax = t.made(made)?;
     let wanted = rows.softmax(&scores);
-    // Hidden entries are not looked at.
+    // Values at masked positions are ignored.
     for (row, own) in rows.entries.iter().enumerate() {
         let hidden = own.iter().filter(|&&at| rows.is_hidden(row, at));
         hidden.for_each(|&at| scores[at] = f64::NAN);
@@ -255,7 +255,7 @@ pub fn softmax_of_heads<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let planned = t.context.upload(pattern).unwrap();
     let options = SoftmaxOptions { heads, ..SoftmaxOptions::default() };
     let softmax = t.made(SparseSoftmax::new(t.context, &planned, &options.clone()))?;
-    // Heads lie as far apart in the output as in the input.
+    // Heads have equal strides in the output and in the input.
     t.whole = true;
     let slots = entries.len();
     let scores = t.integers::<T>("scores", &[heads, slots]);
@@ -274,7 +274,7 @@ pub fn softmax_of_heads<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Patterns that name what is not there.
+/// Patterns with indices that are out of range.
 pub fn patterns<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let (count, extent) = (1 + t.below(8), 8);
     let mut columns: Vec<u32> = (0..count as u32).collect();

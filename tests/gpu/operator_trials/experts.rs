@@ -1,4 +1,4 @@
-//! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their
+//! Experts: routing with invalid expert numbers, products and gradients of routed rows, and whole layers with their
 //! gradients.
 
 use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Matrices, Routing};
@@ -13,12 +13,12 @@ use crate::families::gather_gemm::{
     ExpertOperands, expert_gradients, expert_options, experts_by_loops,
 };
 
-/// Tokens, choices of each, experts.
+/// Numbers of tokens, of choices per token, and of experts.
 fn extents(t: &mut Trial<'_>) -> [usize; 3] {
     [t.rows(), t.one(&[1, 1, 2, 3]), t.one(&[1, 2, 3, 8, 17])]
 }
 
-/// Choices of which some name no expert, as far off as the type goes.
+/// Choices, some of which name no expert; some are at the ends of the type.
 fn choices(t: &mut Trial<'_>, [tokens, top, experts]: [usize; 3]) -> Given<i32> {
     let kind = t.below(4);
     let last = experts as i32;
@@ -31,12 +31,12 @@ fn choices(t: &mut Trial<'_>, [tokens, top, experts]: [usize; 3]) -> Given<i32> 
     })
 }
 
-/// The expert that a choice names.
+/// Returns the expert that a choice names.
 fn named(choice: f64, experts: usize) -> Option<usize> {
     (choice >= 0.0 && choice < experts as f64).then_some(choice as usize)
 }
 
-/// Choices sorted by expert, those of none behind, and where each begins.
+/// Choices sorted by expert, those without an expert last, and the first position of each expert.
 fn sorted(choices: &Given<i32>, experts: usize) -> (Vec<u32>, Vec<u32>) {
     let bin = |number: u32| named(choices.values[number as usize], experts).unwrap_or(experts);
     let mut order: Vec<u32> = (0..choices.values.len() as u32).collect();
@@ -46,7 +46,7 @@ fn sorted(choices: &Given<i32>, experts: usize) -> (Vec<u32>, Vec<u32>) {
     (order, offsets)
 }
 
-/// A routing that has run, checked, and its choices.
+/// A routing after a run, checked, and its choices.
 fn routed(t: &mut Trial<'_>, of: [usize; 3]) -> Result<(Routing, Given<i32>), Outcome> {
     let [tokens, top, experts] = of;
     let wanted = match t.is_made_wrong("a routing without experts or choices") {
@@ -55,7 +55,7 @@ fn routed(t: &mut Trial<'_>, of: [usize; 3]) -> Result<(Routing, Given<i32>), Ou
     };
     let made = Routing::new(t.context, [wanted[0], wanted[1]], wanted[2]);
     let mut routing = t.made(made)?;
-    // A GPU reads choices without gaps.
+    // A GPU requires choices without gaps.
     let choices = choices(t, of);
     t.queue(|stream| routing.run(&choices.there, stream))?;
     let (order, offsets) = sorted(&choices, experts);
@@ -64,7 +64,7 @@ fn routed(t: &mut Trial<'_>, of: [usize; 3]) -> Result<(Routing, Given<i32>), Ou
     Ok((routing, choices))
 }
 
-/// A routing of other extents, if that is what is wrong with the run.
+/// Creates a routing of other extents, if that is the fault of the run.
 fn other_routing(t: &mut Trial<'_>, [tokens, top, experts]: [usize; 3]) -> Option<Routing> {
     let is_wrong = t.is_run_wrong("a routing of other extents");
     let extents = t.one(&[
@@ -76,7 +76,7 @@ fn other_routing(t: &mut Trial<'_>, [tokens, top, experts]: [usize; 3]) -> Optio
     is_wrong.then(other)
 }
 
-/// One product of a stack, `[experts, k, n]` or turned, of which matrices that nobody chose are NaN.
+/// Stack of matrices `[experts, k, n]`, or transposed. Matrices that no choice names are NaN.
 fn stack<T: Scalar>(
     t: &mut Trial<'_>,
     (choices, experts): (&Given<i32>, usize),
@@ -91,7 +91,7 @@ fn stack<T: Scalar>(
     })
 }
 
-/// A stack as e4m3 with scales, and what it stands for.
+/// A stack in e4m3 with scales, and its dequantized values.
 fn scaled_stack(
     t: &mut Trial<'_>,
     choices: (&Given<i32>, usize),
@@ -111,7 +111,7 @@ fn scaled_stack(
     (codes, scales, values)
 }
 
-/// Rows of A: of tokens or of slots, NaN where no expert reads them.
+/// Rows of A, of tokens or of slots; NaN if no expert reads them.
 fn rows_of<T: Scalar>(
     t: &mut Trial<'_>,
     choices: &Given<i32>,
@@ -133,7 +133,7 @@ fn rows_of<T: Scalar>(
     })
 }
 
-/// A product of rows with matrices that a routing chose.
+/// Product of rows with the matrices that a routing selects.
 pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(6);
     let of = extents(t);
@@ -194,7 +194,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let by = other.as_ref().unwrap_or(&routing);
     let weighted = weights.as_ref().map(|w| &w.there);
     t.run(&mut c, |c, stream| product.forward(by, &a.there, w, weighted, c, stream))?;
-    // Rows of no expert are zero where they are scattered, and else stay as they are.
+    // Rows without an expert are zero if results are scattered; otherwise they remain unchanged.
     let start = if options.scatter { 0.0 } else { f64::NAN };
     let mut wanted = vec![start; tokens * top * n];
     let order = sorted(&choices, experts).0;
@@ -223,7 +223,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// A product, and what was drawn for it.
+/// A product, and its random inputs.
 struct Drawn<'d, T> {
     of: [usize; 3],
     choices: &'d Given<i32>,
@@ -314,7 +314,7 @@ fn gradient_of_weight<T: Scalar>(t: &mut Trial<'_>, d: &Drawn<'_, T>) -> Result<
     Ok(())
 }
 
-/// A layer, and its gradients.
+/// A layer and its gradients.
 pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(11);
     let of = extents(t);
@@ -357,7 +357,7 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
 /// Rows and their weights, and the two stacks of matrices.
 type Run<'a, T> = ((&'a Tensor<T>, &'a Tensor<f32>), [&'a Tensor<T>; 2]);
 
-/// The gradients of a layer that has run.
+/// Gradients of a layer after a run.
 fn layer_gradients<T: Scalar>(
     t: &mut Trial<'_>,
     (layer, o): (&mut Moe<T>, &MoeOptions),
@@ -381,7 +381,7 @@ fn layer_gradients<T: Scalar>(
     Ok(())
 }
 
-/// The layer, or one that cannot be.
+/// Creates the layer, or one with invalid options.
 fn made_layer<T: Scalar>(
     t: &mut Trial<'_>,
     mut o: MoeOptions,

@@ -1,5 +1,5 @@
-//! Layers that are planned once: linear ones of blocks and of single entries with their gradients, and two products
-//! around a ReLU.
+//! Layers that are planned once: linear layers with block-sparse or unstructured weights and their gradients, and two
+//! products with a ReLU between them.
 
 use einsparse::dynamic::SparsityHint;
 use einsparse::formats::AnySparse;
@@ -10,13 +10,13 @@ use super::loops::{coo, product, sparse_of, turned};
 use super::results::{same, same_values};
 use super::trial::{Outcome, Trial};
 
-/// The elements of a sparse matrix, row by row.
+/// Elements of a sparse matrix, row by row.
 fn elements<T: Scalar>(matrix: &AnySparse<T>) -> Vec<f64> {
     let dense = matrix.to_dense().unwrap();
     dense.values().iter().map(|x| x.to_f64()).collect()
 }
 
-/// The gradient of the weights: where they are stored, and zero elsewhere.
+/// Checks the gradient of the weights: its values at stored positions, and zero elsewhere.
 fn check_gradient<T: Scalar>(weight: &AnySparse<T>, found: &SparseTensor<T>, mut wanted: Vec<f64>) {
     let stored = elements(&weight.map_values(|_| T::ONE));
     for (wanted, stored) in wanted.iter_mut().zip(stored) {
@@ -26,7 +26,7 @@ fn check_gradient<T: Scalar>(weight: &AnySparse<T>, found: &SparseTensor<T>, mut
     same_values("gradient of weights", found.values(), &wanted);
 }
 
-/// Weights in blocks, or what are none.
+/// Weights in blocks, in one of the block formats.
 fn blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<AnySparse<T>, Outcome> {
     let edge = match t.is_for_gpu() {
         true => t.one(&[16, 32, 64]),
@@ -55,7 +55,7 @@ fn blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<AnySparse<T>, Outcome> {
     sparse_of(&shape, &entries, &format)
 }
 
-/// The linear layer of blocks.
+/// Linear layer with block-sparse weights.
 pub fn of_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(4);
     let tokens = t.rows();
@@ -95,7 +95,7 @@ pub fn of_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// The linear layer of single entries.
+/// Linear layer with unstructured weights.
 pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(4);
     let [o, i, tokens] = [t.rows(), t.rows(), t.columns()];
@@ -146,7 +146,7 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// The feed-forward layer with ReLU. Hidden activations are rounded to the type.
+/// Feed-forward layer with ReLU. Hidden activations are rounded to the element type.
 pub fn feed_forward<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(4);
     let [tokens, i, h, o] = [t.rows(), t.columns(), t.columns(), t.columns()];

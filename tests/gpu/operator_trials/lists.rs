@@ -6,7 +6,7 @@ use einsparse::{Result, Scalar};
 use super::results::same_values;
 use super::trial::{Given, Outcome, Trial};
 
-/// Micro-tiles of a matrix; on a GPU those that kernels are for.
+/// Micro-tile of a matrix. On a GPU, one that kernels support.
 fn micro(t: &mut Trial<'_>) -> (usize, usize) {
     let there = [(128, 1), (64, 1), (32, 1), (16, 16), (1, 32), (1, 64)];
     match t.is_for_gpu() {
@@ -18,7 +18,7 @@ fn micro(t: &mut Trial<'_>) -> (usize, usize) {
     }
 }
 
-/// The lists by loops: `counts` of row and column.
+/// Computes the lists by loops. `counts`: whether the element at a row and a column makes its micro-tile nonempty.
 fn lists(
     [rows, columns]: [usize; 2],
     (h, w): (usize, usize),
@@ -41,7 +41,7 @@ fn lists(
     (0..panels).map(list).collect()
 }
 
-/// The index of a run: at times of a detector that has other lists.
+/// Index of a run, sometimes of a detector with other lists.
 fn index_of<T: Scalar>(
     t: &mut Trial<'_>,
     own: &Detector<T>,
@@ -83,7 +83,7 @@ fn detected<T: Scalar>(
     Ok((matrix, index.to_lists().unwrap()))
 }
 
-/// Micro-tiles of values. NaN is never empty.
+/// Micro-tiles of values. A tile with NaN is never empty.
 pub fn tiles<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let (shape, micro) = ([t.rows(), t.rows()], micro(t));
     let options = DetectOptions { threshold: t.one(&[0.0, 0.0, 1.0]), ..DetectOptions::default() };
@@ -101,7 +101,7 @@ pub fn tiles<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Micro-tiles of masks: a byte for each element, or a bit. The type of elements stands for which.
+/// Micro-tiles of masks, with a byte or a bit for each element. The element type selects which.
 pub fn masks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let (shape, micro) = ([t.rows(), t.rows()], micro(t));
     if T::NAME == "f16" || T::NAME == "f32" {
@@ -119,7 +119,7 @@ pub fn masks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let words = [shape[0], shape[1].div_ceil(32)];
     let options = DetectOptions { bits: Some(shape[1]), ..DetectOptions::default() };
     let every = t.one(&[1, 3, 20]);
-    // Bits behind the last column are set, too.
+    // Bits past the last column are set, too.
     let word = |t: &mut Trial<'_>, _| match t.once_in(every) {
         true => f64::from(t.one(&[1, i32::MIN, 1 << 30, -1, 0x10010])),
         false => 0.0,
@@ -133,7 +133,7 @@ pub fn masks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Columns of images, side by side.
+/// Columns of images, concatenated.
 pub fn channels<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(1);
     let shape = [t.one(&[1, 2, 3, 0]), t.rows(), t.columns()];
@@ -167,7 +167,7 @@ pub fn channels<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Rows by lengths below 0 and past the end, and choices that name nobody. The type of elements stands for which.
+/// Rows by lengths, some below 0 or past the end, and choices that name no item. The element type selects which.
 pub fn rows<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(1);
     let (count, bound) = (t.rows(), t.one(&[1, 3, 8, 33, 64]));

@@ -1,14 +1,14 @@
-//! Sparse tensors by their entries, and dense products by loops.
+//! Reference results: sparse tensors by their nonzeros, and dense products by loops.
 
 use einsparse::Scalar;
 use einsparse::formats::{AnySparse, Coo};
 
 use super::trial::Outcome;
 
-/// Places of entries, and their values.
+/// Positions of nonzeros, and their values.
 pub type Entries = Vec<(Vec<usize>, f64)>;
 
-/// Entries as a tensor of a shape.
+/// Creates a tensor of a shape from its nonzeros.
 pub fn coo<T: Scalar>(shape: &[usize], entries: &[(Vec<usize>, f64)]) -> AnySparse<T> {
     let axis = |at: usize| entries.iter().map(|(place, _)| place[at] as u32).collect();
     let coords = (0..shape.len()).map(axis).collect();
@@ -16,7 +16,7 @@ pub fn coo<T: Scalar>(shape: &[usize], entries: &[(Vec<usize>, f64)]) -> AnySpar
     Coo::from_entries(shape.to_vec(), coords, values).unwrap().into()
 }
 
-/// The same in a format, where it takes them.
+/// Creates a tensor in a format, if the format supports it.
 pub fn sparse_of<T: Scalar>(
     shape: &[usize],
     entries: &[(Vec<usize>, f64)],
@@ -27,7 +27,7 @@ pub fn sparse_of<T: Scalar>(
     made.map_err(|_| Outcome::Unsupported)
 }
 
-/// All values of a sparse tensor NaN, as outputs hold before a run.
+/// Copies a sparse tensor with NaN as all values: the content of outputs before a run.
 pub fn of_nan<T: Scalar>(sparse: &AnySparse<T>) -> AnySparse<T> {
     sparse.map_values(|_| T::from_f64(f64::NAN))
 }
@@ -47,7 +47,7 @@ pub fn product(a: &[f64], b: &[f64], [m, k, n]: [usize; 3]) -> Vec<f64> {
     c
 }
 
-/// A matrix with rows and columns changed over.
+/// Transposes a matrix.
 pub fn turned(matrix: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {
     let at = |i: usize| matrix[i % rows * columns + i / rows];
     (0..rows * columns).map(at).collect()

@@ -7,7 +7,7 @@ use super::loops::{Entries, coo, sparse_of};
 use super::results::same;
 use super::trial::{Given, Outcome, Trial};
 
-/// A graph as loops walk it, and features of its sources and targets.
+/// A graph as a list of edges, and the number of features of its sources and targets.
 struct Graph {
     /// Target, source, weight.
     edges: Vec<(usize, usize, f64)>,
@@ -27,7 +27,7 @@ impl Graph {
         let mut entries = t.entries(&shape, share);
         let mut degrees = vec![0.0; shape[0]];
         entries.iter().for_each(|(place, _)| degrees[place[0]] += 1.0);
-        // Multiples of the degree: a mean's weights are whole numbers then.
+        // Weights are multiples of the degree, so those of a mean are integers.
         if aggregate == Aggregate::Mean {
             let each = entries.iter_mut();
             each.for_each(|(place, x)| *x *= degrees[place[0]]);
@@ -63,7 +63,7 @@ impl Graph {
         out
     }
 
-    /// Of sum and mean.
+    /// Gradient of sum and mean.
     fn backward(&self, dy: &[f64], sources: usize) -> Vec<f64> {
         let n = self.features;
         let mut out = vec![0.0; sources * n];
@@ -79,7 +79,8 @@ impl Graph {
         out
     }
 
-    /// Of a maximum: to the first of the largest messages, of NaN likewise. By sources, and by edges.
+    /// Gradient of a maximum, by sources and by edges. The first of the largest messages receives it, also if they are
+    /// NaN.
     fn backward_max(&self, [x, y, dy]: [&[f64]; 3], sources: usize) -> [Vec<f64>; 2] {
         let n = self.features;
         let (mut dx, mut da) = (vec![0.0; sources * n], vec![0.0; self.edges.len()]);
@@ -125,7 +126,7 @@ pub fn messages<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let dy = t.integers::<T>("dY", &[targets, features]);
     let mut dx = t.written::<T>("dX", &[sources, features]);
     if aggregate == Aggregate::Max {
-        // Nobody says what is added to what by a message of NaN.
+        // The order in which NaN messages contribute is not specified.
         if has_nan {
             return Ok(());
         }
@@ -153,7 +154,7 @@ fn largest<T: Scalar>(
     let given = [&x.values[..], &largest, &dy.values];
     let [of_x, of_a] = graph.backward_max(given, sources);
     same(&format!("dX, {what}"), dx, &of_x);
-    // Elsewhere slots of no edge lie between them.
+    // Otherwise the values contain slots without an edge.
     if slots == graph.edges.len() {
         same(&format!("dA, {what}"), &da, &of_a);
     }

@@ -1,4 +1,4 @@
-//! What is asked of results: equality with loops to the bit, or to within a rounding, and nothing written beside them.
+//! Checks of results: equality with loops, bit for bit or within rounding, and no writes next to an output.
 
 use einsparse::{Scalar, SparseTensor, Tensor};
 
@@ -7,18 +7,18 @@ use crate::support::GUARD;
 use crate::support::dense::is_beside;
 
 thread_local! {
-    /// Whether results on this thread are of no account: refusals alone are compared.
+    /// Whether checks of results are off on this thread: only refusals are compared.
     static IGNORED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// From now on results on this thread are not looked at.
+/// Turns off checks of results on this thread.
 pub fn ignore_results() {
     IGNORED.set(true);
 }
 
-/// What a run writes, of any type.
+/// Output of a run, of any type.
 pub trait Written {
-    /// Whether it holds what it did before.
+    /// Whether the output has its content from before the run.
     fn is_untouched(&self) -> bool;
 }
 
@@ -32,7 +32,7 @@ impl<T: Scalar> Written for Tensor<T> {
 
 impl<T: Scalar> Written for SparseTensor<T> {
     fn is_untouched(&self) -> bool {
-        // Slots beside the matrix hold whatever a GPU makes of them.
+        // Slots outside of the matrix may have any value on a GPU.
         let own = self.to_host().unwrap();
         let entries = own.map_values(|_| T::ONE).to_dense().unwrap();
         let values = own.to_dense().unwrap();
@@ -41,14 +41,14 @@ impl<T: Scalar> Written for SparseTensor<T> {
     }
 }
 
-/// Every element is the one wanted, rounded to its type, and nothing between rows is written.
+/// Checks every element, rounded to its type, and that gaps between rows are not written.
 pub fn same<T: Scalar>(what: &str, found: &Tensor<T>, wanted: &[f64]) {
     let values = found.to_dense().unwrap().into_values();
     same_values(what, &values, wanted);
     no_gap_is_written(what, found);
 }
 
-/// Nothing between rows is written.
+/// Checks that gaps between rows are not written.
 pub fn no_gap_is_written<T: Scalar>(what: &str, found: &Tensor<T>) {
     if IGNORED.get() {
         return;
@@ -65,8 +65,8 @@ pub fn same_values<T: Scalar>(what: &str, found: &[T], wanted: &[f64]) {
     }
 }
 
-/// The same to within a share of what is wanted, or of 1. `size`: the largest sum of magnitudes, of sums that are
-/// rounded on the way.
+/// Checks values within a fraction of the expected value or of 1. `size`: the largest sum of magnitudes, if
+/// intermediate results are rounded.
 pub fn near<T: Scalar>(what: &str, found: &[T], wanted: &[f64], size: f64) {
     if IGNORED.get() {
         return;

@@ -1,4 +1,4 @@
-//! Tensors of any order with matrices: MTTKRP, TTM, products at entries; and the equivariant tensor product.
+//! Tensors of any order with matrices: MTTKRP, TTM, sampled products; and the equivariant tensor product.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::loops::{Entries, of_nan, sparse_of};
 use super::results::{near, no_gap_is_written, same, same_values};
 use super::trial::{Given, Outcome, Trial};
 
-/// A tensor whose order is one of these.
+/// A tensor with one of these orders.
 fn tensor<T: Scalar>(
     t: &mut Trial<'_>,
     orders: &[usize],
@@ -28,7 +28,7 @@ fn tensor<T: Scalar>(
     Ok((sparse_of::<T>(&shape, &entries, format)?, entries))
 }
 
-/// A matrix for each axis but one.
+/// A matrix for each axis except one.
 fn factors<T: Scalar>(
     t: &mut Trial<'_>,
     shape: &[usize],
@@ -45,7 +45,7 @@ fn factors<T: Scalar>(
     .collect()
 }
 
-/// One mode of a tensor times a matrix for each of the others.
+/// One mode of a tensor times a matrix for each of the other modes.
 pub fn mttkrp<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let (tensor, entries) = tensor::<T>(t, &[2, 3, 3, 4])?;
     let shape = tensor.shape().to_vec();
@@ -76,7 +76,7 @@ pub fn mttkrp<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// One axis times a matrix: a row for every fibre with entries.
+/// One axis times a matrix: one row for every fibre with nonzeros.
 pub fn ttm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let (tensor, entries) = tensor::<T>(t, &[2, 3, 3, 4])?;
@@ -116,7 +116,7 @@ pub fn ttm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Products at the entries of a tensor.
+/// Products at the nonzeros of a tensor.
 pub fn sampled<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let (tensor, entries) = tensor::<T>(t, &[2, 3, 3])?;
     let shape = tensor.shape().to_vec();
@@ -160,7 +160,7 @@ pub fn sampled<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Which coefficients, as loops have them: i, j, row, path, component of the output, and the value.
+/// Coefficients as a list for loops: i, j, row, path, component of the output, and the value.
 struct Terms(Vec<([usize; 5], f64)>);
 
 impl Terms {
@@ -177,7 +177,7 @@ impl Terms {
     }
 }
 
-/// Operands of a product, by loops and where they are.
+/// Operands of a product, as values for loops and as tensors of the context.
 struct Product<T> {
     channels: Channels,
     items: usize,
@@ -186,7 +186,7 @@ struct Product<T> {
 }
 
 impl<T: Scalar> Product<T> {
-    /// Calls for every term with places in X, Y, W and Out, and the coefficient.
+    /// Calls a function for every term, with the positions in X, Y, W and Out and the coefficient.
     fn each(&self, terms: &Terms, mut call: impl FnMut([usize; 4], f64)) {
         let [x, y, w, out] = [0, 1, 2, 3].map(|of| self.shapes[of].get(1).copied().unwrap_or(1));
         let (u, v, each_w) = match self.channels {
@@ -214,7 +214,7 @@ impl<T: Scalar> Product<T> {
     }
 }
 
-/// The product and its gradients. Coefficients of paths through degree 0 are 1 or -1: sums are exact.
+/// The product and its gradients. Coefficients of paths through degree 0 are 1 or -1, so sums are exact.
 pub fn tensor_product<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(5);
     let simple = [[0, 0, 0], [1, 0, 1], [0, 1, 1], [2, 0, 2]];
@@ -247,7 +247,7 @@ pub fn tensor_product<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let product = t.made(made)?;
     let shapes = [product.x_shape(), product.y_shape(), product.w_shape(), product.out_shape()]
         .map(<[usize]>::to_vec);
-    // Whether rows may lie apart is the kernel's.
+    // Support for gaps between rows depends on the kernel.
     t.whole = true;
     let x = t.integers::<T>("X", &shapes[0]);
     let y = t.integers::<T>("Y", &shapes[1]);
@@ -260,7 +260,7 @@ pub fn tensor_product<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     run(t, &product, &own, &terms, has_gradients)
 }
 
-/// Adds to a sum, and to that of magnitudes.
+/// Adds a term to a sum, and its magnitude to the sum of magnitudes.
 fn add((sums, sizes): &mut (Vec<f64>, Vec<f64>), to: usize, term: f64) {
     sums[to] += term;
     sizes[to] += term.abs();

@@ -1,5 +1,5 @@
-//! Operands that are sparse for one step: products that skip their micro-tiles, on the left, transposed, and on the
-//! right.
+//! Operands that are sparse for one step: products that skip their empty micro-tiles, on the left, transposed, and on
+//! the right.
 
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::{Precision, Scalar};
@@ -8,7 +8,7 @@ use super::loops::product;
 use super::results::same;
 use super::trial::{Given, Outcome, Trial};
 
-/// Elements of a piece of a row.
+/// Number of elements of a row segment.
 const WIDTH: usize = 64;
 
 /// A matrix of `items` in which most micro-tiles of `h x w` are empty.
@@ -32,7 +32,7 @@ fn tiled<T: Scalar>(
     })
 }
 
-/// Rows some of which are NaN as a whole.
+/// Rows, some of which are entirely NaN.
 fn with_nan<T: Scalar>(t: &mut Trial<'_>, name: &str, shape: &[usize]) -> Given<T> {
     let columns = shape.last().copied().unwrap_or(1).max(1);
     let rows: usize = shape[..shape.len() - 1].iter().product();
@@ -44,7 +44,7 @@ fn with_nan<T: Scalar>(t: &mut Trial<'_>, name: &str, shape: &[usize]) -> Given<
     })
 }
 
-/// Rows of a micro-tile; the CPU takes any.
+/// Rows of a micro-tile. The CPU supports any number.
 fn height(t: &mut Trial<'_>) -> usize {
     match !t.is_for_gpu() && t.once_in(3) {
         true => t.one(&[2, 5, 16]),
@@ -52,12 +52,12 @@ fn height(t: &mut Trial<'_>) -> usize {
     }
 }
 
-/// Whether an element is no part of an empty micro-tile.
+/// Whether an element makes its micro-tile nonempty.
 fn counts(x: f64, threshold: f64) -> bool {
     x.is_nan() || x.abs() > threshold
 }
 
-/// A shape of one item has no axis for them.
+/// Shape of a batch. A batch of one item has no batch axis.
 fn of_items(items: usize, matrix: [usize; 2]) -> Vec<usize> {
     match items {
         1 => matrix.to_vec(),
@@ -65,7 +65,7 @@ fn of_items(items: usize, matrix: [usize; 2]) -> Vec<usize> {
     }
 }
 
-/// Micro-tiles on the left. A NaN of B is to reach the rows that have a micro-tile there, and no others.
+/// Micro-tiles on the left. A NaN of B reaches exactly the rows that have a micro-tile at its position.
 pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let items = t.one(&[1, 1, 1, 2, 3]);
@@ -114,7 +114,7 @@ pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// The product with the transpose: the micro-tiles are pieces of A's rows.
+/// Product with the transpose: the micro-tiles are segments of A's rows.
 pub fn on_the_turn<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let [m, k, n] = [t.columns(), t.rows(), t.columns()];
@@ -146,7 +146,8 @@ pub fn on_the_turn<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Micro-tiles on the right. A NaN of a column of A is to reach the 64 columns of C that have a micro-tile there.
+/// Micro-tiles on the right. A NaN in a column of A reaches exactly the 64 columns of C that have a micro-tile at its
+/// position.
 pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let items = t.one(&[1, 1, 1, 2, 3]);
@@ -198,7 +199,7 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// A product whose ReLU makes the micro-tiles, and their list.
+/// Product with a fused ReLU that yields the micro-tiles, and their list.
 pub fn marked<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let [m, k, n] = [t.rows(), t.columns(), t.columns()];
@@ -208,7 +209,7 @@ pub fn marked<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     }
     let options = MatmulOptions { sparse: SparseSide::Output, height, ..MatmulOptions::default() };
     let mut of = t.made(DynamicMatmul::<T>::new(t.context, [m, k, n], &options))?;
-    // Planned without gaps.
+    // The operator is planned without gaps.
     t.whole = true;
     let [a, b] = [("A", [m, k]), ("B", [k, n])].map(|(name, shape)| t.integers::<T>(name, &shape));
     let mut c = t.written::<T>("C", &[m, n]);

@@ -1,5 +1,4 @@
-//! What a case draws: extents, operands with gaps between their rows, and the fault that it has; and what it says of a
-//! result.
+//! Random inputs of a case: extents, operands with gaps between their rows, and its fault. Checks of its result.
 
 use einsparse::formats::{AnySparse, Dense};
 use einsparse::{Context, Error, Scalar, SparseTensor, Stream, Tensor};
@@ -9,32 +8,32 @@ use super::results::Written;
 use crate::support::dense::among_columns;
 use crate::support::{GUARD, Rng};
 
-/// What became of a case whose result is not right: nothing worse than that.
+/// Allowed outcome of a case without a right result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The operator said what is wrong.
+    /// The operator returned an error that states the fault.
     Refused,
-    /// No kernel of the context takes this.
+    /// No kernel of the context supports the case.
     Unsupported,
 }
 
-/// What is wrong with a case. Each of them must be an error.
+/// Fault of a case. Every fault must lead to an error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
     /// A tensor of the run has one row or column more, or fewer.
     Extent,
-    /// A tensor lies in another context.
+    /// A tensor is stored in another context.
     Elsewhere,
-    /// The stream is one of another context.
+    /// The stream belongs to another context.
     Stream,
-    /// What an operator alone can have wrong: when it is made, or when it runs.
+    /// Faults specific to an operator: in its constructor, or in a run.
     Making,
     Run,
 }
 
 impl Fault {
-    /// One of fourteen; half of them are none.
+    /// Selects one of fourteen values; half of them mean no fault.
     fn of(word: u64) -> Self {
         match word % 14 {
             7 | 8 => Fault::Extent,
@@ -47,10 +46,10 @@ impl Fault {
     }
 }
 
-/// Elements between rows, before and behind those of a part of wider ones.
+/// Elements between rows, and before and after a column slice of wider rows.
 const GAPS: [&[usize]; 4] = [&[0], &[0], &[0, 8, 16], &[0, 1, 3, 8]];
 
-/// A dense operand: its values as the type rounds them, and where it lies.
+/// A dense operand: its values, rounded to its type, and its tensor.
 pub struct Given<T> {
     pub values: Vec<f64>,
     pub there: Tensor<T>,
@@ -62,20 +61,20 @@ pub struct Trial<'c> {
     foreign: Option<&'c Context>,
     rng: Rng,
     fault: Fault,
-    /// Tensors in front of the one that is at fault.
+    /// Number of tensors before the invalid one.
     until: usize,
     gaps: &'static [usize],
-    /// What is at fault.
+    /// Description of the fault, once it was applied.
     struck: Option<String>,
     /// The operator may refuse gaps between rows.
     pub whole: bool,
     has_gaps: bool,
-    /// Errors so far, where refusals are compared: results are ignored then.
+    /// Errors so far, if refusals are compared. Results are ignored then.
     said: Option<Vec<String>>,
 }
 
 impl<'c> Trial<'c> {
-    /// The case of this number. `foreign`: another context than the operator's.
+    /// Creates the case of this number. `foreign`: a context other than the operator's.
     pub fn new(context: &'c Context, foreign: Option<&'c Context>, number: u64) -> Self {
         let mut rng = Rng(number);
         let fault = Fault::of(rng.word());
@@ -94,36 +93,36 @@ impl<'c> Trial<'c> {
         }
     }
 
-    /// [`Trial::new`], for a comparison of errors with those of another context.
+    /// Like [`Trial::new`], to compare errors with those of another context.
     pub fn compared(context: &'c Context, foreign: Option<&'c Context>, number: u64) -> Self {
         Trial { said: Some(Vec::new()), ..Trial::new(context, foreign, number) }
     }
 
-    /// Errors of all steps, in order, or `taken`.
+    /// Returns the errors of all steps, in order; `taken` for a step without an error.
     pub fn said(self) -> Vec<String> {
         self.said.unwrap_or_default()
     }
 
-    /// Whether operands are drawn that a GPU mostly takes.
+    /// Whether operands are drawn so that a GPU supports most of them.
     pub fn is_for_gpu(&self) -> bool {
         self.said.is_some() || self.context.is_cuda()
     }
 
-    /// Notes an error for the comparison. `Some`: the step ends with it.
+    /// Records an error for the comparison. `Some`: the step ends with this result.
     fn heard<V>(&mut self, said: &einsparse::Result<V>) -> Option<Result<(), Outcome>> {
         let all = self.said.as_mut()?;
         all.push(match said {
             Ok(_) => "taken".into(),
             Err(error) => error.to_string(),
         });
-        // A step that takes a fault ends the case.
+        // A step that accepts a fault ends the case.
         Some(match said {
             Ok(_) if self.struck.is_none() => Ok(()),
             _ => Err(Outcome::Refused),
         })
     }
 
-    /// One of so many tensors is at fault, if any is.
+    /// Selects which of this many tensors is invalid, if any is.
     pub fn aim(&mut self, tensors: usize) {
         self.until = self.below(tensors);
     }
@@ -132,7 +131,7 @@ impl<'c> Trial<'c> {
         (self.rng.word() >> 20) as usize % bound.max(1)
     }
 
-    /// Once in so many times.
+    /// Returns true with probability `1 / times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -141,12 +140,12 @@ impl<'c> Trial<'c> {
         of[self.below(of.len())]
     }
 
-    /// From -2 to 2.
+    /// Integer from -2 to 2.
     pub fn integer(&mut self) -> f64 {
         self.rng.integer()
     }
 
-    /// Rows, and the edges of tiles of them.
+    /// Number of rows, near the edges of tiles.
     pub fn rows(&mut self) -> usize {
         if self.said.is_some() {
             return self.one(&[1, 2, 3, 5, 7, 8, 16, 17, 0, 33]);
@@ -154,7 +153,7 @@ impl<'c> Trial<'c> {
         self.one(&[1, 2, 3, 5, 7, 8, 16, 17, 31, 32, 33, 63, 64, 65, 0, 127, 128, 129])
     }
 
-    /// Columns; kernels of a GPU mostly want multiples of 8 elements.
+    /// Number of columns. Most GPU kernels require multiples of 8 elements.
     pub fn columns(&mut self) -> usize {
         const ANY: [usize; 12] = [1, 2, 3, 5, 7, 8, 9, 16, 31, 33, 65, 0];
         const WHOLE: [usize; 8] = [8, 16, 24, 32, 64, 72, 128, 40];
@@ -165,12 +164,12 @@ impl<'c> Trial<'c> {
         if any { self.one(&ANY) } else { self.one(&WHOLE) }
     }
 
-    /// Whether the operator is to be made of something wrong. What is made of it must be an error.
+    /// Whether to create the operator with a fault. Creation must then return an error.
     pub fn is_made_wrong(&mut self, what: &str) -> bool {
         self.is_at_fault(Fault::Making, what)
     }
 
-    /// Whether a run is to be given something wrong that the operator alone knows of.
+    /// Whether to give a run a fault specific to the operator.
     pub fn is_run_wrong(&mut self, what: &str) -> bool {
         self.is_at_fault(Fault::Run, what)
     }
@@ -183,19 +182,19 @@ impl<'c> Trial<'c> {
         is
     }
 
-    /// Whether nothing is wrong so far.
+    /// Whether no fault was applied so far.
     pub fn is_sound(&self) -> bool {
         self.struck.is_none()
     }
 
-    /// Whether the next tensor is the one.
+    /// Whether the next tensor is the invalid one.
     fn is_next(&mut self) -> bool {
         let is = self.until == 0 && self.struck.is_none();
         self.until = self.until.wrapping_sub(1);
         is
     }
 
-    /// Another extent of the axes named.
+    /// Changes the extent of one of these axes.
     fn other_extent(&mut self, shape: &[usize], axes: &[usize]) -> Vec<usize> {
         let mut shape = shape.to_vec();
         let axis = self.one(axes);
@@ -206,8 +205,8 @@ impl<'c> Trial<'c> {
         shape
     }
 
-    /// A tensor of these values, as columns of a wider one too, or one that is at fault in its place. `between`: what lies
-    /// between rows.
+    /// Creates a tensor of these values, possibly as columns of a wider one, or an invalid tensor instead. `between`:
+    /// value of the elements between rows.
     fn place<T: Scalar>(
         &mut self,
         name: &str,
@@ -243,7 +242,7 @@ impl<'c> Trial<'c> {
         }
     }
 
-    /// An operand of these values by number of the element.
+    /// Creates an operand. `value` receives the number of the element.
     pub fn given<T: Scalar>(
         &mut self,
         name: &str,
@@ -254,7 +253,7 @@ impl<'c> Trial<'c> {
         self.given_but(name, shape, &all, value)
     }
 
-    /// The same, of which another extent is wrong at these axes alone.
+    /// Like [`Trial::given`], but only these axes can get a wrong extent.
     pub fn given_but<T: Scalar>(
         &mut self,
         name: &str,
@@ -266,18 +265,18 @@ impl<'c> Trial<'c> {
         let values: Vec<T> = (0..count).map(|i| T::from_f64(value(self, i))).collect();
         let wide = values.iter().map(|x| x.to_f64()).collect();
         let dense = Dense::new(shape.to_vec(), values).unwrap();
-        // Integers have no NaN; this is an index that might be one.
+        // Integers have no NaN; 1 may be a valid index.
         let is_whole = T::from_f64(0.5).to_f64() != 0.5;
         let between = T::from_f64(if is_whole { 1.0 } else { f64::NAN });
         Given { values: wide, there: self.place(name, &dense, axes, between) }
     }
 
-    /// An operand of small integers.
+    /// Creates an operand of small integers.
     pub fn integers<T: Scalar>(&mut self, name: &str, shape: &[usize]) -> Given<T> {
         self.given(name, shape, |t, _| t.integer())
     }
 
-    /// Where a run writes: NaN before, and something else between the rows.
+    /// Creates an output: NaN before the run, and a guard value between the rows.
     pub fn written<T: Scalar>(&mut self, name: &str, shape: &[usize]) -> Tensor<T> {
         let nan = |_: &[usize]| T::from_f64(f64::NAN);
         let dense = Dense::from_fn(shape.to_vec(), nan).unwrap();
@@ -285,7 +284,7 @@ impl<'c> Trial<'c> {
         self.place(name, &dense, &all, T::from_f64(GUARD))
     }
 
-    /// Entries of a tensor, in order: of about so many for every 64 places, none of which is zero.
+    /// Draws nonzeros of a tensor, in order: about `share` in 64 positions, none with value zero.
     pub fn entries(&mut self, shape: &[usize], share: usize) -> Entries {
         let count: usize = shape.iter().product();
         let mut all = Vec::new();
@@ -308,7 +307,7 @@ impl<'c> Trial<'c> {
         all
     }
 
-    /// A sparse tensor where the operator looks for it, or in another context.
+    /// Creates a sparse tensor in the operator's context, or in another one.
     pub fn sparse<T: Scalar>(&mut self, name: &str, sparse: &AnySparse<T>) -> SparseTensor<T> {
         if let (Fault::Elsewhere, Some(foreign)) = (self.fault, self.foreign)
             && self.is_next()
@@ -319,7 +318,7 @@ impl<'c> Trial<'c> {
         self.context.upload(sparse.map_values(|x| x)).unwrap()
     }
 
-    /// The stream of a run.
+    /// Stream of a run.
     pub fn stream(&mut self) -> Stream {
         match (self.fault, self.foreign) {
             (Fault::Stream, Some(foreign)) if self.struck.is_none() => {
@@ -330,7 +329,7 @@ impl<'c> Trial<'c> {
         }
     }
 
-    /// What was made, or what became of the case.
+    /// Returns the created object, or the outcome of the case.
     pub fn made<V>(&mut self, made: einsparse::Result<V>) -> Result<V, Outcome> {
         if let Some(heard) = self.heard(&made) {
             return heard.and(made.map_err(|_| Outcome::Refused));
@@ -343,7 +342,7 @@ impl<'c> Trial<'c> {
         }
     }
 
-    /// A run into one output, on the stream of the case.
+    /// Runs into one output, on the stream of the case.
     pub fn run<W: Written, V>(
         &mut self,
         out: &mut W,
@@ -354,7 +353,7 @@ impl<'c> Trial<'c> {
         self.ended(&stream, ran, &[out])
     }
 
-    /// A run whose outputs may hold anything after an error.
+    /// Runs an operation whose outputs are unspecified after an error.
     pub fn queue<V>(
         &mut self,
         run: impl FnOnce(&Stream) -> einsparse::Result<V>,
@@ -364,7 +363,7 @@ impl<'c> Trial<'c> {
         self.ended(&stream, ran, &[])
     }
 
-    /// Waits for a run. After an error `outputs` hold what they did.
+    /// Waits for a run. After an error, `outputs` must be unchanged.
     pub fn ended<V>(
         &mut self,
         stream: &Stream,
@@ -387,7 +386,7 @@ impl<'c> Trial<'c> {
         }
     }
 
-    /// An error that a case may end with.
+    /// Outcome of an error that may end a case.
     fn failed(&self, error: &Error) -> Outcome {
         assert!(!error.to_string().is_empty());
         let is_of_the_machine = matches!(error, Error::Cuda { .. } | Error::OutOfMemory { .. });
@@ -398,14 +397,14 @@ impl<'c> Trial<'c> {
         if matches!(error, Error::NoKernel { .. }) {
             return Outcome::Unsupported;
         }
-        // Addresses and extents that its copies cannot start from are for a GPU to refuse.
+        // A GPU may refuse addresses and extents that its copies do not support.
         let has_gaps = self.whole && self.has_gaps;
         let may_refuse = self.context.is_cuda() || has_gaps;
         assert!(may_refuse, "nothing is wrong, but {error}");
         Outcome::Refused
     }
 
-    /// The case so far, for messages.
+    /// State of the case, for messages.
     pub fn fault(&self) -> String {
         format!("{:?}: {:?}", self.fault, self.struck)
     }

@@ -1,4 +1,4 @@
-//! Sparse convolutions: voxels that are there twice or too far away, maps made again, all three products.
+//! Sparse convolutions: duplicate or distant voxels, rebuilt maps, and all three products.
 
 use crate::support::runs::finish;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use einsparse::{Scalar, ZerosRule};
 use super::results::same;
 use super::trial::{Outcome, Trial};
 
-/// Different places in a small box, on both sides of 0.
+/// Distinct positions in a small box, on both sides of 0.
 fn places(t: &mut Trial<'_>) -> Vec<[i32; 4]> {
     let count = t.one(&[0, 1, 2, 30, 63, 64, 65, 129, 200]);
     let mut all: Vec<[i32; 4]> = Vec::new();
@@ -36,7 +36,7 @@ fn geometry(t: &mut Trial<'_>) -> einsparse::Result<ConvGeometry> {
     ConvGeometry::new(kernel, stride, dilation)
 }
 
-/// The map, or the error of voxels that none is made of.
+/// Creates the map, or returns the error for voxels without a valid map.
 fn map_of(
     t: &mut Trial<'_>,
     voxels: &[[i32; 4]],
@@ -60,7 +60,8 @@ fn map_of(
     Ok(map)
 }
 
-/// Maps of places that are not looked at: whatever they are, nothing is written outside, and the next map is right.
+/// Rebuilds maps from positions that are not validated: for any positions, nothing is written out of bounds, and the
+/// next map is right.
 fn rebuild(
     t: &mut Trial<'_>,
     map: &mut KernelMap,
@@ -98,7 +99,7 @@ fn pairs(voxels: &[[i32; 4]], outputs: &[[i32; 4]], geometry: &ConvGeometry) -> 
     all
 }
 
-/// Voxels of the output, in the order of their first input voxel.
+/// Output voxels, in the order of their first input voxel.
 fn outputs_of(voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Vec<[i32; 4]> {
     let stride = geometry.stride().map(|s| s as i32);
     let mut all = Vec::new();

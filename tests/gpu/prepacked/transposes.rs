@@ -1,4 +1,4 @@
-//! Prepacked forms where the sparse matrix is transposed, or stands on the right.
+//! Prepacked forms if the sparse matrix is transposed, or is the right factor.
 
 use super::*;
 use einsparse::ops;
@@ -7,11 +7,11 @@ fn both<'a>(a: &'a SparseTensor<f32>, b: &'a Tensor<f32>) -> [(&'static str, Ope
     [("A", a.into()), ("B", b.into())]
 }
 
-/// Products with the transpose bring values in order once, and again where an update tells of new ones.
+/// Products with the transpose reorder the values once, and again after an update.
 #[test]
 fn values_of_a_transpose_are_kept() {
     let Some(gpu) = gpu() else { return };
-    // Values one by one, and by tiles.
+    // Kernels that reorder values one by one, and kernels that reorder them by tiles.
     for (rows, density) in [(700, 0.05), (3000, 0.1)] {
         let first = matrix::<f32>((rows, 900, density), Format::Csr, 3);
         let second = first.map_values(|v| 2.0 * v);
@@ -42,7 +42,7 @@ fn values_of_a_transpose_are_kept() {
     }
 }
 
-/// Tokens in rows, and transposes: kernels over two dense matrices know them all.
+/// Token rows and transposes: kernels over two dense matrices support all of these orders.
 #[test]
 fn dense_forms_serve_every_order() {
     let Some(gpu) = gpu() else { return };
@@ -68,10 +68,10 @@ fn dense_forms_serve_every_order() {
             assert!(found == wide(&wanted), "{text} {weights:?}: {plan}");
             if swapped {
                 assert_eq!(plan.prepacked().as_deref(), Some("dense"), "{text}");
-                // Its kernel walks B: addresses named by the sparse matrix would be those of the other one.
+                // The kernel swaps A and B, so the raw addresses of the sparse matrix would be used for the other one.
                 let raw = RawSpmm::default();
                 let stream = gpu.stream().unwrap();
-                // SAFETY: refused before anything is read.
+                // SAFETY: the call returns an error before it reads anything.
                 let refused = unsafe { plan.run_raw(&raw, stream.raw()) };
                 let reason = refused.unwrap_err().to_string();
                 assert!(reason.contains("raw addresses are for"), "{reason}");

@@ -1,4 +1,5 @@
-//! Plans: expressions over sparse and dense operands, kernels by name, runs with other operands than planned.
+//! Plans: expressions over sparse and dense operands, kernels by name, and runs with operands other than the planned
+//! ones.
 
 use einsparse::formats::AnySparse;
 use einsparse::registry::products;
@@ -11,7 +12,7 @@ use crate::gpu::operator_trials::trial::{Outcome, Trial};
 
 type Done = Result<(), Outcome>;
 
-/// Expressions with one sparse operand A, and the axes of all of them.
+/// Expressions with one sparse operand A, and the axes of all operands.
 const TEXTS: &[(&str, &[(&str, &str)])] = &[
     ("C[m,n] = A[m,k] * B[k,n]", &[("A", "mk"), ("B", "kn"), ("C", "mn")]),
     ("C[m,n] = A[m,k] * B[k,n]", &[("A", "mk"), ("B", "kn"), ("C", "mn")]),
@@ -129,12 +130,12 @@ fn bound<'a, T: Scalar>(
     all
 }
 
-/// A plan, and a run of it with operands of its own.
+/// Builds a plan, and runs it with different operands.
 fn planned<T: Scalar>(t: &mut Trial<'_>, options: &Options) -> Done {
     t.aim(6);
     let d = drawn::<T>(t)?;
     let plan: Plan<T> = {
-        // Under a limit a GPU streams an A in the memory of the host. A CPU context refuses the memory of a GPU.
+        // With a memory limit, a GPU streams A from host memory. A CPU context refuses device memory.
         let a = match options.memory_limit {
             Some(_) => t.context.upload(d.a.map_values(|x| x)).unwrap(),
             None => t.sparse("A", &d.a),
@@ -251,7 +252,7 @@ pub fn sampled<T: Scalar>(t: &mut Trial<'_>) -> Done {
     t.queue(|stream| plan.run(&operands, &mut out, stream))
 }
 
-/// Views and tensors as such.
+/// Views and tensors by themselves.
 pub fn views<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let shape: Vec<usize> = (0..t.below(4)).map(|_| t.one(&[0, 1, 3, 8])).collect();
     let mut tensor = t.made(t.context.zeros::<T>(&shape))?;

@@ -86,7 +86,7 @@ pub fn edge_geometry<T: Scalar>(t: &mut Trial<'_>) -> Done {
     t.queue(|stream| geometry.backward(&positions, [&y, &basis], &mut to, stream))
 }
 
-/// Options of an attention, some of which cannot be.
+/// Options of an attention, some of them invalid.
 fn attention(t: &mut Trial<'_>) -> AttentionOptions {
     AttentionOptions {
         heads: t.one(&[1, 2, 4, 0, 3]),

@@ -1,5 +1,5 @@
-//! A training step of the layer: forward and backward in a row, since backward weights the hidden rows of its forward
-//! in place.
+//! Training step of the layer. Forward and backward run alternately, because backward multiplies the hidden rows of its
+//! forward by the weights in place.
 
 use super::{CHECKED, EXPERTS, Layer, Model, Routed, TOKENS, rated};
 use crate::prelude::*;
@@ -7,7 +7,7 @@ use einsparse::nn::{Moe, MoeGradients, MoeOptions};
 use rayon::prelude::*;
 
 impl Layer<'_> {
-    /// Forward and backward; the gradient of the output is x.
+    /// Times forward and backward. The gradient of the output is x.
     pub(super) fn step(&self, routed: &Routed) -> Result<()> {
         let MoeOptions { model, hidden, top_k, .. } = self.options;
         let (bench, stream) = (self.bench, &self.bench.stream);
@@ -28,7 +28,7 @@ impl Layer<'_> {
         let error = self.model.gradient_error(&routed.chosen, &dx, &dweights)?;
         let row = self.row(routed, &times).ours(layer.variants().join(" + "));
         let flops = 12.0 * (routed.chosen.len() * model * hidden) as f64;
-        // Both stacks twice, both gradients once.
+        // Both stacks are read twice, both gradients are written once.
         let row = rated(row, flops, 2.0 * (6 * EXPERTS * model * hidden) as f64);
         let note =
             format!("forward and backward; err of the gradients of x and weights {error:.1e}");

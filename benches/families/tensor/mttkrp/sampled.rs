@@ -1,11 +1,11 @@
-//! Products at the entries of a sparse tensor.
+//! Products at the nonzeros of a sparse tensor.
 
 use super::{CHECKED, Operands, near};
 use crate::prelude::*;
 use einsparse::ops::SampledTensor;
 
 impl<T: Scalar> Operands<'_, T> {
-    /// Products at the entries: as many rows are gathered as the tensor has axes.
+    /// Measures products at the nonzeros. Each gathers one row per axis of the tensor.
     pub(super) fn sampled(&self) -> Result<()> {
         let (bench, (_, shape, _, n)) = (self.bench, self.case);
         let made = || SampledTensor::new(&bench.context, &self.there, n);

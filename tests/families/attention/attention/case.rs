@@ -1,4 +1,4 @@
-//! Operands of an attention on the host, and what must come out.
+//! Operands of attention in host memory, and the expected results.
 
 use crate::support::Rng;
 use crate::support::rows::kernels_here;
@@ -8,7 +8,7 @@ use einsparse::ops::{AttentionOptions, SparseAttention};
 use einsparse::registry::{Operation, Scalar};
 use einsparse::{Context, SparseTensor, Tensor};
 
-/// Names of the kernels for a type and this many elements of a query; the CPU has one.
+/// Returns the names of the kernels for an element type and a head dimension. The CPU has one unnamed variant.
 pub fn variants<T: Scalar>(context: &Context, dim: usize) -> Vec<Option<&'static str>> {
     if context.device().is_none() {
         return vec![None];
@@ -28,7 +28,7 @@ pub fn csr<T: Scalar>(pattern: CsrPattern) -> AnySparse<T> {
     Csr::new(pattern, values).unwrap().into()
 }
 
-/// Keys of a query in a mask that are not hidden.
+/// Returns the keys that a query sees in a mask and that are not hidden.
 fn keys(pattern: &CsrPattern, row: usize, o: &AttentionOptions, head: usize) -> Vec<usize> {
     let length = o.lengths.as_ref().map_or(usize::MAX, |l| l[head * l.len() / o.heads]);
     let of_row = &pattern.columns()[pattern.row(row)];
@@ -39,7 +39,7 @@ fn keys(pattern: &CsrPattern, row: usize, o: &AttentionOptions, head: usize) -> 
     .collect()
 }
 
-/// Operands on the host.
+/// Operands in host memory.
 pub struct Case<T> {
     pub patterns: Vec<CsrPattern>,
     pub options: AttentionOptions,
@@ -48,7 +48,8 @@ pub struct Case<T> {
     pub v: Dense<T>,
 }
 
-/// Output of a query, the sum of magnitudes that its errors grow with, and the logarithm of its sum.
+/// Expected output of a query, the sum of magnitudes that bounds its error, and the logarithm of its sum of
+/// exponentials.
 struct Wanted {
     out: Vec<f64>,
     size: Vec<f64>,
@@ -60,7 +61,7 @@ impl<T: Scalar> Case<T> {
         let (m, n, d) = (patterns[0].rows(), patterns[0].cols(), options.dim);
         let mut rng = Rng(seed);
         let mut dense = |heads: usize, rows: usize| {
-            // Scores beyond what one tile's largest would tell.
+            // Large scores: the maximum of one tile does not represent the whole row.
             let values: Vec<T> =
                 (0..heads * rows * d).map(|_| T::from_f64(2.0 * rng.unit())).collect();
             Dense::new(vec![heads, rows, d], values).unwrap()
@@ -106,7 +107,7 @@ impl<T: Scalar> Case<T> {
         Wanted { out, size, log_sum }
     }
 
-    /// Runs a kernel on masks in a format; twice, to the same bits.
+    /// Runs a kernel on masks in a format, twice, and requires equal bits.
     pub fn run(
         &self,
         context: &Context,
@@ -154,7 +155,7 @@ impl<T: Scalar> Case<T> {
         self.patterns.iter().map(mask).collect()
     }
 
-    /// Every kernel against the reference.
+    /// Compares every kernel with the reference.
     pub fn check(&self, context: &Context, format: &str) {
         let o = &self.options;
         for variant in variants::<T>(context, o.dim) {
@@ -172,7 +173,7 @@ impl<T: Scalar> Case<T> {
                 );
                 for (i, x) in out.iter().enumerate() {
                     let (w, size) = (wanted.out[i], wanted.size[i]);
-                    // Weights and output rounded, scores and sums in f32.
+                    // Weights and output are rounded to the element type; scores and sums are in f32.
                     let bound = roundoff::<T>() * (w.abs() + 1.5 * size) + 2e-5;
                     assert!((x.to_f64() - w).abs() <= bound, "{what:?} {i}: {x}, expected {w}");
                 }

@@ -1,5 +1,5 @@
-//! Gradients of attention: of the CPU against finite differences of its forward run, of the GPU against those of the
-//! CPU in f64.
+//! Gradients of attention. Those of the CPU are compared with finite differences of its forward run, those of the GPU
+//! with the CPU's in f64.
 
 use super::case::Case;
 use super::{plain, uneven};
@@ -11,7 +11,7 @@ use einsparse::ops::{AttentionGradient, AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Tensor};
 
-/// The same operands in f64.
+/// Converts the operands to f64.
 fn exact<T: Scalar>(case: &Case<T>) -> Case<f64> {
     Case {
         patterns: case.patterns.clone(),
@@ -22,7 +22,7 @@ fn exact<T: Scalar>(case: &Case<T>) -> Case<f64> {
     }
 }
 
-/// Gradients of queries, keys and values; outputs start as NaN, with gaps between their rows.
+/// Returns the gradients of queries, keys and values. Outputs start as NaN, with gaps between their rows.
 fn gradients<T: Scalar>(
     context: &Context,
     case: &Case<T>,
@@ -39,7 +39,7 @@ fn gradients<T: Scalar>(
     };
     let [mut dq, mut dk, mut dv] = [poisoned(&q), poisoned(&k), poisoned(&v)];
     let stream = context.stream().unwrap();
-    // A second run finds nothing of the first.
+    // The second run must not depend on what the first one left.
     for _ in 0..2 {
         let outputs = [&mut dq, &mut dk, &mut dv];
         gradient.backward([&q, &k, &v], &from, outputs, &stream).unwrap();
@@ -48,7 +48,7 @@ fn gradients<T: Scalar>(
     [dq, dk, dv].map(|t| t.to_dense().unwrap())
 }
 
-/// The same of heads side by side in rows, which begin as NaN; back in the order of heads.
+/// Returns the gradients of operands with the heads adjacent in each row, in the order of heads. Outputs start as NaN.
 fn gradients_in_rows<T: Scalar>(
     context: &Context,
     case: &Case<T>,
@@ -138,7 +138,7 @@ fn gradients_are_those_of_finite_differences() {
     }
 }
 
-/// On a GPU, against the CPU in f64, within a few roundings of the largest.
+/// Compares gradients on a GPU with the CPU's in f64, within a few roundings of the largest value.
 fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str) {
     let from = upstream(case);
     let found = gradients(context, case, format, &from);
@@ -195,7 +195,7 @@ fn gradients_on_the_gpu() {
     on_gpu(&[suite::<f32>, suite::<f16>, suite::<bf16>]);
 }
 
-/// Masks that fill blocks, whose products run on Tensor Cores; edges are no multiple of a block.
+/// Masks that fill blocks, whose products run on Tensor Cores. Extents are not multiples of a block.
 fn of_blocks<T: Scalar>(context: &Context) {
     let dense = |rows: usize| spread(&vec![rows; rows], rows);
     let grouped = AttentionOptions { key_heads: Some(2), ..plain(4, 64) };

@@ -1,4 +1,4 @@
-//! Operands of an attention over a cache on the host, and what must come out.
+//! Operands of attention over a cache in host memory, and the expected results.
 
 use crate::support::Rng;
 use crate::support::dense::{nan, strided};
@@ -28,14 +28,14 @@ impl Shape {
     }
 }
 
-/// Operands on the host. Behind each length keys and values are NaN.
+/// Operands in host memory. Past each length, keys and values are NaN.
 pub struct Case<T> {
     pub shape: Shape,
     pub lengths: Vec<i32>,
     pub q: Dense<T>,
     pub k: Dense<T>,
     pub v: Dense<T>,
-    /// What a step adds.
+    /// Keys and values that a step adds.
     fresh: [Dense<T>; 2],
 }
 
@@ -105,7 +105,7 @@ impl<T: Scalar> Case<T> {
         Dense::new([self.shape.batch], self.lengths.clone()).unwrap()
     }
 
-    /// Keys of a sequence that count.
+    /// Returns the number of keys of a sequence that count.
     fn length(&self, sequence: usize) -> usize {
         let length = usize::try_from(self.lengths[sequence]).unwrap_or(0);
         length.min(self.shape.capacity)
@@ -122,7 +122,7 @@ impl<T: Scalar> Case<T> {
         }
     }
 
-    /// Puts what a step adds to the end of each sequence.
+    /// Writes the rows that a step adds to the end of each sequence.
     pub fn add_fresh(&mut self) {
         let Shape { key_heads, dim, capacity, batch, .. } = self.shape;
         for pair in 0..batch * key_heads {
@@ -137,8 +137,8 @@ impl<T: Scalar> Case<T> {
         }
     }
 
-    /// Runs it; twice, to the same bits. The second time the last rows are added to a cache without them, which then
-    /// holds them and is otherwise as it was.
+    /// Runs twice and requires equal bits. The second run adds the last rows to a cache without them. That cache must
+    /// then contain them and be otherwise unchanged.
     pub fn run(&self, context: &Context) -> Vec<T> {
         let Shape { batch, capacity, .. } = self.shape;
         let options = self.shape.options();
@@ -153,7 +153,7 @@ impl<T: Scalar> Case<T> {
         first
     }
 
-    /// The output; between its rows nothing was written.
+    /// Returns the output; requires that nothing was written between its rows.
     fn guarded(&self, there: &There<T>) -> Vec<T> {
         let dim = self.shape.dim;
         for row in there.out.to_storage().unwrap().chunks(dim + 8) {
@@ -162,7 +162,7 @@ impl<T: Scalar> Case<T> {
         there.out.to_dense().unwrap().values().to_vec()
     }
 
-    /// Against the reference, and a step that adds the last rows against both.
+    /// Compares a run with the reference, and a step that adds the last rows with both.
     pub fn check(&self, context: &Context) {
         self.judge(&self.run(context));
         let mut grown = Case {
@@ -191,7 +191,7 @@ impl<T: Scalar> Case<T> {
         }
     }
 
-    /// Output of a query, and the sum of magnitudes that its errors grow with.
+    /// Returns the expected output of a query, and the sum of magnitudes that bounds its error.
     fn wanted(&self, sequence: usize, head: usize) -> (Vec<f64>, Vec<f64>) {
         let Shape { heads, key_heads, dim, capacity, .. } = self.shape;
         let row = |dense: &Dense<T>, row: usize| -> Vec<f64> {
@@ -219,7 +219,7 @@ impl<T: Scalar> Case<T> {
         (out, size)
     }
 
-    /// Every element against the reference.
+    /// Compares every element with the reference.
     pub fn judge(&self, out: &[T]) {
         let Shape { heads, dim, .. } = self.shape;
         let roundoff = match T::NAME {
@@ -230,7 +230,7 @@ impl<T: Scalar> Case<T> {
         for (row, out) in out.chunks(dim).enumerate() {
             let (wanted, size) = self.wanted(row / heads, row % heads);
             for (i, x) in out.iter().enumerate() {
-                // Weights and output rounded, scores and sums in f32.
+                // Weights and output are rounded to the element type; scores and sums are in f32.
                 let bound = roundoff * (wanted[i].abs() + 1.5 * size[i]) + 2e-5;
                 let near = (x.to_f64() - wanted[i]).abs() <= bound;
                 let (shape, lengths) = (self.shape, &self.lengths);

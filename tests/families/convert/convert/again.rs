@@ -1,9 +1,9 @@
-//! Converters run more than once, with too little room, and replayed by a graph.
+//! Converters that run more than once, with too little capacity, and in a replayed graph.
 
 use super::*;
 use crate::support::dense::upload_values;
 
-/// Queued twice without a wait between; too little room is not overrun.
+/// Two runs are queued without synchronization between them. With too little capacity, nothing is written past it.
 #[test]
 fn a_converter_runs_again_and_stays_inside() {
     let Some(gpu) = gpu() else { return };
@@ -35,7 +35,7 @@ fn a_converter_runs_again_and_stays_inside() {
             ..RawConversion::default()
         };
         for _ in 0..2 {
-            // SAFETY: the tensors live past the wait below and have the sizes promised.
+            // SAFETY: the tensors have the sizes that the converter requires, and live past the wait below.
             unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
         }
         stream.synchronize().unwrap();
@@ -58,7 +58,7 @@ fn a_converter_runs_again_and_stays_inside() {
     }
 }
 
-/// Half of the blocks of a row fit, and its entries are as many as these blocks have places.
+/// Half of the blocks of a row fit. The values that are written are the entries of these blocks.
 #[test]
 fn csr_without_room_is_right_as_far_as_it_goes() {
     let Some(gpu) = gpu() else { return };
@@ -66,7 +66,7 @@ fn csr_without_room_is_right_as_far_as_it_goes() {
     let converter = Converter::blocks_from_csr::<f32>(&gpu, (1, 4 * width), (1, width), 1).unwrap();
     let upload = |values: Vec<f32>| upload_values(&gpu, &[values.len()], values);
     let source = upload((1..=16).map(|v| v as f32).collect());
-    // Four entries in each of four blocks, and what vectors read behind them.
+    // Four entries in each of four blocks; vector loads read the four extra columns past them.
     let columns: Vec<u32> = (0..20).map(|i| i / 4 * 8 + i % 4).collect();
     let columns = words(&gpu, &columns);
     let offsets = words(&gpu, &[0, 16]);
@@ -83,7 +83,7 @@ fn csr_without_room_is_right_as_far_as_it_goes() {
         ..RawConversion::default()
     };
     let stream = gpu.stream().unwrap();
-    // SAFETY: the tensors live past the wait below and have the sizes promised.
+    // SAFETY: the tensors have the sizes that the converter requires, and live past the wait below.
     unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
     stream.synchronize().unwrap();
     let values = outs[2].to_storage().unwrap();
@@ -95,7 +95,7 @@ fn csr_without_room_is_right_as_far_as_it_goes() {
     assert_eq!(converter.groups().unwrap(), [0, 4]);
 }
 
-/// A captured conversion, replayed over matrices with other blocks.
+/// A captured conversion is replayed over matrices with other blocks.
 #[test]
 fn a_converter_is_replayed() {
     let Some(gpu) = gpu_alone() else { return };
@@ -117,13 +117,14 @@ fn a_converter_is_replayed() {
         ..RawConversion::default()
     };
     let stream = gpu.stream().unwrap();
-    // SAFETY: the tensors live past the waits below and have the sizes promised; replays follow each other.
+    // SAFETY: the tensors have the sizes that the converter requires and live past the waits below; replays follow each
+    // other.
     let mut graph =
         Graph::capture(stream.raw(), |s| unsafe { converter.run_raw(&raw, s) }).unwrap();
     for seed in [21, 22, 23] {
         let host = patches::<f16>(extent, extent, seed);
         source.write(&host).unwrap();
-        // SAFETY: as above.
+        // SAFETY: as for the capture.
         unsafe { graph.launch(stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
         let cpu = Context::unchecked_cpu();

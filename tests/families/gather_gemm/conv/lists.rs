@@ -1,5 +1,5 @@
-//! Convolutions written by hand over lists: found by structure, computed by the kernels of convolutions, or passed on
-//! with a reason.
+//! Convolutions written as expressions over index lists. The plan recognizes them by structure and uses the kernels of
+//! convolutions, or reports why it does not.
 
 use super::{Pairs, cloud, operand, pairs};
 use crate::support::{Rng, gpu};
@@ -8,7 +8,7 @@ use einsparse::{Context, Error, Options, Plan, Precision, Scalar, Tensor, ZerosR
 
 const LINE: &str = "Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]";
 
-/// Lists of output rows, input rows and offsets: pairs in any order.
+/// Returns lists of output rows, input rows and offsets, with the pairs in random order.
 fn lists(pairs: &Pairs, rng: &mut Rng) -> [Vec<u32>; 3] {
     let mut terms: Vec<[u32; 3]> =
         pairs.iter().map(|&(t, i, o)| [o as u32, i as u32, t as u32]).collect();
@@ -18,7 +18,7 @@ fn lists(pairs: &Pairs, rng: &mut Rng) -> [Vec<u32>; 3] {
     [0, 1, 2].map(|axis| terms.iter().map(|term| term[axis]).collect())
 }
 
-/// What a line is computed from.
+/// Operands and output of an expression.
 struct Case<T> {
     lists: [Vec<u32>; 3],
     input: (Vec<f64>, Tensor<T>),
@@ -44,7 +44,7 @@ impl<T: Scalar> Case<T> {
         (case, pairs)
     }
 
-    /// Plans a line and runs it; the plan, and the output.
+    /// Plans and runs an expression; returns the plan and the output.
     fn run(
         &mut self,
         ctx: &Context,
@@ -68,7 +68,7 @@ impl<T: Scalar> Case<T> {
         Ok((plan, out))
     }
 
-    /// By the definition.
+    /// Returns the result by definition.
     fn wanted(&self, pairs: &Pairs, turned: bool, (old, factor): (f64, f64)) -> Vec<f64> {
         let [c, n] = CHANNELS;
         let mut sums: Vec<f64> = self.out.0.iter().map(|x| x * old).collect();
@@ -115,7 +115,7 @@ fn lines_over_lists_are_convolutions() {
     agree::<f32>(&gpu, Precision::Tf32);
 }
 
-/// A matrix of NaN and one of Inf reach the rows that have a term there, and no others, where that is asked for.
+/// Under `ZerosRule::Strict`, matrices of NaN and Inf affect the rows that have a term with them, and no others.
 #[test]
 fn rows_without_a_term_see_nothing_of_its_matrix() {
     let check = |ctx: &Context| {
@@ -149,8 +149,8 @@ fn rows_without_a_term_see_nothing_of_its_matrix() {
     }
 }
 
-/// What the kernels do not compute goes on to those that run any expression, with the reason; places past an operand
-/// are named.
+/// Expressions outside of the kernels' scope use the general kernels, and the plan states the reason. Errors name
+/// positions past the end of an operand.
 #[test]
 fn other_lines_go_on() {
     let ctx = Context::unchecked_cpu();

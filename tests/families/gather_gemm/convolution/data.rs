@@ -1,4 +1,4 @@
-//! Operands of convolutions, and what comes of them.
+//! Operands of convolutions, and expected results.
 
 use einsparse::dynamic::ConvolutionAxis::{self, Channels, Filters};
 use einsparse::dynamic::{ConvolutionOptions, ConvolutionShape, DynamicConvolution};
@@ -8,11 +8,11 @@ use rayon::prelude::*;
 
 use crate::families::gather_gemm::matmul::integers;
 
-/// A plain loop over everything, in f64.
+/// Reference: a plain loop in f64.
 pub fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
     let [out_x, out_y] = s.out().unwrap();
     let a = a.values();
-    // Once: unpacking costs as much as many products.
+    // Converted once: a conversion costs as much as many products.
     let b: Vec<f64> = b.values().iter().map(|w| w.to_f64()).collect();
     let mut c = vec![0.0; s.images * out_x * out_y * s.filters];
     let places = c.par_chunks_mut(s.filters.max(1)).enumerate();
@@ -44,7 +44,7 @@ pub fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense<T>) ->
     c
 }
 
-/// Small integers of which whole columns of every `rows` rows are zero but for so many in a thousand.
+/// Returns small integers. Per `rows` rows, `per_mille` of 1000 columns are nonzero, and the others are zero.
 fn columns<T: Scalar>(shape: [usize; 4], rows: usize, per_mille: u64, seed: u64) -> Dense<T> {
     let width = shape[3];
     let all: usize = shape[..3].iter().product();
@@ -53,7 +53,7 @@ fn columns<T: Scalar>(shape: [usize; 4], rows: usize, per_mille: u64, seed: u64)
         let group = (i / width.max(1) / rows.max(1)) as u64;
         let column = (i % width.max(1)) as u64;
         let mixed = (group * 1_000_003 + column + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // A few elements of a column that is there are zero too, all of them never.
+        // A nonzero column may contain some zeros, but never only zeros.
         if (mixed >> 32) % 1000 >= per_mille {
             *value = T::ZERO;
         }
@@ -67,7 +67,7 @@ pub fn shapes(s: &ConvolutionShape) -> [[usize; 4]; 2] {
     [[s.images, h, w, s.channels], [i, j, s.channels, s.filters]]
 }
 
-/// Operands of which the one that is sparse along the axis holds so many in a thousand.
+/// Returns operands. The one that is sparse along the axis is filled to `per_mille` of 1000.
 pub fn operands<T: Scalar>(
     s: &ConvolutionShape,
     axis: ConvolutionAxis,
@@ -81,7 +81,7 @@ pub fn operands<T: Scalar>(
     }
 }
 
-/// A convolution of this shape.
+/// Returns a convolution of this shape.
 pub fn convolution<T: Scalar>(
     context: &Context,
     s: &ConvolutionShape,

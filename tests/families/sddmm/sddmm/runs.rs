@@ -1,4 +1,4 @@
-//! What is around a run of products at single entries: raw addresses, graphs, refusals.
+//! Runs of SDDMM at unstructured nonzeros: raw addresses, graphs, refusals.
 
 use super::{COLUMNS, Case, GAP, LENS};
 use crate::support::dense::upload;
@@ -31,7 +31,7 @@ fn raw_addresses_write_the_values_and_nothing_around_them() {
         alpha: 3.0,
     };
     let stream = gpu.stream().unwrap();
-    // SAFETY: the addresses are those of operands of the planned shapes, all alive until the stream is waited for.
+    // SAFETY: the addresses are those of operands of the planned shapes, all alive until the stream is synchronized.
     unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
     stream.synchronize().unwrap();
     let found = out.to_dense().unwrap();
@@ -41,11 +41,11 @@ fn raw_addresses_write_the_values_and_nothing_around_them() {
         assert_eq!(f64::from(found), 3.0 * case.sum(place).0);
     }
     raw.ldx = 36;
-    // SAFETY: refused before anything is launched.
+    // SAFETY: the call is refused before anything is launched.
     let narrow = unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err();
     assert!(narrow.to_string().contains("below its 40 columns"), "{narrow}");
     raw.mask = raw.values;
-    // SAFETY: as above.
+    // SAFETY: as for the refused call above.
     let mask = unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err();
     assert!(mask.to_string().contains("mask"), "{mask}");
 }
@@ -85,7 +85,7 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     match context.plan("S[m,n] = X[m,k] * Y[k,n]").operands(&operands).sparse_output(&s).build() {
         Ok(plan) => {
-            // No kernel of its own; what runs any expression does.
+            // There is no specialized kernel; the general kernels run the expression.
             let general = |name: &str| name == "cpu" || name.starts_with("einsum_");
             assert!(general(plan.variant()), "{}", plan.variant());
             assert!(plan.choice().candidates.iter().all(|c| general(c.name)));

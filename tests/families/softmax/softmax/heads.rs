@@ -1,4 +1,4 @@
-//! Stretches of short rows, and heads that share a pattern.
+//! Runs of short rows, and heads that share a pattern.
 
 use super::{INF, check, same_bits, upload, values};
 use crate::support::{Rng, small, spread};
@@ -6,7 +6,7 @@ use einsparse::formats::{AnySparse, Csr, Dense};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::{Context, Scalar};
 
-/// Rows enough for thread blocks to go round, of every class.
+/// Enough rows of every class that thread blocks process several.
 pub fn many_rows<T: Scalar>(context: &Context) {
     let rows = if small() { 300 } else { 60_000 };
     let lens: Vec<usize> = (0..rows).map(|r| [3, 14, 0, 25, 50, 90][r % 6] + r % 3).collect();
@@ -15,8 +15,8 @@ pub fn many_rows<T: Scalar>(context: &Context) {
     check(context, &pattern, &scores, &SoftmaxOptions::default());
 }
 
-/// Short rows that follow each other, more than the GPU has warps: stretches of all lengths, among them full ones, with
-/// longer rows between.
+/// More consecutive short rows than the GPU has warps: runs of all lengths, some of them full, with longer rows between
+/// them.
 pub fn short_rows<T: Scalar>(context: &Context) {
     let rows = if small() { 5000 } else { 50_000 };
     let random = Rng(11).units::<f64>(rows);
@@ -36,7 +36,7 @@ pub fn short_rows<T: Scalar>(context: &Context) {
             check(context, &pattern, &scores, &o);
         }
     }
-    // What no score of a row may touch: its neighbours.
+    // No score of a row may affect its neighbors.
     let mut planted = scores;
     for (i, value) in [f64::NAN, INF, -INF, f64::MAX].into_iter().enumerate() {
         for at in pattern.row(40 + 1000 * i) {
@@ -46,7 +46,8 @@ pub fn short_rows<T: Scalar>(context: &Context) {
     check(context, &pattern, &planted, &SoftmaxOptions::default());
 }
 
-/// Heads in one launch, bit for bit what each of them gives alone: rows of every class, cut ones too, and stretches.
+/// Heads in one launch have the same bits as each head alone: rows of every class, also split ones, and runs of short
+/// rows.
 pub fn heads<T: Scalar>(context: &Context) {
     let heads = 3;
     let mut lens = vec![16; if small() { 4000 } else { 9000 }];

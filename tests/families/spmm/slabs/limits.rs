@@ -1,4 +1,4 @@
-//! What a limit lets stay, what it refuses, and what has nothing to stream.
+//! Memory limits: what they keep on the GPU, what they refuse, and plans without anything to stream.
 
 use super::*;
 use crate::support::dense::{upload_values, wide};
@@ -24,7 +24,7 @@ fn what_fits_stays() {
         }
         let options = limited(limit, None);
         let plan = planned(ctx, &operands, &options).unwrap();
-        // Other values come with the next run.
+        // The next run copies the new values.
         let negated: Vec<f32> = csr.values().iter().map(|x| -x).collect();
         pinned.set_values(&negated).unwrap();
         assert_eq!(pinned.to_host().unwrap().values(), negated);
@@ -116,7 +116,7 @@ fn page_locked_tensors_want_a_limit_on_a_gpu() {
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let error = gpu.plan(TEXT).operands(&operands).build().unwrap_err();
     assert!(error.to_string().contains("Options::memory_limit"), "{error}");
-    // What lies on the GPU counts not, what kernels keep does.
+    // Operands on the GPU do not count toward the limit; memory that kernels keep does.
     let there = gpu.upload(matrix::<f32>(pattern(300))).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&there).into()), ("B", (&b).into())];
     let error = planned(&gpu, &operands, &limited(16, None)).unwrap_err();

@@ -1,4 +1,4 @@
-//! The gradient of the largest message: exact on integers with ties, against differences of the forward run.
+//! The gradient of max aggregation: exact on integers with ties, and against differences of the forward run.
 
 use super::graph;
 use crate::support::dense::{integers, poisoned, upload, wide};
@@ -10,7 +10,7 @@ use einsparse::{Context, Scalar};
 const TARGETS: usize = 9;
 const SOURCES: usize = 320;
 
-/// Y, dX and the gradient of the weights of a context.
+/// Returns Y, dX and the gradient of the weights in a context.
 fn run<T: Scalar>(
     context: &Context,
     graph: &AnySparse<T>,
@@ -32,7 +32,7 @@ fn run<T: Scalar>(
     [&y, &dx, &da].map(wide)
 }
 
-/// The gradients term by term: of equal messages the first in the order of the slots.
+/// Returns the gradients term by term. Among equal messages the first in the order of slots wins.
 fn wanted<T: Scalar>(graph: &AnySparse<T>, [x, dy]: [&Dense<T>; 2]) -> [Vec<f64>; 2] {
     let n = x.shape()[1];
     let (targets, sources) = (graph.shape()[0] as u32, graph.shape()[1]);
@@ -59,7 +59,7 @@ fn wanted<T: Scalar>(graph: &AnySparse<T>, [x, dy]: [&Dense<T>; 2]) -> [Vec<f64>
     [dx, da]
 }
 
-/// One source of hundreds of targets, which several thread blocks add up, beside another in each of them.
+/// A source with hundreds of targets, which several thread blocks sum. Each target has a second source.
 fn hub<T: Scalar>() -> Csr<T> {
     const EACH: usize = 700;
     let columns = (0..EACH).flat_map(|target| [3, 4 + (target % 30) as u32]);
@@ -96,7 +96,8 @@ fn the_first_of_the_largest_messages_gets_the_gradient() {
     on_gpu(&[exact::<f32>, exact::<f64>, exact::<f16>, exact::<bf16>]);
 }
 
-/// `sum dY * Y` moves by the gradient times what moves X and A: all messages differ, so a small step changes no winner.
+/// `sum dY * Y` changes by the gradient times the change of X and A. All messages differ, so a small step changes no
+/// winner.
 fn differences(context: &Context) {
     const N: usize = 5;
     const STEP: f64 = 1e-6;
@@ -146,7 +147,7 @@ fn the_gradient_of_the_largest_is_that_of_differences() {
     on_both(&[differences]);
 }
 
-/// NaN wins, and infinity; vertices without edges pass nothing on.
+/// NaN and infinity win the maximum; vertices without edges pass no gradient on.
 #[test]
 fn special_values_win_once() {
     let check = |context: &Context| {
@@ -163,7 +164,7 @@ fn special_values_win_once() {
         let dy = Dense::new([TARGETS, 1], vec![1.0f32; TARGETS]).unwrap();
         let [y, dx, _] = run(context, &ones, [&x, &dy]);
         assert!(y[4].is_nan());
-        // One winner for each vertex with edges.
+        // There is one winner for each vertex with edges.
         assert_eq!(dx.iter().sum::<f64>(), 7.0);
         assert!(dx[p.columns()[row.start + 3] as usize] >= 1.0);
     };

@@ -1,11 +1,11 @@
-//! Operands, and what they come to by loops over the dense coefficients.
+//! Operands of tensor products, and their results by loops over the dense coefficients.
 
 use crate::support::Rng;
 use einsparse::Scalar;
 use einsparse::formats::generate::clebsch_gordan;
 use einsparse::ops::{Channels, Couplings};
 
-/// Channels of X and of the output.
+/// Returns the numbers of channels of X and of the output.
 pub fn widths(channels: Channels) -> (usize, usize) {
     match channels {
         Channels::One => (1, 1),
@@ -14,7 +14,7 @@ pub fn widths(channels: Channels) -> (usize, usize) {
     }
 }
 
-/// X, Y, W and G as f64.
+/// X, Y, W and G in f64.
 pub struct Case {
     couplings: Couplings,
     channels: Channels,
@@ -47,7 +47,7 @@ impl Case {
         Case { couplings, channels, items, data }
     }
 
-    /// For every term: places in X, Y, W, Out (W's is none without weights), and the coefficient.
+    /// Visits every term: indices in X, Y, W, Out (W's is unused without weights), and the coefficient.
     fn terms(&self, visit: &mut impl FnMut([usize; 4], f64)) {
         let (u, w) = widths(self.channels);
         let [ni, nj, nc] = [0, 1, 2].map(|of| self.couplings.components(of));
@@ -81,7 +81,7 @@ impl Case {
         }
     }
 
-    /// The product (3), or the gradient of X, Y, W (0 to 2): sums, and sums of magnitudes.
+    /// Returns the product (3), or the gradient of X, Y, W (0 to 2): sums, and sums of magnitudes.
     pub fn reference(&self, of: usize) -> Vec<(f64, f64)> {
         let mut sums = vec![(0.0, 0.0); self.data[of].len()];
         let weighted = !self.data[2].is_empty();
@@ -91,7 +91,7 @@ impl Case {
             let sum = &mut sums[at[of]];
             *sum = (sum.0 + term, sum.1 + term.abs());
         });
-        // The product leaves G out; a gradient what it is of.
+        // The product omits G; a gradient omits its own operand.
         sums
     }
 }

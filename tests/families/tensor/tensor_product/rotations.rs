@@ -1,4 +1,4 @@
-//! Matrices by which real spherical harmonics turn, from the functions themselves: nothing of the coefficients goes in.
+//! Rotation matrices of real spherical harmonics, from the functions themselves and independent of the coefficients.
 
 use crate::support::Rng;
 
@@ -9,7 +9,7 @@ fn factorial(n: usize) -> f64 {
     (2..=n).map(|k| k as f64).product()
 }
 
-/// P_l^m(x), without the phase of Condon and Shortley (Abramowitz and Stegun 8.5.3, 8.6).
+/// P_l^m(x), without the Condon-Shortley phase (Abramowitz and Stegun 8.5.3, 8.6).
 fn legendre(l: usize, m: usize, x: f64) -> f64 {
     let root = (1.0 - x * x).max(0.0).sqrt();
     let mut last = (1..=m).map(|k| (2 * k - 1) as f64 * root).product::<f64>();
@@ -22,7 +22,7 @@ fn legendre(l: usize, m: usize, x: f64) -> f64 {
     last
 }
 
-/// The real harmonics of degree `l` at a direction, from m = -l to l, to a common factor.
+/// Returns the real harmonics of degree `l` at a direction, from m = -l to l, up to a common factor.
 fn harmonics(l: usize, [x, y, z]: [f64; 3]) -> Vec<f64> {
     let around = y.atan2(x);
     let one = |at: usize| {
@@ -38,7 +38,7 @@ fn harmonics(l: usize, [x, y, z]: [f64; 3]) -> Vec<f64> {
     (0..=2 * l).map(one).collect()
 }
 
-/// A random rotation, by a random quaternion.
+/// Returns a random rotation, from a random quaternion.
 pub fn rotation(rng: &mut Rng) -> Matrix {
     let q: [f64; 4] = std::array::from_fn(|_| rng.unit());
     let n = q.iter().map(|v| v * v).sum::<f64>().sqrt();
@@ -54,10 +54,10 @@ fn turned(rotation: &Matrix, r: [f64; 3]) -> [f64; 3] {
     [0, 1, 2].map(|i| (0..3).map(|j| rotation[i][j] * r[j]).sum())
 }
 
-/// D with `harmonics(R r) = D harmonics(r)`: solved from as many directions as there are harmonics.
+/// Returns D with `harmonics(R r) = D harmonics(r)`, solved from at least as many directions as there are harmonics.
 pub fn wigner(l: usize, rotation: &Matrix, rng: &mut Rng) -> Matrix {
     let n = 2 * l + 1;
-    // Rows: a direction; columns: the harmonics there, then those of the turned direction.
+    // Each row is a direction. Columns are its harmonics, then those of the rotated direction.
     let mut rows: Vec<Vec<f64>> = (0..4 * n)
         .map(|_| {
             let r: [f64; 3] = std::array::from_fn(|_| rng.unit());
@@ -68,7 +68,7 @@ pub fn wigner(l: usize, rotation: &Matrix, rng: &mut Rng) -> Matrix {
             row
         })
         .collect();
-    // Gauss and Jordan, with the largest pivot of all directions.
+    // Gauss-Jordan elimination with the largest pivot of all directions.
     for column in 0..n {
         let size = |row: &Vec<f64>| row[column].abs();
         let pivot = (column..rows.len()).max_by(|&a, &b| size(&rows[a]).total_cmp(&size(&rows[b])));
@@ -81,7 +81,7 @@ pub fn wigner(l: usize, rotation: &Matrix, rng: &mut Rng) -> Matrix {
             row.iter_mut().zip(&own).for_each(|(v, o)| *v -= factor * o);
         }
     }
-    // The directions left over must agree: the harmonics span what they turn into.
+    // The other directions must agree: rotated harmonics are combinations of the harmonics.
     assert!(rows[n..].iter().flatten().all(|v| v.abs() < 1e-8));
     (0..n).map(|i| (0..n).map(|j| rows[j][n + i]).collect()).collect()
 }

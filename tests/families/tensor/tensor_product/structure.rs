@@ -1,4 +1,4 @@
-//! Which expressions are tensor products: by structure, whatever the names.
+//! Detection of tensor products: by structure, whatever the names.
 
 use super::{ONE, tensor};
 use crate::support::gpu;
@@ -6,7 +6,7 @@ use crate::support::runs::finish;
 use einsparse::ops::{Channels, Couplings, TensorProduct};
 use einsparse::{Context, Operand};
 
-/// Every expression of the operation, and one written by hand over groups.
+/// Every expression of the operation, and one over groups that is written by hand.
 #[test]
 fn plans_find_the_kernels() {
     let ctx = Context::unchecked_cpu();

@@ -1,4 +1,4 @@
-//! How a kernel of the `levels` family is launched, for its test and for the bench: no plan takes it.
+//! Launch of a kernel of the `levels` family, for its test and for the bench. No plan selects these kernels.
 
 use einsparse::Result;
 use einsparse::driver::{
@@ -9,13 +9,13 @@ use einsparse::kernels::families::LevelsParams;
 use einsparse::raw::{Device, RawStream};
 use einsparse::registry::{Row, kernels};
 
-/// The levels in their order.
+/// Returns the levels in order.
 pub fn levels() -> impl Iterator<Item = &'static Row> {
     let teaching = |row: &&Row| row.operation == Operation::Teaching;
     kernels().iter().filter(teaching)
 }
 
-/// A level with everything that its launch needs.
+/// A level with all that its launch requires.
 pub struct Level {
     function: Function,
     config: LaunchConfig,
@@ -23,7 +23,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// For `C[m,n] = A[m,k] * B[k,n]` in f16 at these addresses. The extents are multiples of the level's tile.
+    /// Prepares `C[m,n] = A[m,k] * B[k,n]` in f16 at these addresses. The extents are multiples of the level's tile.
     pub fn new(
         device: &Device,
         row: &Row,
@@ -65,14 +65,14 @@ impl Level {
     /// Queues the product.
     ///
     /// # Safety
-    /// The addresses hold matrices of the extents until the work is done.
+    /// The addresses must hold matrices of the extents until the work has finished.
     pub unsafe fn run(&self, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: the params are those of the family; the addresses are the caller's promise.
+        // SAFETY: the params are those of the family; the caller guarantees the addresses.
         unsafe { self.function.launch(&self.config, stream, &self.params) }
     }
 }
 
-/// Map of an f16 matrix of `[columns, rows]` in tiles of the same order, swizzled over 128 bytes.
+/// Returns the map of an f16 matrix of `[columns, rows]` in tiles of `[columns, rows]`, swizzled over 128 bytes.
 fn map(address: u64, [columns, rows]: [usize; 2], tile: [u32; 2]) -> Result<MapWords> {
     let layout = TensorMapLayout {
         element: TensorMapType::F16,
