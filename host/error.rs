@@ -165,7 +165,7 @@ impl Error {
 
     /// Error of an operand in another context than planned.
     pub(crate) fn elsewhere(name: &str) -> Self {
-        Self::operand(name, "lies in another context than planned")
+        Self::operand(name, "is in another context than planned")
     }
 
     /// Error of a sparse operand whose pattern, format or context differs from the planned one.

@@ -21,7 +21,7 @@ use crate::error::{Error, Refusal, Result};
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no element type that kernels exist for",
+    message = "`{Self}` is not an element type with kernels",
     label = "not an element type of einsparse",
     note = "element types are f32, f64, and `einsparse::formats::{{f16, bf16}}`; with another output type also i8, \
             i32, and `einsparse::formats::{{E4m3, E5m2}}`"
@@ -106,7 +106,7 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
         ) => grouped(*axis),
         (WalkKind::GroupCoo, Format::GroupCoo { axis, group }) => match group {
             Some(g) if g % 4 == 0 => grouped(*axis),
-            g => Some(format!("wants a group divisible by 4, not {}", g.unwrap_or(0))),
+            g => Some(format!("requires a group size divisible by 4, not {}", g.unwrap_or(0))),
         },
         (
             WalkKind::Block,

@@ -123,12 +123,12 @@ fn refusals_say_why() {
     );
     all_say(
         &reasons(&csr, |row| row.dtype == Dtype::Tf32),
-        "rounds to TF32, and the plan asks for full precision",
+        "rounds to TF32, but the plan requires full precision",
     );
     let pairs = choice::<f32>("groupcoo:2", 64, &default);
     all_say(
         &reasons(&pairs, |row| row.walk == WalkKind::GroupCoo),
-        "wants a group divisible by 4, not 2",
+        "requires a group size divisible by 4, not 2",
     );
     let quads = choice::<f32>("groupcoo:4", 64, &default);
     assert!(candidates(&quads).iter().any(|row| row.walk == WalkKind::GroupCoo));
@@ -182,7 +182,7 @@ fn options_exclude_rows() {
     assert!(only_general(&blocks));
     all_say(
         &reasons(&blocks, |row| row.block == (16, 16) && row.is_plain()),
-        "the plan asks for Zeros::Strict",
+        "the plan requires Zeros::Strict",
     );
     assert!(!choice::<f16>("csr", 64, &strict).candidates.is_empty());
     let tf32 = Options { precision: Precision::Tf32, ..Options::default() };
@@ -209,7 +209,7 @@ fn a_named_row_is_the_only_candidate() {
         assert_eq!(forced.candidates.iter().map(|c| c.name).collect::<Vec<_>>(), [row.name]);
         all_say(
             &forced.refused.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>(),
-            &format!("the plan asks for {}", row.name),
+            &format!("the plan requires {}", row.name),
         );
     }
 }

@@ -133,7 +133,7 @@ fn gate<'o, 'a>(name: &str, operands: &'o AnyOperands<'a>, out: &[usize]) -> Res
     }
     Err(Error::Shape {
         index: name.into(),
-        left: format!("the gate has {:?}", view.shape),
+        left: format!("the operand of relu_grad has shape {:?}", view.shape),
         right: format!("the output {out:?}"),
     })
 }

@@ -277,7 +277,10 @@ fn looked(
     }
     let exact = matches!(dtype, Dtype::Int8 | Dtype::Int32);
     if exact && threshold != 0.0 {
-        return refused("threshold", format!("is {threshold}; a mask has none"));
+        return refused(
+            "threshold",
+            format!("is {threshold}; detection of a mask does not use a threshold"),
+        );
     }
     match (dtype, options.bits) {
         (Dtype::Int32, Some(columns)) if columns.div_ceil(32) == shape[1] => Ok(Looked::Bits),
@@ -341,7 +344,10 @@ pub(super) fn search(
         return Err(Error::elsewhere("index"));
     }
     if !lists.hold(launch.room()?) {
-        return Err(Error::operand("index", "is of another detector, which needs less room"));
+        return Err(Error::operand(
+            "index",
+            "was created for another detector and is too small for this one",
+        ));
     }
     // The lists have the size that this launch requires, and exist until the queued work is done.
     let run = || launch.run(source, lists, queue);

@@ -177,7 +177,7 @@ impl<T: Scalar> GroupedGemm<T> {
         if options.gate.is_some() {
             return Err(Error::operand(
                 "gate",
-                "is not there in a product for training: its gradient wants the sums in front of it; `nn::Moe` keeps them",
+                "is not supported in a product for training: its gradient requires the pre-activation; `nn::Moe` saves it",
             ));
         }
         let shadow = Shadow::of(routing.shadow(), |routing| Self::for_training(routing, options))?;

@@ -117,11 +117,14 @@ impl MatmulOptions {
                 format!("has {items} items; only a sparse A of [m, k] and a sparse B take several"),
             ),
             SparseSide::Output if self.transpose_a => {
-                refused("A", "lies as [k, m]; a product with a ReLU reads it as [m, k]".into())
+                refused("A", "is stored as [k, m]; a product with a ReLU requires [m, k]".into())
             }
             SparseSide::Output if self.threshold != 0.0 => refused(
                 "threshold",
-                format!("is {}; behind a ReLU zeros are empty, and nothing else", self.threshold),
+                format!(
+                    "is {}; after a ReLU the threshold must be 0, because only zeros are empty",
+                    self.threshold
+                ),
             ),
             _ => Ok(()),
         }
@@ -324,7 +327,7 @@ impl<T: Scalar> DynamicMatmul<T> {
 }
 
 fn in_one() -> Error {
-    Error::operand("product", "has no halves: it runs as one, by `forward`")
+    Error::operand("product", "cannot run in two steps; call `forward`")
 }
 
 /// A product on the CPU, one row of C at a time. For a row of C and a position of its list, `places` returns the index

@@ -57,7 +57,10 @@ impl Einsum {
                 return Err(Error::Shape {
                     index: gate.tensor.clone(),
                     left: format!("the gate is `{gate}`"),
-                    right: format!("the output `{}`; both want the same plain indices", self.out),
+                    right: format!(
+                        "the output `{}`; both must have the same plain indices",
+                        self.out
+                    ),
                 });
             }
         }

@@ -202,7 +202,7 @@ impl Einsum {
             found = Err(Error::Shape {
                 index: Written(terms).to_string(),
                 left: format!("on the left, in `{access}`"),
-                right: "a sum of indices is for what is read, on the right".into(),
+                right: "an affine index is supported in factors only, on the right".into(),
             });
         });
         let mut visit = |access: &Access, _, terms: &[Term]| {
@@ -214,7 +214,7 @@ impl Einsum {
                 found = Err(Error::operand(
                     &access.tensor,
                     format!(
-                        "`{}` in `{access}` is no sum of indices: each index once, factors from 1 on",
+                        "`{}` in `{access}` is not an affine index: each index may occur once, with a factor of 1 or more",
                         Written(terms)
                     ),
                 ));
@@ -290,7 +290,7 @@ impl<'a> Placed<'a> {
     fn fits(&self, known: &Known<'a>) -> Result<()> {
         match self.last(None, known) {
             Some(last) if last >= self.extent as u128 => Err(self.error(format!(
-                "reads up to place {last} ({}), which wants {} elements",
+                "reads up to index {last} ({}), which requires {} elements",
                 self.extents(None, known),
                 last.saturating_add(1)
             ))),
@@ -306,7 +306,7 @@ impl<'a> Placed<'a> {
             .map(|index| format!("`{index}`"))
             .collect();
         self.error(format!(
-            "the extents of {} are not known: all but one want a place by themselves, or the output's shape",
+            "the extents of {} are unknown: all but one must occur alone in an operand, or the shape of the output must be given",
             open.join(" and ")
         ))
     }

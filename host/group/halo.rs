@@ -117,7 +117,7 @@ impl<T: Scalar> Halo<T> {
         let wrong = |row: &&u32| !own.contains(&(**row as usize));
         if let Some((peer, row)) = (0..size).find_map(|p| Some((p, *asked[p].iter().find(wrong)?)))
         {
-            let reason = format!("asks for row {row} of rank {rank}, which has {own:?}");
+            let reason = format!("requests row {row} of rank {rank}, which has rows {own:?}");
             return Err(Error::Rank { rank: peer, reason });
         }
         let named: Vec<u32> = asked.iter().flatten().map(|&row| row - own.start as u32).collect();

@@ -92,7 +92,7 @@ impl Partition {
             |left: String, right: String| Error::Shape { index: what.into(), left, right };
         let own = match (self.ranks(), self.rows()) {
             (ranks, _) if ranks != group.size() => Err(differs(
-                format!("dealt to {ranks} ranks"),
+                format!("distributed to {ranks} ranks"),
                 format!("the group has {}", group.size()),
             )),
             (_, dealt) if dealt != rows => {

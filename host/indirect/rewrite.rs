@@ -115,7 +115,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
         _ if order == 2 => return Ok(()),
         _ => "2",
     };
-    Err(Error::operand(operand, format!("has order {order}, and {format} wants {wanted}")))
+    Err(Error::operand(operand, format!("has order {order}, but {format} requires {wanted}")))
 }
 
 /// Returns a name that is not in `taken`: `base`, `base'`, `base''`, ...

@@ -77,7 +77,7 @@ impl IndirectEinsum {
         };
         let mut holders = (0..self.factors.len()).filter(|&f| of_entries(&self.factors[f]));
         let (Some(values), None) = (holders.next(), holders.next()) else {
-            return Err("wants one factor with a value for each entry".into());
+            return Err("requires one factor with a value for each entry".into());
         };
         let out = shape(&self.out, &loops)?;
         let mut others = Vec::new();

@@ -205,7 +205,7 @@ impl FromStr for TileTimes {
 fn parsed(text: &str, path: &str) -> Result<TileTimes> {
     let (mut heights, mut detect, mut dense) = (BTreeMap::new(), None, None);
     for (i, line) in text.lines().enumerate() {
-        let wrong = || unreadable(path, Some(i + 1), &format!("{line:?} is no time of a tile"));
+        let wrong = || unreadable(path, Some(i + 1), &format!("{line:?} is not a time of a tile"));
         let time = |word: &str| {
             let time = word.parse::<f64>().ok();
             time.filter(|t| t.is_finite() && *t >= 0.0).ok_or_else(wrong)
@@ -228,7 +228,7 @@ fn parsed(text: &str, path: &str) -> Result<TileTimes> {
         (Some(detect), Some(dense)) if !heights.is_empty() => {
             Ok(TileTimes { heights, detect, dense })
         }
-        _ => Err(unreadable(path, None, &"wants lines of `height`, `detect` and `dense`")),
+        _ => Err(unreadable(path, None, &"requires lines of `height`, `detect` and `dense`")),
     }
 }
 
@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn files_name_what_is_wrong_with_them() {
         for (text, said) in [
-            ("", "wants lines"),
-            ("detect 1\ndense 1", "wants lines"),
+            ("", "requires lines"),
+            ("detect 1\ndense 1", "requires lines"),
             ("height 128 start 1 tile 2 stage x", ":1:"),
             ("detect 1\nheight 0 start 1 tile 2 stage 3", ":2:"),
             ("detect -1", ":1:"),

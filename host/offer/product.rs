@@ -101,7 +101,7 @@ impl ProductPlan {
         device: &Arc<Device>,
     ) -> Result<std::result::Result<Self, Refusal>> {
         let no_rows = |format: Format| {
-            Error::operand(&form.sparse, format!("is {format}, which has no rows to walk"))
+            Error::operand(&form.sparse, format!("is {format}, which does not store rows"))
         };
         let matrix = match find(question.operands(), &form.sparse)? {
             AnyOperand::Sparse(a) if row.walk == WalkKind::SlicedEll => {

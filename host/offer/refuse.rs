@@ -41,10 +41,10 @@ pub(super) fn asked_for(walk: WalkKind, dtype: Dtype, options: &Options) -> bool
 /// Refuses rows that the options exclude.
 fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
     if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
-        return Some(format!("the plan asks for {wanted}"));
+        return Some(format!("the plan requires {wanted}"));
     }
     if row.dtype == Dtype::Tf32 && options.precision == Precision::Full {
-        return Some("rounds to TF32, and the plan asks for full precision".into());
+        return Some("rounds to TF32, but the plan requires full precision".into());
     }
     if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
         let what = match row.walk {
@@ -52,7 +52,7 @@ fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
             WalkKind::Filled => "multiplies all zeros",
             _ => "multiplies zeros inside blocks",
         };
-        return Some(format!("{what}, and the plan asks for Zeros::Strict"));
+        return Some(format!("{what}, but the plan requires Zeros::Strict"));
     }
     None
 }
@@ -100,7 +100,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
         return Some("orders the values of one product ahead, not of a batch".into());
     }
     if row.walk == WalkKind::Permuted && !problem.order.transposed {
-        return Some("walks a transposed pattern, and the product takes A as it is".into());
+        return Some("walks a transposed pattern, but A is not transposed in this product".into());
     }
     let batched = row.takes::<BatchedParams>();
     let wide = has_strips(row) || row.walk == WalkKind::Nm;

@@ -199,7 +199,7 @@ impl<T: Scalar> SparseConv3d<T> {
             });
         }
         if !map.context().holds(tensor.device()) {
-            return Err(Error::operand(name, "lies in another context than the kernel map"));
+            return Err(Error::operand(name, "is in another context than the kernel map"));
         }
         Ok(())
     }
@@ -271,7 +271,7 @@ impl<T: Scalar> SparseConv3d<T> {
                 Ok(())
             }
             (Arrays::Device(..), None) => {
-                Err(Error::operand("map", "lies on a GPU, the convolution on the CPU"))
+                Err(Error::operand("map", "is on a GPU, but the convolution is on the CPU"))
             }
         }
     }

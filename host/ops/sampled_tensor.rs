@@ -106,7 +106,7 @@ impl<T: Scalar> SampledTensor<T> {
         let shape = self.pattern.planned().shape();
         if factors.len() != shape.len() {
             let reason = format!(
-                "{} factors given, order {} wants one for each axis",
+                "{} factors given, order {} requires one for each axis",
                 factors.len(),
                 shape.len()
             );

@@ -293,7 +293,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     fn check_place(&self, name: &str, device: Option<&Arc<Device>>) -> Result<()> {
         match self.context.holds(device) {
             true => Ok(()),
-            false => Err(Error::operand(name, "lies in another context")),
+            false => Err(Error::operand(name, "is in another context")),
         }
     }
 }

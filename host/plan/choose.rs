@@ -173,7 +173,7 @@ impl<'q, 'a> Asked<'q, 'a> {
 pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
     match &options.variant {
         Some(name) if name != path::NAME && crate::registry::find(name).is_none() => {
-            let reason = "the table has no kernel of this name";
+            let reason = "no kernel has this name";
             let refusal = Refusal::of(name.clone(), reason);
             Err(Error::no_kernel(indirect.to_string(), [refusal]))
         }

@@ -62,7 +62,9 @@ fn shapes(
         operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
     match shapes.insert(name.into(), out.shape().to_vec()) {
         None => Ok(shapes),
-        Some(_) => Err(Error::operand(name, "is the output, which is given beside the operands")),
+        Some(_) => {
+            Err(Error::operand(name, "is the output; pass it separately, not as an operand"))
+        }
     }
 }
 

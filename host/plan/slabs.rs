@@ -33,7 +33,8 @@ use kept::Kept;
 use stream::Streaming;
 
 /// Reason for refusing a graph over an A that may be freed before the graph is launched.
-const NOT_CAPTURED: &str = "lies in memory that is not page-locked, and cannot be part of a graph: `Context::pin` locks it";
+const NOT_CAPTURED: &str =
+    "is in memory that is not page-locked, and cannot be part of a graph; `Context::pin` locks it";
 /// Name of these plans among refusals.
 const NAME: &str = "streaming";
 /// Bytes per second that 16 lanes of PCIe 5.0 copy from pinned memory.
@@ -260,7 +261,7 @@ fn without_limit(context: &Context, name: &str, operand: &AnyOperand<'_>) -> Res
     match operand {
         AnyOperand::Sparse(a) if a.is_pinned() && context.is_cuda() => Err(Error::operand(
             name,
-            "lies in the memory of the host: `Options::memory_limit` streams it, `Context::upload` copies it",
+            "is in host memory: `Options::memory_limit` streams it, `Context::upload` copies it",
         )),
         _ => Ok(()),
     }

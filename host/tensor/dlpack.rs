@@ -87,7 +87,7 @@ impl<T: Scalar> Tensor<T> {
             Some(address) => std::ptr::with_exposed_provenance_mut(address as usize),
             None => match self.host_mut() {
                 Some(values) => values.as_mut_ptr().cast(),
-                None => return Err(wrong("it lies nowhere")),
+                None => return Err(wrong("it has no device")),
             },
         };
         let layout = Dynamic::new(self.shape().to_vec(), self.strides());
@@ -126,7 +126,7 @@ fn check_device(context: &Context, given: DLDevice) -> Result<()> {
         DLDeviceType::CUDAMANAGED => format!("managed memory of CUDA device {}", given.device_id),
         DLDeviceType(kind) => format!("device {} of type {kind}", given.device_id),
     };
-    Err(wrong(format!("lies on {kind}, and the context is {context}")))
+    Err(wrong(format!("is on {kind}, but the context is {context}")))
 }
 
 fn dtype(own: Dtype) -> DLDataType {

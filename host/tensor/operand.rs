@@ -213,7 +213,7 @@ impl<T: Scalar> From<i32> for Operand<'_, T> {
 /// message.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no operand of an Einsum over `{T}`",
+    message = "`{Self}` is not an operand of an Einsum over `{T}`",
     label = "not a reference to a tensor, nor a number",
     note = "operands are references to tensors of one element type (`Dense`, `Tensor`, `SparseTensor`, a matrix of any \
             format), `Dynamic::new(&tensor)`, numbers (f64, f32, i32), or index arrays: `(&[usize], &[u32])`"

@@ -85,7 +85,7 @@ fn outputs_that_are_given_tell_extents() {
     assert_eq!(run("C[x] += A[3*x+i] * B[i]"), [21.5, 54.5]);
     let far = einsum!(cpu, "C[x] += A[4*x+i] * B[i]", A = &a, B = &b, C = &start);
     let said = far.unwrap_err().to_string();
-    assert!(said.contains("`4*x+i`") && said.contains("wants 6 elements"), "{said}");
+    assert!(said.contains("`4*x+i`") && said.contains("requires 6 elements"), "{said}");
 }
 
 /// Nonzeros at positions whose coordinates sum to a multiple of three.

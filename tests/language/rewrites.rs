@@ -138,7 +138,7 @@ fn rewrite_refuses_with_a_reason() {
         ("C[m,n] = A[m,k] * B[k,n]", "C", "csr", "not a factor"),
         ("C[m,n] = A[m,k] * B[k,n] + b[m]", "b", "coo", "not a factor"),
         ("C[m,n] = A[X[m],k] * B[k,n] * D[m]", "A", "csr", "through `X[m]`"),
-        ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "csr", "order 3, and csr wants 2"),
+        ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "csr", "order 3, but csr requires 2"),
         ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "groupcoo@3", "order 3"),
         ("s = x[i]", "x", "groupcoo", "at least 2"),
         ("s = x[]", "x", "coo", "at least 1"),

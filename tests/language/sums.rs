@@ -134,12 +134,12 @@ fn sums_that_do_not_fit_are_errors_with_numbers() {
         (
             "C[x] = A[2*x+i] * B[i]",
             "A 9, B 3, C 5",
-            &["`2*x+i`", "up to place 10 (`x` 5, `i` 3)", "wants 11 elements", "9 in axis 0"],
+            &["`2*x+i`", "up to index 10 (`x` 5, `i` 3)", "requires 11 elements", "9 in axis 0"],
         ),
         (
             "C[x] = A[x+i]",
             "A 9",
-            &["`x+i`", "the extents of `x` and `i` are not known", "9 in axis 0"],
+            &["`x+i`", "the extents of `x` and `i` are unknown", "9 in axis 0"],
         ),
         (
             "C[x+i] = A[x] * B[i]",

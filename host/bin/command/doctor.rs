@@ -194,7 +194,7 @@ fn data() {
             say!("data     EINSPARSE_DATA = {}", Path::new(&folder).display())
         }
         Some(folder) => say!(
-            "data     EINSPARSE_DATA = {} is no folder: tests use generated inputs",
+            "data     EINSPARSE_DATA = {} is not a directory: tests use generated inputs",
             Path::new(&folder).display()
         ),
         None => say!(

@@ -140,7 +140,7 @@ fn readable(error: &(dyn Error + 'static)) -> String {
             let why = match &tried[..] {
                 // The text after the semicolon is advice for users of the library; here `--device cpu` replaces it.
                 [(_, reason)] => reason.split(';').next().unwrap_or_default().to_string(),
-                many => format!("{} refused, `einsparse explain` says why", many.len()),
+                many => format!("{} refused; `einsparse explain` lists the reasons", many.len()),
             };
             format!("no kernel for {indirect}: {why}; `--device cpu` supports more expressions")
         }

@@ -172,7 +172,7 @@ fn file(text: &str) -> Result<Source, String> {
 }
 
 fn number<N: FromStr>(text: &str) -> Result<N, String> {
-    text.trim().parse().map_err(|_| format!("`{text}` is not a number as it is wanted here"))
+    text.trim().parse().map_err(|_| format!("`{text}` is not a valid number for this argument"))
 }
 
 /// Parses an extent. Patterns store extents as u32.

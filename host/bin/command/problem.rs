@@ -103,7 +103,7 @@ impl Place {
             Place::Gpu(ordinal) => Context::cuda(ordinal),
             Place::Auto => Ok(Context::cuda(0).unwrap_or_else(|reason| {
                 tracing::info!(%reason, "no GPU");
-                say!("no GPU here, working on the CPU (`einsparse doctor` says what is missing)");
+                say!("no GPU found: using the CPU (`einsparse doctor` lists what is missing)");
                 Context::unchecked_cpu()
             })),
         }

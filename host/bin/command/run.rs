@@ -79,7 +79,9 @@ impl Job<'_> {
     pub fn run<T: Scalar>(&self, context: &Context, typed: &Typed<T>) -> Result<Dense<T>> {
         match self.run_on(context, typed) {
             Err(error) if self.may_fall_back && context.is_cuda() && is_no_kernel(&*error) => {
-                say!("no kernel for this yet (`einsparse explain` says why): on the CPU");
+                say!(
+                    "no kernel supports this (`einsparse explain` lists the reasons): using the CPU"
+                );
                 self.run_on(&Context::unchecked_cpu(), typed)
             }
             result => result,

@@ -115,7 +115,7 @@ impl<T: Scalar> Matrices<'_, T> {
             }
             Matrices::Plain(_) => Err(Error::operand(
                 name,
-                "has no scales; the product was made for e4m3 with scales (`scaled`)",
+                "has no scales; the product was created for e4m3 with scales (`scaled`)",
             )),
             Matrices::Scaled(..) => Err(Error::operand(
                 name,

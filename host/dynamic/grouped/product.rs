@@ -103,7 +103,7 @@ impl<T: Scalar> GroupedProduct<T> {
         if options.gate.is_some() && options.activation != Activation::Identity {
             return Err(Error::operand(
                 "activation",
-                "stands beside a gate; a gated product has none",
+                "is given together with a gate; a gated product does not support it",
             ));
         }
         let context = routing.context();

@@ -60,7 +60,7 @@ fn step(shape: &Conv2dShape) -> Result<u32> {
             return Ok(STEP_FEW_CHANNELS);
         }
         format!(
-            "has {} input channels, {taps} taps for each output in rows of {}: there is room for {CONV2D_TAPS}",
+            "has {} input channels, {taps} taps for each output in rows of {}; the maximum is {CONV2D_TAPS}",
             shape.channels,
             width(shape)
         )

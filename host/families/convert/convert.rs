@@ -244,7 +244,7 @@ impl Blocks {
             return Err(Error::operand("dense", reason));
         }
         if !raw.capacity.is_multiple_of(group) {
-            let reason = format!("{} is no multiple of the group, {group}", raw.capacity);
+            let reason = format!("{} is not a multiple of the group size {group}", raw.capacity);
             return Err(Error::operand("capacity", reason));
         }
         let vectors = choice.is_none() && whole(block.1, dtype) && raw.values.is_multiple_of(16);

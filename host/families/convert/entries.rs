@@ -233,7 +233,8 @@ impl Entries {
             Conversion::GroupCoo(group) => {
                 shape.group = group;
                 if !raw.capacity.is_multiple_of(group) {
-                    let reason = format!("{} is no multiple of the group, {group}", raw.capacity);
+                    let reason =
+                        format!("{} is not a multiple of the group size {group}", raw.capacity);
                     return Err(Error::operand("capacity", reason));
                 }
             }

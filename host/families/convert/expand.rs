@@ -43,7 +43,9 @@ fn writer(dtype: Dtype) -> Option<&'static Row> {
 /// Returns the kernel of a step that runs once per pattern.
 fn step(step: u32) -> Result<&'static Row> {
     let row = rows_of::<ExpandParams>().find(|row| row.step == step);
-    row.ok_or_else(|| Error::operand("columns", "have no kernel that places or lists them"))
+    row.ok_or_else(|| {
+        Error::operand("columns", "are not supported by any kernel that expands or lists them")
+    })
 }
 
 /// Pattern of unstructured nonzeros in device memory. The columns of a row ascend.

@@ -49,7 +49,7 @@ fn whole_vectors(name: &str, address: u64) -> Result<()> {
     if address.is_multiple_of(16) {
         return Ok(());
     }
-    let reason = format!("lies at address {address:#x}, which must be a multiple of 16 bytes");
+    let reason = format!("is at address {address:#x}, which must be a multiple of 16 bytes");
     Err(Error::operand(name, reason))
 }
 

@@ -259,7 +259,7 @@ impl ConvProduct {
         let all = [Some(&self.first), self.any.as_ref()];
         all.into_iter().flatten().find(reads).ok_or_else(|| {
             let reason = format!(
-                "addresses and rows of {} and {} elements are not multiples of 16 bytes, which {} asks for",
+                "addresses and rows of {} and {} elements are not multiples of 16 bytes, which {} requires",
                 raw.ld_input, raw.ld_weights, self.first.row().name
             );
             Error::operand("input", reason)

@@ -65,7 +65,7 @@ impl<P: Copy + 'static> Panels<P> {
         let pieces = Pieces::of(row);
         let folded = folded(&of.form, extents, pieces)?;
         let Some((source, values)) = lying(matrix, (m, k), (&of.form, pieces)) else {
-            let why = format!("lies in slices of rows, which {} does not read", row.name);
+            let why = format!("is stored in slices of rows, which {} does not read", row.name);
             return Err(Error::operand(&of.form.sparse, why));
         };
         let planned = match matrix {

@@ -71,10 +71,10 @@ impl Sampling<'_> {
 
     fn refusal(&self, row: &Row, machine: &Machine, options: &Options) -> Option<String> {
         if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
-            return Some(format!("the plan asks for {wanted}"));
+            return Some(format!("the plan requires {wanted}"));
         }
         if row.dtype == Dtype::Tf32 && options.precision == Precision::Full {
-            return Some("rounds to TF32, and the plan asks for full precision".into());
+            return Some("rounds to TF32, but the plan requires full precision".into());
         }
         if let Some(reason) = machine.lacks(row) {
             return Some(reason);

@@ -102,7 +102,7 @@ impl Bitmaps {
         let stages = room / (slot_bytes + b_bytes);
         if stages == 0 {
             let reason = format!(
-                "a stage of A takes {slot_bytes} bytes, which shared memory has no room for"
+                "a stage of A takes {slot_bytes} bytes, which do not fit into shared memory"
             );
             return Ok(Err(Refusal::of(row.name, reason)));
         }

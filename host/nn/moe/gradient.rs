@@ -47,7 +47,7 @@ impl<T: Scalar> Backward<T> {
         if o.activation == Activation::Gelu {
             return Err(Error::operand(
                 "activation",
-                "is gelu, whose gradient wants the sums in front of it; they are kept with a gate only",
+                "is gelu, whose gradient requires the pre-activation; it is saved only with a gate",
             ));
         }
         if o.model == 0 || o.hidden == 0 {
@@ -152,7 +152,7 @@ impl<T: Scalar> Moe<T> {
         let Some(backward) = &mut self.backward else {
             return Err(Error::operand(
                 "layer",
-                "was made without room for gradients: `Moe::for_training`",
+                "was created without gradients; create it with `Moe::for_training`",
             ));
         };
         let routing = &self.routing;

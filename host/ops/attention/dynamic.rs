@@ -262,7 +262,7 @@ impl<T: Scalar> DynamicAttention<T> {
             ("diagonals", mask.diagonals),
         ] {
             if given.is_some() {
-                let reason = "are given beside key_blocks, which stand in place of all flags";
+                let reason = "are given together with key_blocks, which replace all flags";
                 return Err(Error::operand(name, reason));
             }
         }

@@ -30,7 +30,7 @@ pub(super) struct OwnMask {
 pub(super) fn check_places<T: Scalar>(context: &Context, masks: &[&SparseTensor<T>]) -> Result<()> {
     for mask in masks {
         if !context.holds(mask.device().map(|arrays| &arrays.device)) {
-            return Err(Error::operand("mask", "lies in another context"));
+            return Err(Error::operand("mask", "is in another context"));
         }
     }
     Ok(())

@@ -203,7 +203,7 @@ fn irreps(name: &str, text: &str) -> Result<Vec<(usize, bool)>> {
         let word = word.trim();
         let refuse = || {
             let reason = format!(
-                "`{word}` is no irrep: a degree up to {LARGEST}, then `e` or `o`, as in `1o`"
+                "`{word}` is not an irrep: expected a degree up to {LARGEST}, then `e` or `o`, as in `1o`"
             );
             Error::operand(name, reason)
         };

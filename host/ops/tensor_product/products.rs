@@ -303,6 +303,6 @@ fn is_named(line: &str, name: &str) -> bool {
 fn missing(name: &str) -> Error {
     Error::operand(
         name,
-        "is not planned: the product has no such factor or gradient, or was made without gradients",
+        "is not planned: the product has no such factor or gradient, or was created without gradients",
     )
 }

@@ -64,7 +64,7 @@ pub(in crate::plan) fn only_factors(
         if operand.pattern().is_some() && (!used || elsewhere.iter().any(|n| n == name)) {
             return Err(Error::operand(
                 name,
-                format!("is sparse, and stands in `{einsum}` where it is no factor"),
+                format!("is sparse, but is not a factor in `{einsum}`"),
             ));
         }
     }

@@ -210,7 +210,7 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let operands = [("X", (&x).into()), ("Y", (&y).into()), ("S", (&s).into())];
     let given = cpu.plan("S[m,n] = X[m,k] * Y[n,k]").operands(&operands);
     let given = given.sparse_output(&s).build().unwrap_err().to_string();
-    assert!(given.contains("beside the operands"), "{given}");
+    assert!(given.contains("pass it separately"), "{given}");
 }
 
 #[test]

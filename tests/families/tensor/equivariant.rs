@@ -299,9 +299,9 @@ fn edges_of_vertices_that_are_not_there_are_refused() {
         assert!(error.to_string().contains(part), "{error}");
     }
     for (texts, part) in [
-        (["0e", "1x", "1o"], "`1x` is no irrep"),
-        (["7e", "0e", "0e"], "`7e` is no irrep"),
-        (["0e", "", "0e"], "`` is no irrep"),
+        (["0e", "1x", "1o"], "`1x` is not an irrep"),
+        (["7e", "0e", "0e"], "`7e` is not an irrep"),
+        (["0e", "", "0e"], "`` is not an irrep"),
         (["0e", "1o", "2e"], "0 paths"),
     ] {
         let error = Couplings::irreps(texts[0], texts[1], texts[2]).unwrap_err().to_string();

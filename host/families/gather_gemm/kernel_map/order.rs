@@ -90,7 +90,7 @@ impl Order {
         if !self.is_alone {
             return Ok(());
         }
-        let reason = "is rebuilt by a CUDA graph that knows no transposed map: ask for it before the capture";
+        let reason = "is rebuilt by a CUDA graph that was captured without a transposed map: create the transposed map before the capture";
         Err(Error::operand("map", reason))
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         return refuse("its outputs have the type of the operands".into());
     }
     if question.options.zeros == ZerosRule::Strict {
-        return refuse("multiplies zeros for rows that have no term at a matrix".into());
+        return refuse("multiplies zeros for rows without a term at a matrix".into());
     }
     let found = match Found::new(question, form) {
         Ok(found) => Arc::new(found),
@@ -85,7 +85,7 @@ fn lists<'o>(
     for (to, name) in lists.iter_mut().zip(&form.lists) {
         match find(operands, name)? {
             AnyOperand::Index(_, data) => *to = *data,
-            _ => return Err(format!("wants `{name}` as a list of numbers").into()),
+            _ => return Err(format!("requires `{name}` as a list of numbers").into()),
         }
     }
     Ok(lists)

@@ -163,7 +163,7 @@ impl ImageKernels {
         if options.zeros == ZerosRule::Strict && !dynamic.is_empty() {
             return refused(
                 family,
-                "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict",
+                "multiplies zeros inside micro-tiles, but the plan requires Zeros::Strict",
             );
         }
         let names = form.factors.map(|at| einsum.factors[at].tensor.clone());

@@ -48,7 +48,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let rows = rows(dtype, turned).chain(few);
     let Some(first) = rows.clone().next() else {
         return refused(
-            "computes f16 and bf16, and with A[m,k] f32 where the plan asks for Precision::Tf32",
+            "computes f16 and bf16, and with A[m,k] f32 if the plan has Precision::Tf32",
         );
     };
     let asked = question.options.variant.as_deref();
@@ -84,7 +84,7 @@ fn asked<'q>(
     extents: fn(&Question<'_, '_>, &SpmmForm) -> Result<[usize; 3], Unfit>,
 ) -> Result<Asked<'q>, Unfit> {
     if question.options.zeros == ZerosRule::Strict {
-        let reason = "multiplies zeros inside micro-tiles, and the plan asks for Zeros::Strict";
+        let reason = "multiplies zeros inside micro-tiles, but the plan requires Zeros::Strict";
         return Err(reason.into());
     }
     let form = question.indirect.as_gemm().filter(plain);

@@ -90,7 +90,7 @@ impl Bound {
             }
         };
         let holder = holder(question, &form, sparse)?;
-        let holder = holder.ok_or("wants its values in a tensor")?;
+        let holder = holder.ok_or("requires its values in a tensor")?;
         let shapes = shapes(question, &form)?;
         let terms = terms((indirect, &form), (&entries, count), &shapes, &holder)?;
         let slots = holder.slots();

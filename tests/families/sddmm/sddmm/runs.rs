@@ -108,5 +108,5 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
         .options(&options)
         .build()
         .unwrap_err();
-    assert!(unknown.to_string().contains("no kernel of this name"), "{unknown}");
+    assert!(unknown.to_string().contains("no kernel has this name"), "{unknown}");
 }
