@@ -111,7 +111,7 @@ pub enum Weights {
 /// let (a, b) = (ctx.zeros::<f32>(&[64, 64])?, ctx.zeros::<f32>(&[64, 64])?);
 /// let options = Options { variant: Some("no_such_kernel".into()), ..Options::default() };
 /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).options(&options).build();
-/// assert!(plan.unwrap_err().to_string().contains("the table has no kernel of this name"));
+/// assert!(plan.unwrap_err().to_string().contains("no kernel has this name"));
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
