@@ -49,7 +49,8 @@ pub(crate) fn asked_capability() -> Result<Option<(u32, u32)>> {
     Ok(Some((number / 10, number % 10)))
 }
 
-/// Compute capability that has the same kernels, except those that run only on GPUs of exactly this capability.
+/// Compute capability that has the same kernels, except those that run only on GPUs of exactly this capability: 9.1 for
+/// 9.0, because an exact architecture runs on an equal capability only.
 fn without_exact(capability: (u32, u32)) -> (u32, u32) {
     let exact = ARCHS.iter().any(|arch| arch.exact && arch.capability == capability);
     (capability.0, capability.1 + u32::from(exact))

@@ -2,7 +2,7 @@
 //! kind of GPU. Bundles contain machine code, so that a GPU runs the kernels of older ones without compiling them.
 
 use crate::cargo::{Result, target_dir};
-use crate::setup::{kernels, setup};
+use crate::setup::{self, kernels};
 use einsparse_compile::resources::{self, Report, Resources};
 use einsparse_compile::{Module, Ptxas, Spec};
 use einsparse_kernels::table::{self, ARCHS, Arch, GPUS, archs_of};
@@ -87,12 +87,7 @@ pub fn assembled_for_test_gpu(module: &Module) -> Result<PathBuf> {
 }
 
 fn modules(specs: &[Spec]) -> Result<Vec<Module>> {
-    let target = target_dir()?;
-    let kernels = kernels(&target);
-    if !kernels.stale(specs)?.is_empty() {
-        setup()?;
-    }
-    Ok(kernels.modules(specs)?)
+    setup::modules(&kernels(&target_dir()?), specs)
 }
 
 /// Machine code and ptxas report of each job, in the order of the jobs. Results of earlier runs are read from the build
@@ -102,7 +97,7 @@ fn assembled(jobs: &[Job<'_>]) -> Result<Vec<(PathBuf, Report)>> {
     let ptxas = match Ptxas::find(&target) {
         Some(ptxas) => ptxas,
         None => {
-            setup()?;
+            setup::setup()?;
             Ptxas::find(&target).ok_or("`cargo xtask setup` installed no ptxas")?
         }
     };

@@ -2,7 +2,7 @@
 //! with those that the project stores.
 
 use crate::cargo::{Result, target_dir};
-use crate::setup::{kernels, setup};
+use crate::setup::{self, kernels};
 use clap::ValueEnum;
 use einsparse_compile::resources::{Report, Resources};
 use einsparse_compile::{Backend, Code, Error, Kernels, Module, Nvvm, Spec};
@@ -116,11 +116,7 @@ pub fn folder(specs: &[Spec], nvvm: Option<Nvvm>) -> Result<(PathBuf, String)> {
 /// Modules of rustc's backend, sorted by name.
 fn of_rustc(specs: &[Spec]) -> Result<Vec<Module>> {
     let target = target_dir()?;
-    let kernels = Kernels { report_all: true, ..kernels(&target) };
-    if !kernels.stale(specs)?.is_empty() {
-        setup()?;
-    }
-    Ok(kernels.modules(specs)?)
+    setup::modules(&Kernels { report_all: true, ..kernels(&target) }, specs)
 }
 
 /// Modules of libNVVM, in the order of [`of_rustc`].
@@ -128,10 +124,7 @@ fn of_nvvm(specs: &[Spec], nvvm: Option<Nvvm>, anew: bool) -> Result<Vec<Module>
     let target = target_dir()?;
     let known = kernels(&target);
     let kernels = Kernels { report_all: true, anew, backend: backend(&nvvm), ..known };
-    if !kernels.stale(specs)?.is_empty() {
-        setup()?;
-    }
-    let modules = kernels.modules(specs)?;
+    let modules = setup::modules(&kernels, specs)?;
     match modules.iter().find(|module| module.ptxas().is_empty()) {
         Some(module) => Err(format!(
             "{}: no ptxas has assembled it; run `cargo xtask setup`, or set EINSPARSE_PTXAS",

@@ -1,7 +1,7 @@
 //! Tasks that first make all kernels available: `setup`, `demo`, `test`.
 
 use crate::cargo::{Result, cargo, part, target_dir};
-use einsparse_compile::{Kernels, Nvdisasm, Ptxas, Spec, Toolchain, source_dir};
+use einsparse_compile::{Kernels, Module, Nvdisasm, Ptxas, Spec, Toolchain, source_dir};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -50,6 +50,14 @@ pub fn kernels(target: &Path) -> Kernels<'_> {
         backend: None,
         progress: &|line| eprintln!("{line}"),
     }
+}
+
+/// Returns the modules. If some are stale, finds or installs the compiler first and compiles them.
+pub fn modules(kernels: &Kernels<'_>, specs: &[Spec]) -> Result<Vec<Module>> {
+    if !kernels.stale(specs)?.is_empty() {
+        setup()?;
+    }
+    Ok(kernels.modules(specs)?)
 }
 
 /// Compiles the modules that are stale. The next build by cargo finds them.

@@ -3,7 +3,7 @@
 //! of symbols.
 
 use crate::cargo::{Result, git, target_dir};
-use crate::setup::{kernels, setup};
+use crate::setup::{self, kernels};
 use einsparse_compile::resources::Resources;
 use einsparse_compile::{Spec, reports};
 use einsparse_kernels::packed::unpack;
@@ -103,11 +103,8 @@ fn of_sources() -> Result<Kernels> {
     // Modules that only benches use are left out, because they are not stored.
     let specs = Spec::all();
     let kernels = einsparse_compile::Kernels { report_all: true, ..kernels(&target) };
-    if !kernels.stale(&specs)?.is_empty() {
-        setup()?;
-    }
     let mut found = Kernels::new();
-    for module in kernels.modules(&specs)? {
+    for module in setup::modules(&kernels, &specs)? {
         let of = |name: &str| (module.arch().to_owned(), name.to_owned());
         for used in &module.report().kernels {
             found.entry(of(&used.name)).or_default().add(used);

@@ -228,14 +228,9 @@ impl Api {
     /// Compiles NVVM IR to PTX. The library compiles programs of several threads at the same time.
     fn compile(&self, ir: &str, arch: &str) -> Result<String, String> {
         // `-fma=0` keeps multiplications and additions separate, as in Rust, so results equal those of rustc's backend.
-        let options = ["-arch=", "-nvvm-latest", "-opt=3", "-fma=0"];
-        let options = options.map(|option| match option {
-            "-arch=" => CString::new(format!("-arch={arch}")),
-            option => CString::new(option),
-        });
-        let options = options.into_iter().collect::<Result<Vec<CString>, _>>();
-        let options = options.map_err(|error| error.to_string())?;
-        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let arch = CString::new(format!("-arch={arch}")).map_err(|error| error.to_string())?;
+        let options = [arch.as_c_str(), c"-nvvm-latest", c"-opt=3", c"-fma=0"];
+        let pointers = options.map(CStr::as_ptr);
         let mut program = null_mut();
         // SAFETY: the handle is created first and destroyed last; every pointer is to memory that outlives the call, of
         // the size that is passed with it.
