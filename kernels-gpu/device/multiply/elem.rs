@@ -42,15 +42,14 @@ impl StepElem for Int8 {
 }
 
 /// 8-bit types are converted to f16, which represents all of their values. The order of products in a sum is free, so
-/// each half of the bytes of a fragment register forms one product of depth 16.
+/// two of the four bytes of a fragment register form one product of depth 16, the same two in A and B.
 macro_rules! by_f16 {
     ($($elem:ident: $convert:ident, $own:ident;)+) => {$(
         impl StepElem for $elem {
             #[inline(always)]
             fn step(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-                let wide = |x: u32| [matrix::$convert(x), matrix::$convert(x >> 16)];
-                let [a0, a1, a2, a3] = a.map(wide);
-                let [b0, b1] = b.map(wide);
+                let [a0, a1, a2, a3] = a.map(matrix::$convert);
+                let [b0, b1] = b.map(matrix::$convert);
                 matrix::mma_f16(d, [a0[0], a1[0], a0[1], a1[1]], b0);
                 matrix::mma_f16(d, [a2[0], a3[0], a2[1], a3[1]], b1);
             }
@@ -67,8 +66,8 @@ macro_rules! by_f16 {
 }
 
 by_f16! {
-    E4m3: f16x2_from_e4m3, mma_e4m3;
-    E5m2: f16x2_from_e5m2, mma_e5m2;
+    E4m3: f16x4_from_e4m3, mma_e4m3;
+    E5m2: f16x4_from_e5m2, mma_e5m2;
 }
 
 /// 8-bit element type of warpgroups.

@@ -114,6 +114,31 @@ impl<const TB: i32> Columns<TB> {
         matrix::ldmatrix_x4_trans(from + step * 16 * row_bytes)
     }
 
+    /// Columns from `column` on, a multiple of 16, for [`Self::fragment_of_two_steps`].
+    #[inline(always)]
+    pub(super) fn of_two_steps(descriptor: u64, column: u32, lane: u32) -> Self {
+        let operand = Operand::of(descriptor);
+        let byte = if TB == 0 {
+            (column + lane % 8) * operand.row_bytes + lane / 8 * 16
+        } else {
+            operand.across(lane, column)
+        };
+        Columns { operand, column, first: operand.swizzled(byte) }
+    }
+
+    /// Loads the fragment of 8 columns from column `8 n` on, counted from the first, over a depth of 64 bytes. The four
+    /// registers are adjacent, as `mma.sp` reads them.
+    #[inline(always)]
+    pub(super) fn fragment_of_two_steps(self, n: u32) -> [u32; 4] {
+        let Operand { row_bytes, between, .. } = self.operand;
+        if TB == 0 {
+            return matrix::ldmatrix_x4(self.first + n * 8 * row_bytes);
+        }
+        let bytes = n * 16;
+        let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
+        matrix::ldmatrix_x4_trans(from)
+    }
+
     /// [`Self::fragments`] of columns that may be outside of the 128-byte row of the first column.
     #[inline(always)]
     pub(super) fn fragments_beyond(self, n: u32) -> [u32; 4] {

@@ -139,11 +139,8 @@ impl<const QUARTERS: bool, const FP8: bool> Synchronous<QUARTERS, FP8> {
         let (warp, lane) = gpu::warp_and_lane();
         let (row, column) = Self::share::<C>(warp);
         let a = a.map(|a| Rows::<0>::from(a, row, lane));
-        let b = Columns::<TB>::from(b, column, lane);
-        let columns = |n: u32| {
-            let (x, y) = (b.fragments(n, 0), b.fragments(n, 1));
-            [[x[0], x[1], y[0], y[1]], [x[2], x[3], y[2], y[3]]]
-        };
+        let b = Columns::<TB>::of_two_steps(b, column, lane);
+        let columns = |n: u32| [2 * n, 2 * n + 1].map(|n| b.fragment_of_two_steps(n));
         if QUARTERS {
             let mut held = [[[0u32; 4]; 2]; C];
             unroll!(n < C, most 4, { held[n] = columns(n as u32) });

@@ -132,9 +132,9 @@ instructions! {
     /// Products of two pairs of f16, each rounded.
     pub mul_f16x2(a: u32, b: u32) -> u32 = y, out(reg32 y = 0):
         "mul.rn.f16x2 {y}, {a}, {b};", in(reg32 a b), options(pure, nomem);
-    /// Compares pairs of f16: all bits of a half are set if that half of `x` is greater than that of `than`.
-    pub set_gt_f16x2(x: u32, than: u32) -> u32 = y, out(reg32 y = 0):
-        "set.gt.u32.f16x2 {y}, {x}, {than};", in(reg32 x than), options(pure, nomem);
+    /// `a * b + c` of pairs of f16, each rounded once.
+    pub fma_f16x2(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = c):
+        "fma.rn.f16x2 {d}, {a}, {b}, {d};", in(reg32 a b), options(pure, nomem);
     /// `lo` and `hi` rounded to nearest even, packed.
     pub f16x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
         "cvt.rn.f16x2.f32 {y}, {hi}, {lo};", in(reg32 lo hi), options(pure, nomem);
@@ -157,7 +157,7 @@ instructions! {
 #[inline(always)]
 pub fn f16x2_from_e4m3(x: u32) -> u32 {
     if !cfg!(since = "8.9") {
-        return e4m3_by_f16(x);
+        return e4m3_of_upper_bytes(prmt(x, 0, 0x1404));
     }
     let mut y = 0u32;
     ptx!(
@@ -167,24 +167,34 @@ pub fn f16x2_from_e4m3(x: u32) -> u32 {
     y
 }
 
-/// [`f16x2_from_e4m3`] by an exact multiplication. The exponent bias of f16 is larger by 8, so the bits of an e4m3 read
-/// as f16 are 2^-8 times its value. Results above 448 are NaN codes.
+/// Converts the four e4m3 in `x` to two pairs of f16. Which bytes form a pair depends on the GPU.
 #[inline(always)]
-fn e4m3_by_f16(x: u32) -> u32 {
-    const TWO_TO_8: u32 = 0x5c00_5c00;
-    // 448 x 2^-8.
-    const LARGEST: u32 = 0x3f00_3f00;
-    // Codes in the upper byte of each half; the lower bytes are zero.
-    let two = prmt(x, 0, 0x1404);
-    let size = two >> 1 & 0x3f80_3f80;
-    let not = set_gt_f16x2(size, LARGEST) & 0x7fff_7fff;
-    mul_f16x2(size | two & 0x8000_8000, TWO_TO_8) | not
+pub fn f16x4_from_e4m3(x: u32) -> [u32; 2] {
+    if cfg!(since = "8.9") {
+        [f16x2_from_e4m3(x), f16x2_from_e4m3(x >> 16)]
+    } else {
+        [e4m3_of_upper_bytes(x << 8), e4m3_of_upper_bytes(x)]
+    }
 }
 
-/// Converts the two e5m2 in the low half of `x` to f16. An e5m2 is the upper byte of its f16.
+/// Converts the e4m3 in the upper byte of each half of `x` to f16, by an exact multiplication. The exponent bias of f16
+/// is larger by 8, so the bits of an e4m3 read as f16 are 2^-8 times its value.
 #[inline(always)]
-pub fn f16x2_from_e5m2(x: u32) -> u32 {
-    (x & 0xff) << 8 | (x & 0xff00) << 16
+fn e4m3_of_upper_bytes(x: u32) -> u32 {
+    const TWO_TO_8: u32 = 0x5c00_5c00;
+    // 35488, times which 448 x 2^-8 is finite and a NaN code, read as 480 x 2^-8, is infinite.
+    const BEYOND: u32 = 0x7855_7855;
+    let small = x >> 1 & 0x3f80_3f80 | x & 0x8000_8000;
+    // Zero, or NaN for a NaN code.
+    let not = mul_f16x2(mul_f16x2(small, BEYOND), 0);
+    fma_f16x2(small, TWO_TO_8, not)
+}
+
+/// Converts the four e5m2 in `x` to two pairs of f16: bytes 0 and 2, and bytes 1 and 3. An e5m2 is the upper byte of its
+/// f16.
+#[inline(always)]
+pub fn f16x4_from_e5m2(x: u32) -> [u32; 2] {
+    [prmt(x, 0, 0x2404), x & 0xff00_ff00]
 }
 
 /// Rounds `lo` and `hi` to e4m3, to nearest even, saturated at 448; the result is in the low half.

@@ -215,7 +215,6 @@ macro_rules! rows_gemm {
                 }
                 nm_narrow_mma "nm_narrow_mma" NmParams Narrow {
                     nm_mma_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1, MmaQuarters, CpAsync>;
-                    nm_mma_int8_256x128_wide: Nm, Int8, TwoOfFour<2, 2, 1, MmaQuarters, CpAsyncWide>;
                 }
                 dense_live "dense_live" DenseParams Live {
                     dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;

@@ -198,6 +198,7 @@ impl<
         let (column, chunk) = frag::ldmatrix_x4_columns(lane);
         let b = Self::w_of(slot).0 + (warp * 16 * CHUNKS as u32 + column) * row_bytes;
         let b_chunk = ((column % 8) << 4) ^ (chunk * 16);
+        let wide = matrix::f16x4_from_e4m3;
         let mut read = 2 * block;
         while read < 2 * block + 2 {
             warp::nounroll();
@@ -212,13 +213,15 @@ impl<
                     (m * 16 < rows).then(|| {
                         let own = matrix::ldmatrix_x4(at);
                         let [x, y] = [own[2 * step], own[2 * step + 1]];
-                        [x, y, x >> 16, y >> 16].map(matrix::f16x2_from_e4m3)
+                        let ([x, z], [y, w]) = (wide(x), wide(y));
+                        [x, y, z, w]
                     })
                 };
                 let of_columns = |n: u32| {
                     let own = codes[n as usize];
                     let [x, y] = [own[step], own[2 + step]];
-                    [x, x >> 16, y, y >> 16].map(matrix::f16x2_from_e4m3)
+                    let ([x, z], [y, w]) = (wide(x), wide(y));
+                    [x, z, y, w]
                 };
                 A::mma_both::<F16, CHUNKS>(part, of_rows, of_columns);
             });

@@ -49,9 +49,8 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: L
     /// Bytes of a stage. The metadata follows the operands, unless it is loaded to registers ahead of its stage.
     pub const STAGE: usize = Self::OPERANDS
         + if A::ASYNCHRONOUS { 0 } else { 2 * MA * Self::META_WORDS * Self::META_LINE };
-    /// Threads that only copy. With `mma.sync`, 2 x 64 rows need registers that cannot move between warps, so the
-    /// consumers copy.
-    pub const COPIERS: u32 = if A::ASYNCHRONOUS || MA == 1 { 128 } else { 0 };
+    /// Threads that only copy.
+    pub const COPIERS: u32 = 128;
     /// Stages in flight.
     pub const STAGES: usize = {
         // The remaining bytes are those of the output buffers and barriers.

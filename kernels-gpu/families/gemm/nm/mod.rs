@@ -86,19 +86,23 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         let mut ring = Ring::<Self>::consumer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
-            let [row, column] = p.corner(tile);
-            let top = row + group * (MA * HALF) as u32;
+            let [row, mut column] = p.corner(tile);
+            let mut top = row + group * (MA * HALF) as u32;
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
             if A::ASYNCHRONOUS {
                 Self::multiply_ahead::<E>(p, &mut acc, &mut ring, group, top);
             } else {
-                let mut s = 0;
-                while s < p.pairs * NM_PAIR as u32 {
+                let mut left = p.pairs * NM_PAIR as u32;
+                while left > 0 {
                     Self::multiply_stage::<E>(&mut acc, ring.wait_full(), group);
                     Self::release(ring.slot);
                     ring.advance();
-                    s += 1;
+                    left -= 1;
                 }
+                // Loaded here, because registers are scarce in the loop.
+                let group = gpu::opaque_thread() / 128;
+                [top, column] = p.corner(tile);
+                top += group * (MA * HALF) as u32;
             }
             Self::send::<E>(p, group, [top, column], &mut acc);
             tile += gpu::grid_x();
@@ -117,50 +121,6 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             A::exchange_quarters(&mut acc[i], smem, 1 + group);
             Self::store(p, corner, (group, smem), &mut acc[i]);
         });
-    }
-
-    /// Copies stages and multiplies with all threads; copies run ahead. A copy overwrites the stage two before the one
-    /// that is multiplied, so that no warp waits at once for the slowest warp.
-    #[inline(always)]
-    fn copy_and_multiply<E>(p: &NmParams, at: u64)
-    where
-        Self: Products<E, MA, CHUNKS>,
-    {
-        let team = Team { thread: gpu::thread(), threads: CONSUMERS * 32 };
-        let group = gpu::thread() / 128;
-        let stages = p.pairs * NM_PAIR as u32;
-        let (mut copied, mut ring) = (Ring::<Self>::producer(), Ring::<Self>::consumer());
-        // The next stage to copy.
-        let mut later = if stages > 0 { gpu::block_x() } else { p.tile_count };
-        let (mut corner, mut next) = (p.corner(later), 0);
-        let mut early = Self::STAGES as u32 - 2;
-        let mut tile = gpu::block_x();
-        while tile < p.tile_count {
-            let [row, column] = p.corner(tile);
-            let mut acc = [Acc::<CHUNKS>::zero(); MA];
-            let mut s = 0;
-            while s < stages {
-                warp::nounroll();
-                if later < p.tile_count {
-                    Self::start_next(p, at, team, &mut copied, corner, next);
-                    next += 1;
-                    if next == stages {
-                        later += gpu::grid_x();
-                        (corner, next) = (p.corner(later), 0);
-                    }
-                }
-                if early > 0 && later < p.tile_count {
-                    early -= 1;
-                    continue;
-                }
-                Self::multiply_stage::<E>(&mut acc, ring.wait_full(), group);
-                Self::release(ring.slot);
-                ring.advance();
-                s += 1;
-            }
-            Self::send::<E>(p, group, [row + group * (MA * HALF) as u32, column], &mut acc);
-            tile += gpu::grid_x();
-        }
     }
 
     /// Issues the products of a tile by `wgmma`, while the metadata of the next pair of stages is loaded.
@@ -241,7 +201,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             // Loaded for each step, although two steps may share a word: registers are scarcer.
             Self::step(acc, at, step, |i, m| {
                 let line = (i * Self::META_WORDS * Self::META_LINE) as u32;
-                copy::ld_shared_b32(of_step + line + m as u32 * 128)
+                copy::ld_volatile_shared_b32(of_step + line + m as u32 * 128)
             });
         });
     }
@@ -327,20 +287,12 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: u64) {
-        let copiers = match Self::COPIERS {
-            0 => CONSUMERS * 32,
-            _ if L::BY_ONE => 32,
-            copiers => copiers,
-        };
+        let copiers = if L::BY_ONE { 32 } else { Self::COPIERS };
         if gpu::thread() == 0 {
             Self::make_barriers(L::arrivals(copiers, false), CONSUMERS);
             L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
-        if Self::COPIERS == 0 {
-            Self::copy_and_multiply::<E>(p, at);
-        } else {
-            roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
-        }
+        roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
     }
 }

@@ -92,7 +92,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
                     copy::cp_async_4(to + holder * 4, from);
                 });
             });
-            holder += if Self::COPIERS > 0 { Self::COPIERS } else { CONSUMERS * 32 };
+            holder += Self::COPIERS;
         }
     }
 }
