@@ -86,8 +86,6 @@ pub enum Operation {
     Sampled,
     /// An operation that only its family launches, which finds its rows by their params (`table::rows_of`).
     Own,
-    /// A product that adds in any order, for plans that allow it.
-    Relaxed,
     /// A product of 8-bit operands into a wider output.
     Narrow,
     /// A product of 8-bit operands at the nonzeros of a pattern, into a wider output.

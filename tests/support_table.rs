@@ -21,7 +21,6 @@ const LINES: [(&str, &[&str]); 7] = [
             "staged",
             "sell",
             "bitmap",
-            "relaxed",
             "dense_csr",
             "sddmm",
             "sddmm_narrow",

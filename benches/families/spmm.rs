@@ -1,7 +1,6 @@
 //! Unstructured sparse A times a dense matrix.
 
 pub mod decode;
-pub mod determinism;
 pub mod epilogue;
 pub mod int8;
 pub mod streaming;
@@ -17,6 +16,5 @@ pub const OPERATIONS: &[Entry] = &[
     (turned::OP, Own(turned::run)),
     (epilogue::OP, Own(epilogue::run)),
     ("int8", Own(int8::run)),
-    (determinism::OP, Own(determinism::run)),
     (streaming::OP, Own(streaming::run)),
 ];

@@ -62,8 +62,9 @@ pub enum Determinism {
     /// Returns the same bits for the same inputs and plan.
     #[default]
     Strict,
-    /// Allows kernels that add in any order: module `relaxed`, which computes `+=` in f32 over unstructured nonzeros.
-    /// This module serves to measure the cost of the default. A plan selects it only if [`Options::variant`] names it.
+    /// Allows lists of micro-tiles in the order in which they are found. Products over them then round differently from
+    /// run to run. With [`SparsityHint::LastSteps`](crate::dynamic::SparsityHint::LastSteps), a plan may also select
+    /// another kernel at each run.
     Relaxed,
 }
 

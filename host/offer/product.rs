@@ -11,9 +11,7 @@ use super::bind::{find, wrong};
 use super::problem::{Problem, stored_block};
 use super::refuse::refusal;
 use super::run::sums_fit;
-use super::{
-    Answer, Compiled, Determinism, Expression, Offer, Options, Question, Run, Weights, of_launch,
-};
+use super::{Answer, Compiled, Expression, Offer, Options, Question, Run, Weights, of_launch};
 use crate::cost::{Cost, Work};
 use crate::device::Device;
 use crate::error::{Elsewhere, Error, Refusal, Result};
@@ -35,7 +33,7 @@ impl Problem {
         machine: &'p Machine,
         options: &'p Options,
     ) -> impl Iterator<Item = (&'static Row, std::result::Result<Cost, Refusal>)> + 'p {
-        let own = rows(self.dtype, options).filter(move |row| row.family == family);
+        let own = rows(self.dtype).filter(move |row| row.family == family);
         own.map(move |row| match refusal(row, self, machine, options) {
             Some(reason) => (row, Err(Refusal::of(row.name, reason))),
             None => (row, Ok(cost(row, self, machine))),
@@ -44,14 +42,8 @@ impl Problem {
 }
 
 /// Iterates over the rows of the table for products of these elements.
-fn rows(dtype: Dtype, options: &Options) -> impl Iterator<Item = &'static Row> {
-    let relaxed = options.determinism == Determinism::Relaxed && options.variant.is_some();
-    let products = move |row: &&Row| match row.operation {
-        Operation::Product | Operation::Narrow => true,
-        // Only by its variant: the module is a baseline for measurements.
-        Operation::Relaxed => relaxed,
-        _ => false,
-    };
+fn rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+    let products = |row: &&Row| matches!(row.operation, Operation::Product | Operation::Narrow);
     let own =
         move |row: &&Row| row.dtype == dtype || (row.dtype, dtype) == (Dtype::Tf32, Dtype::F32);
     kernels().iter().filter(products).filter(own)

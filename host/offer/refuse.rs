@@ -86,12 +86,8 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     if row.walk == WalkKind::Vector && none {
         return Some("counts 65,536 values in eight rows, which have more".into());
     }
-    let turned = match row.walk {
-        WalkKind::Block | WalkKind::Permuted => true,
-        // Plans reorder pattern and values for the transposed product.
-        WalkKind::Csr => row.operation == Operation::Product,
-        _ => false,
-    };
+    // For rows that walk CSR, plans reorder pattern and values for the transposed product.
+    let turned = matches!(row.walk, WalkKind::Block | WalkKind::Permuted | WalkKind::Csr);
     let turned = turned && problem.format != Some(Format::HybridGroupCoo);
     if problem.order.transposed && !turned {
         return Some("walks rows of A, and the product takes its transpose".into());
@@ -117,10 +113,6 @@ fn wrong_output(row: &Row, problem: &Problem) -> Option<String> {
     let (own, out) = (row.dtype.name(), problem.out.name());
     if !writes(row, problem.out) {
         return Some(format!("has no {out} output of {own} operands"));
-    }
-    let plain = problem.work.accumulate && !problem.biased && !problem.activated;
-    if row.operation == Operation::Relaxed && !plain {
-        return Some("adds to C as parts come: `+=` without bias and activation".into());
     }
     if row.operation == Operation::Narrow && problem.biased {
         return Some("adds no bias".into());

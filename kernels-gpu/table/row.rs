@@ -155,10 +155,9 @@ macro_rules! rows {
     };
 }
 
-/// Modules that no plan chooses by default. A build contains them only if `EINSPARSE_MODULES` names them or is `all`.
-/// `relaxed` is for the bench `determinism`, which measures the cost of a fixed order of sums; `levels` has the kernels
-/// of docs/levels.md.
-pub const ON_DEMAND: &[&str] = &["relaxed", "levels"];
+/// Modules that no plan chooses. A build contains them only if `EINSPARSE_MODULES` names them or is `all`. `levels` has
+/// the kernels of docs/levels.md.
+pub const ON_DEMAND: &[&str] = &["levels"];
 
 /// Returns the rows with params struct `P`, of one module or several, in table order.
 pub fn rows_of<P: 'static>() -> impl Iterator<Item = &'static Row> + Clone {

@@ -6,7 +6,6 @@ mod bundles;
 mod host_spmm;
 pub(super) mod int8;
 mod linear;
-mod relaxed;
 mod slabs;
 mod staged;
 mod transposed;

@@ -191,8 +191,6 @@ instructions! {
     /// Adds to 8 bytes and returns the old value. Atomic over the GPU, relaxed.
     pub atom_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
         "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};", in(reg64 addr v);
-    /// Adds to an f32. Atomic over the GPU, relaxed.
-    pub red_add_f32(addr: u64, x: f32): "red.relaxed.gpu.global.add.f32 [{addr}], {x};", in(reg64 addr, reg32 x);
     /// Sets bits of a word. Atomic over the GPU, relaxed.
     pub red_or(addr: u64, bits: u32): "red.relaxed.gpu.global.or.b32 [{addr}], {bits};", in(reg64 addr, reg32 bits);
     /// Loads 8 bytes that other thread blocks write in this launch, in one access.

@@ -2,7 +2,6 @@
 
 mod batched;
 mod bitmap;
-mod relaxed;
 mod sell;
 mod spmm;
 mod staged;
@@ -11,7 +10,6 @@ mod vectors_narrow;
 
 pub use batched::*;
 pub use bitmap::*;
-pub use relaxed::*;
 pub use sell::*;
 pub use spmm::*;
 pub use staged::*;

@@ -10,11 +10,9 @@ mod bitmap;
 mod chunk;
 #[cfg(any(module = "bitmap", module = "bitmap_mma", module = "sell", feature = "cuda_std"))]
 mod parts;
-#[cfg(any(module = "relaxed", feature = "cuda_std"))]
-mod relaxed;
 #[cfg(any(module = "sell", feature = "cuda_std"))]
 mod sell;
-#[cfg(any(module = "spmm", module = "batched", module = "relaxed", feature = "cuda_std"))]
+#[cfg(any(module = "spmm", module = "batched", feature = "cuda_std"))]
 mod spmm;
 #[cfg(any(module = "staged", feature = "cuda_std"))]
 mod staged;

@@ -83,11 +83,6 @@ macro_rules! rows_spmm {
                     spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                     spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
                 }
-                relaxed "relaxed" SpmmParams Relaxed {
-                    relaxed_csr_f32_n32: Csr, F32, Relaxed<8, 4, 1, 8>;
-                    relaxed_csr_f32_n128: Csr, F32, Relaxed<32, 4, 1, 8>;
-                    relaxed_csr_f32_n128_l16: Csr, F32, Relaxed<16, 4, 2, 4>;
-                }
                 sell "sell" SellParams Product {
                     sell_f32_n1: SlicedEll, F32, Sell<32, 1>;
                     sell_f16_n1: SlicedEll, F16, Sell<32, 1>;

@@ -7,7 +7,7 @@ use crate::device::prelude::*;
 use crate::device::walk::{Batch, Walk};
 use crate::families::spmm::abi::*;
 
-pub(super) type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
+type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
 impl<
     W: Walk,
@@ -90,7 +90,7 @@ impl<
     /// Returns the sum over the item's entries of value x row of B, in entry order. This part takes every `SPLIT`th
     /// burst.
     #[inline(always)]
-    pub(super) fn gather<W: Walk, E: Elem>(
+    fn gather<W: Walk, E: Elem>(
         p: &SpmmParams,
         start: u32,
         len: u32,
@@ -113,12 +113,7 @@ impl<
     /// Processes `left` consecutive rows, starting at `row`. The entries of the next burst are loaded before the
     /// gathers of this one, across row ends, so that a short row does not add a wait.
     #[inline(always)]
-    pub(super) fn bundle<W: Walk, E: Elem>(
-        p: &SpmmParams,
-        mut row: u32,
-        mut left: u32,
-        column: u32,
-    ) {
+    fn bundle<W: Walk, E: Elem>(p: &SpmmParams, mut row: u32, mut left: u32, column: u32) {
         let span = |row: u32, ok: bool| global::ld_nc_v2(p.spans + row as u64 * 8, ok);
         let [start, mut len] = span(row, true);
         let mut ahead = span(row + 1, left > 1);
@@ -192,13 +187,7 @@ impl<
 
     /// Applies the epilogue to a row of `entries` entries and stores it.
     #[inline(always)]
-    pub(super) fn store<E: Elem>(
-        p: &SpmmParams,
-        row: u32,
-        entries: u32,
-        column: u32,
-        acc: &Acc<E, VEC, REP>,
-    ) {
+    fn store<E: Elem>(p: &SpmmParams, row: u32, entries: u32, column: u32, acc: &Acc<E, VEC, REP>) {
         let output = p.output();
         if p.flags == 0 {
             let alpha = scale::<E>(output, entries);
