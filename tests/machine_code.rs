@@ -85,8 +85,8 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
         "wgmma" | "dense" | "dense_live" | "dense_conv" | "dense_csr" | "sampled"
         | "sddmm_tiles" | "narrow" | "bitmap" | "attention" | "conv" | "conv_grad" | "pit"
-        | "pit_tf32" | "pit_turned" | "pit_right" | "pit_conv" | "pit_sampled" | "marked"
-        | "grouped" | "grouped_grad" => hopper >= 4 && ampere + sparse == 0,
+        | "pit_tf32" | "pit_turned" | "pit_right" | "pit_conv" | "pit_sampled" | "grouped"
+        | "grouped_grad" => hopper >= 4 && ampere + sparse == 0,
         // Levels in order: loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
             Some("0" | "1") => hopper + ampere + sparse == 0,

@@ -29,7 +29,7 @@ const LINES: [(&str, &[&str]); 7] = [
         ],
     ),
     ("SpMM with blocks", &["block", "wgmma"]),
-    ("dense operands, 2:4 weights", &["dense", "nm", "marked"]),
+    ("dense operands, 2:4 weights", &["dense", "nm"]),
     (
         "attention, packed encoders, experts, dynamic sparsity, SDDMM at stored blocks",
         &[

@@ -3,7 +3,6 @@
 pub mod accumulate;
 pub mod dense;
 pub mod layer;
-pub mod marked;
 pub mod narrow;
 pub mod nm_narrow;
 
@@ -19,5 +18,4 @@ pub const OPERATIONS: &[Entry] = &[
     ("narrow", Own(narrow::run)),
     ("nm_narrow", Own(nm_narrow::run)),
     ("layer", Own(layer::run)),
-    (marked::OP, Own(marked::run)),
 ];

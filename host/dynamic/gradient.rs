@@ -115,7 +115,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let dc = context.zeros::<T>(&[m, n])?;
         let second = Self::of_b(context, [&a, &dc], expected, determinism)?;
-        let skips = pit::skips(second.variant(), true);
+        let skips = pit::skips(second.variant());
         let sampled = match of_a {
             GradientOfA::Whole => false,
             GradientOfA::Relu => skips,

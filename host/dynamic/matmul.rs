@@ -1,7 +1,6 @@
 //! Product with a matrix that is sparse for one step: its nonempty micro-tiles are found, and the others are skipped.
 
 mod left;
-mod relu;
 mod right;
 mod transposed;
 
@@ -16,7 +15,6 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::Sum;
 use left::LeftProduct;
-pub(crate) use relu::ReluProduct;
 use right::RightProduct;
 use transposed::TransposedProduct;
 
@@ -45,9 +43,6 @@ pub enum SparseSide {
     Left,
     /// B. Its micro-tiles have one row and 64 columns.
     Right,
-    /// C, by its ReLU: `C[m,n] = relu(A[m,k] * B[k,n])`. Its micro-tiles have [`height`](MatmulOptions::height) rows
-    /// and one column. They are found while C is stored, for a later product of C.
-    Output,
 }
 
 /// Options of a [`DynamicMatmul`]: layout of the operands, and elements that count.
@@ -81,7 +76,7 @@ pub struct MatmulOptions {
     /// Rows of a micro-tile: 128, 64 or 32. With more rows, a gathered row of B is used more often; with fewer rows,
     /// fewer zeros are multiplied. Ignored for micro-tiles of 64 columns, which have one row.
     pub height: usize,
-    /// Elements of at most this magnitude are empty. For a sparse C, after its ReLU, only zeros are empty.
+    /// Elements of at most this magnitude are empty.
     pub threshold: f64,
     /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding differs
     /// from run to run.
@@ -106,28 +101,14 @@ impl Default for MatmulOptions {
 }
 
 impl MatmulOptions {
-    /// Checks for options that no product supports, alone or in combination.
+    /// Checks that a product with these options supports this number of items.
     fn check(&self, items: usize) -> Result<()> {
-        let refused = |name: &str, reason: String| Err(Error::operand(name, reason));
-        let alone = self.sparse == SparseSide::Output
-            || (self.sparse == SparseSide::Left && self.transpose_a);
-        match self.sparse {
-            _ if alone && items != 1 => refused(
-                "batch",
-                format!("has {items} items; only a sparse A of [m, k] and a sparse B take several"),
-            ),
-            SparseSide::Output if self.transpose_a => {
-                refused("A", "is stored as [k, m]; a product with a ReLU requires [m, k]".into())
-            }
-            SparseSide::Output if self.threshold != 0.0 => refused(
-                "threshold",
-                format!(
-                    "is {}; after a ReLU the threshold must be 0, because only zeros are empty",
-                    self.threshold
-                ),
-            ),
-            _ => Ok(()),
+        if items != 1 && self.sparse == SparseSide::Left && self.transpose_a {
+            let reason =
+                format!("has {items} items; only a sparse A of [m, k] and a sparse B take several");
+            return Err(Error::operand("batch", reason));
         }
+        Ok(())
     }
 }
 
@@ -148,9 +129,6 @@ impl MatmulOptions {
 ///   every 64 columns of B, the rows with a micro-tile of `1 x 64`. One kernel transposes A, unless A is stored as
 ///   `[k, m]`. A third kernel gathers the micro-tiles of B and the matching rows of A's transpose, and stores C
 ///   transposed. n must be a multiple of 8.
-/// - A sparse C ([`SparseSide::Output`]), `C = relu(A B)`: the kernel that stores C sets a bit for each nonempty
-///   micro-tile of `height x 1`. A second kernel makes lists of them, with the values that a product of C requires, and
-///   reads no other element of C. Rows of A and B are contiguous, and n must be a multiple of 8.
 ///
 /// A micro-tile is multiplied whole (`zeros = Dense`). Elements below the threshold in a nonempty micro-tile are
 /// multiplied as they are. A NaN or Inf of the other matrix reaches only the rows (for a sparse B, the columns) of C
@@ -178,13 +156,6 @@ impl MatmulOptions {
 /// let mut right = DynamicMatmul::new(&ctx, [1, 8, 8], &options)?;
 /// right.forward(&a, &b, &mut c, &stream)?;
 /// assert_eq!(c.to_dense()?.values()[..3], [1.0, -1.0, 6.0].map(f));
-///
-/// // A ReLU, and which columns of C it leaves.
-/// let options = MatmulOptions { sparse: SparseSide::Output, ..MatmulOptions::default() };
-/// let mut relu = DynamicMatmul::new(&ctx, [1, 8, 8], &options)?;
-/// relu.forward(&a, &b, &mut c, &stream)?;
-/// assert_eq!(c.to_dense()?.values()[..3], [1.0, 0.0, 6.0].map(f));
-/// assert_eq!(relu.index().to_lists()?, [vec![0, 2]]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -233,7 +204,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     ///
     /// # Errors
     /// As [`new`](Self::new). [`Error::Operand`] for more than one item of a sparse A if `m` is not a multiple of the
-    /// height or A is stored as `[k, m]`, or of a sparse C.
+    /// height or A is stored as `[k, m]`.
     pub fn batched(
         context: &Context,
         items: usize,
@@ -253,9 +224,6 @@ impl<T: Scalar> DynamicMatmul<T> {
             (SparseSide::Right, _) => {
                 Box::new(RightProduct::batched(context, items, extents, options)?)
             }
-            (SparseSide::Output, _) => {
-                Box::new(ReluProduct::new(context, extents, options.height)?)
-            }
         };
         Ok(DynamicMatmul { product, shadow })
     }
@@ -265,9 +233,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         self.product.variants()
     }
 
-    /// Results of the last run. For a sparse A of `[m, k]` and for C: a list of columns for each `height` rows of all
-    /// items. For an A of `[k, m]`: a list of rows for every 64 columns. For B: such lists for each item. A run of a
-    /// single kernel does not update the index.
+    /// Results of the last run. For a sparse A of `[m, k]`: a list of columns for each `height` rows of all items. For
+    /// an A of `[k, m]`: a list of rows for every 64 columns. For B: such lists for each item. A run of a single kernel
+    /// does not update the index.
     pub fn index(&self) -> &MicroIndex {
         self.product.index()
     }
@@ -280,8 +248,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// # Errors
     /// [`Error::Shape`] if an operand does not have the planned extents. [`Error::Operand`] if an operand is in another
     /// context, or if address or row stride of an operand that is accessed in units of 16 bytes is not a multiple of 16
-    /// bytes: B, an A of `[k, m]`, and every matrix for a sparse C. [`Error::Operand`] if n is not a multiple of 8 with
-    /// a sparse B.
+    /// bytes: B, and an A of `[k, m]`. [`Error::Operand`] if n is not a multiple of 8 with a sparse B.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,
@@ -295,8 +262,7 @@ impl<T: Scalar> DynamicMatmul<T> {
         self.product.run((a, b, c), stream)
     }
 
-    /// Part of [`forward`](Self::forward) that makes the lists: of a sparse A before [`multiply`](Self::multiply), or
-    /// of a sparse C after it.
+    /// Part of [`forward`](Self::forward) that makes the lists of a sparse A, before [`multiply`](Self::multiply).
     ///
     /// # Errors
     /// As [`forward`](Self::forward); [`Error::Operand`] if one kernel runs both parts.
@@ -306,8 +272,7 @@ impl<T: Scalar> DynamicMatmul<T> {
         self.product.detect(sparse, stream)
     }
 
-    /// Part of [`forward`](Self::forward) that multiplies. For a sparse C, [`detect`](Self::detect) must follow each
-    /// call.
+    /// Part of [`forward`](Self::forward) that multiplies.
     ///
     /// # Errors
     /// As [`forward`](Self::forward); [`Error::Operand`] if one kernel runs both parts.

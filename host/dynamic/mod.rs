@@ -32,7 +32,6 @@ pub use gradient::{DynamicMatmulGradient, GradientOfA};
 pub use grouped::{Gate, GroupedGemm, GroupedOptions, Matrices};
 pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
 pub use index::MicroIndex;
-pub(crate) use matmul::ReluProduct;
 pub use matmul::{DynamicMatmul, MatmulOptions, SparseSide};
 #[doc(hidden)]
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};

@@ -4,17 +4,11 @@ use std::sync::Arc;
 
 use crate::context::{Context, Shadow};
 use crate::device::Stream;
-use crate::dynamic::{Dynamic, ReluProduct, SparsityHint};
+use crate::dynamic::{Dynamic, SparsityHint};
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
-use crate::families::discover::list_stride;
-use crate::families::gather_gemm::offers::pit;
-use crate::families::gather_gemm::{PitLaunch, PitWork};
-use crate::families::gemm::can_mark;
-use crate::kernel::Queue;
 use crate::launch::{Turns, in_turn, shared_turns};
 use crate::plan::{Determinism, Options, Plan};
-use crate::registry::{Scalar, find};
+use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
 /// Options of a [`FeedForward`] layer.
@@ -48,7 +42,7 @@ impl Default for FeedForwardOptions {
 ///
 /// The first product includes its ReLU. If the expected sparsity makes it faster, the second product skips columns of
 /// hidden activations that are zero for all tokens of a micro-tile, and the matching rows of W. Up to 64 tokens, one
-/// kernel does this. Beyond that, the first product marks the nonzero columns as it stores them, and the second product
+/// kernel does this. Beyond that, a kernel between the products finds the nonzero columns, and the second product
 /// reads only those. Runs allocate nothing and do not synchronize, so they can be captured in a CUDA graph.
 ///
 /// ```
@@ -72,79 +66,8 @@ pub struct FeedForward<T: Scalar> {
     first: Plan<T>,
     second: Plan<T>,
     expected: SparsityHint,
-    marked: Option<Marked<T>>,
     turns: Option<Arc<Turns>>,
     shadow: Shadow<FeedForward<T>>,
-}
-
-/// First product, which marks the nonzero micro-tiles that it stores, and second product, which reads only those.
-#[derive(Debug)]
-struct Marked<T: Scalar> {
-    context: Context,
-    first: ReluProduct<T>,
-    second: PitLaunch,
-    weights: [usize; 2],
-}
-
-impl<T: Scalar> Marked<T> {
-    /// Returns `None` unless these kernels can replace the kernels of both plans.
-    fn new(
-        context: &Context,
-        [tokens, inputs, hidden, outputs]: [usize; 4],
-        [first, second]: [&'static str; 2],
-    ) -> Result<Option<Self>> {
-        let Some(device) = context.device().filter(|device| can_mark(device, first)) else {
-            return Ok(None);
-        };
-        let Some(row) = find(second).filter(|row| pit::skips(row.name, false)) else {
-            return Ok(None);
-        };
-        if !hidden.is_multiple_of(8) || !inputs.is_multiple_of(8) {
-            return Ok(None);
-        }
-        let height = row.block.0 as usize;
-        let extents = [tokens, hidden, outputs];
-        Ok(Some(Marked {
-            context: context.clone(),
-            first: ReluProduct::new(context, [tokens, inputs, hidden], height)?,
-            second: PitLaunch::new(
-                device,
-                T::DTYPE,
-                PitWork::single(extents, height),
-                list_stride(hidden),
-            )?,
-            weights: [hidden, outputs],
-        }))
-    }
-
-    fn run(
-        &mut self,
-        [x, u, w]: [&Tensor<T>; 3],
-        hidden: &mut Tensor<T>,
-        y: &mut Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| -> Result<DenseMatrix> {
-            tensor.check(name, &self.context, &shape)?;
-            Ok(DenseMatrix {
-                address: tensor.place(),
-                rows: shape[0],
-                columns: shape[1],
-                leading: tensor.leading(),
-            })
-        };
-        let [_, outputs] = self.weights;
-        // All operands are validated before the first launch.
-        let w = place("W", w, self.weights)?;
-        let y = place("Y", y, [hidden.shape()[0], outputs])?;
-        let params = self.second.params(self.first.lists()?, None, w, y)?;
-        self.first.queue(x, u, hidden, stream)?;
-        self.first.queue_list(hidden, stream)?;
-        // SAFETY: operands have the planned shapes, type and context; the lists are written earlier on the stream. The
-        // caller keeps the operands until the stream completes.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        self.second.start(&params, queue)
-    }
 }
 
 impl<T: Scalar> FeedForward<T> {
@@ -179,13 +102,11 @@ impl<T: Scalar> FeedForward<T> {
             .operands(&operands)
             .options(&planned)
             .build()?;
-        let marked = Marked::new(context, extents, [first.variant(), second.variant()])?;
         Ok(FeedForward {
             hidden,
             first,
             second,
             expected: options.expected,
-            marked,
             turns: shared_turns(context)?,
             shadow,
         })
@@ -218,9 +139,6 @@ impl<T: Scalar> FeedForward<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        if let Some(marked) = &mut self.marked {
-            return marked.run([x, u, w], &mut self.hidden, y, stream);
-        }
         let operands = [("X", x.into()), ("U", u.into())];
         self.first.run(&operands, &mut self.hidden, stream)?;
         let skipping = Dynamic::new(&self.hidden).expecting(self.expected);
@@ -235,7 +153,6 @@ impl<T: Scalar> FeedForward<T> {
 
     /// Returns the names of the kernels of the first and of the second product.
     pub fn variants(&self) -> [&'static str; 2] {
-        let first = self.marked.as_ref().map(|marked| marked.first.variant());
-        [first.unwrap_or(self.first.variant()), self.second.variant()]
+        [self.first.variant(), self.second.variant()]
     }
 }

@@ -4,7 +4,7 @@ mod conv;
 mod convolution;
 mod convolution_plans;
 mod dense_conv;
-pub(super) mod feed_forward;
+mod feed_forward;
 mod few;
 mod gradient;
 mod gradient_tiles;

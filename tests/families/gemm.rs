@@ -4,7 +4,6 @@ mod batched;
 mod dense;
 mod dense_rows;
 mod linear;
-mod marked;
 mod narrow;
 mod nm;
 mod nm_narrow;

@@ -47,7 +47,6 @@ pub const OPERATORS: &[(&str, [Case; 4])] = operators![
     "micro-tiles on the left": tiles::left,
     "micro-tiles of a transpose": tiles::on_the_turn,
     "micro-tiles on the right": tiles::right,
-    "micro-tiles marked": tiles::marked,
     "detector of values": lists::tiles,
     "detector of masks": lists::masks,
     "detector of columns": lists::channels,

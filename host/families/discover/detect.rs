@@ -5,7 +5,7 @@ use std::sync::Arc;
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
     DETECT_ORDERED, DETECT_PAD, DETECT_ROUNDED, DETECT_VECTORS, DetectParams, STEP_BITS,
-    STEP_CHOICES, STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
+    STEP_CHOICES, STEP_LENGTHS, STEP_PACK, STEP_TILES, region,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -186,31 +186,6 @@ impl DetectLaunch {
         Self::made(device, row, params, blocks, experts * 8)
     }
 
-    /// Loads the kernel that lists the micro-tiles of `height` rows that a product with a fused mask has stored, for a
-    /// matrix of 16-bit elements.
-    pub(crate) fn marked(
-        device: &Device,
-        dtype: Dtype,
-        [rows, columns]: [usize; 2],
-        height: usize,
-    ) -> Result<Self> {
-        let row = find(STEP_MARKED, dtype.bytes(), (height, 1), "marked elements")?;
-        let (panels, parts) = (rows.div_ceil(height), columns.div_ceil(row.items as usize));
-        let params = DetectParams {
-            across: Divisor::new(small("parts of a panel", parts)?),
-            rows: within("rows", rows, i32::MAX as usize - height)?,
-            columns: within("columns", columns, i32::MAX as usize - 64)?,
-            panels: small("panels", panels)?,
-            stride: small("places of a list", stride(columns))?,
-            parts: small("parts of a panel", parts)?,
-            ..DetectParams::default()
-        };
-        let words = panels.saturating_mul(mark_words(columns) + 1);
-        let words = within("words of bits", words, i32::MAX as usize)?;
-        let blocks = within("thread blocks", panels.saturating_mul(parts), MAX_GRID_X)?;
-        Self::made(device, row, params, blocks, words as usize * 4)
-    }
-
     fn made(
         device: &Device,
         row: &'static Row,
@@ -254,7 +229,7 @@ impl DetectLaunch {
         within("places of all lists", words, isize::MAX as usize / 512)?;
         let tile = self.kernel.row().block.0 as usize * self.kernel.row().dtype.bytes();
         let packed = match self.kernel.row().step {
-            STEP_PACK | STEP_MARKED => (words * tile).max(16),
+            STEP_PACK => (words * tile).max(16),
             _ => 0,
         };
         let status = items.saturating_mul(self.status_bytes).max(16);

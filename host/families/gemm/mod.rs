@@ -7,5 +7,3 @@ pub(crate) mod nm;
 pub(crate) mod offers;
 pub(crate) mod panel;
 pub(crate) mod strips;
-
-pub(crate) use panel::{MarkedLaunch, can_mark};

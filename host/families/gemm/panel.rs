@@ -1,7 +1,5 @@
 //! Launch of the module `wgmma`: records and schedule of the CTA tiles, tensor maps of the operands.
 
-mod marked;
-
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
@@ -23,7 +21,6 @@ use crate::launch::{
 };
 use crate::registry::Dtype;
 use crate::worklist::Runs;
-pub(crate) use marked::{MarkedLaunch, can_mark};
 
 /// Layout of A's values in memory: the matrix of which pieces are parts.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +31,12 @@ struct Values {
 }
 
 #[derive(Debug)]
-pub(crate) struct Panels<P = WgmmaParams> {
+pub(crate) struct Panels {
     /// End of the last run. Partial sums of cut tiles share one workspace, so the next run waits for it.
     turns: Turns,
     /// Type of C.
     out: Dtype,
-    kernel: Kernel<P>,
+    kernel: Kernel<WgmmaParams>,
     form: SpmmForm,
     extents: Extents,
     /// Number of matrices of the batch that one launch computes.
@@ -57,7 +54,7 @@ pub(crate) struct Panels<P = WgmmaParams> {
     blocks: u32,
 }
 
-impl<P: Copy + 'static> Panels<P> {
+impl Panels {
     pub(crate) fn new(of: Asked<'_>, matrix: Matrix<'_>) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
@@ -98,10 +95,6 @@ impl<P: Copy + 'static> Panels<P> {
             blocks: schedule.blocks as u32,
             turns: Turns::with_counters(device, schedule.cut as usize * 8)?,
         })
-    }
-
-    pub(crate) fn row(&self) -> &'static Row {
-        self.kernel.row()
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<WgmmaParams> {
@@ -188,7 +181,7 @@ impl<P: Copy + 'static> Panels<P> {
 
 impl Product for Panels {
     fn row(&self) -> &'static Row {
-        self.row()
+        self.kernel.row()
     }
 
     fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {

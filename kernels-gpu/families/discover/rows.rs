@@ -37,9 +37,6 @@ macro_rules! rows_discover {
                     detect_pack_32_128x1: Direct, F32, MicroTiles<128, 1, STEP_PACK>;
                     detect_pack_32_64x1: Direct, F32, MicroTiles<64, 1, STEP_PACK>;
                     detect_pack_32_32x1: Direct, F32, MicroTiles<32, 1, STEP_PACK>;
-                    detect_marked_128x1: Direct, F16, MarkedTiles<128>;
-                    detect_marked_64x1: Direct, F16, MarkedTiles<64>;
-                    detect_marked_32x1: Direct, F16, MarkedTiles<32>;
                     detect_lengths: Direct, F32, DetectLengths;
                     detect_choices: Direct, F32, DetectChoices;
                 }

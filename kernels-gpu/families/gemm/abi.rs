@@ -3,13 +3,11 @@
 mod block;
 mod dense;
 mod dense_csr;
-mod marked;
 mod nm;
 mod wgmma;
 
 pub use block::*;
 pub use dense::*;
 pub use dense_csr::*;
-pub use marked::*;
 pub use nm::*;
 pub use wgmma::*;

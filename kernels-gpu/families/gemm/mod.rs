@@ -16,8 +16,6 @@ mod block;
     feature = "cuda_std"
 ))]
 mod dense;
-#[cfg(any(module = "marked", module = "marked_mma", feature = "cuda_std"))]
-mod marked;
 #[cfg(any(
     module = "nm",
     module = "nm_mma",
@@ -31,8 +29,6 @@ mod nm;
     module = "narrow",
     module = "nm_narrow",
     module = "nm_narrow_mma",
-    module = "marked",
-    module = "marked_mma",
     module = "panel_mma",
     module = "narrow_mma",
     feature = "cuda_std"

@@ -290,16 +290,6 @@ macro_rules! rows_gemm {
                     dense_conv_mma_bf16_128x128: Direct, Bf16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
                     dense_conv_mma_bf16_128x256_wide: Direct, Bf16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
                 }
-                marked "marked" MarkedParams Own {
-                    marked_f16_n256: Direct, F16, MarkedPanel<4>;
-                    marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
-                }
-                marked_mma "marked_mma" MarkedParams Own {
-                    marked_mma_f16_n192_wide: Direct, F16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
-                    marked_mma_f16_n128: Direct, F16, MarkedPanel<2, MmaQuarters, CpAsync>;
-                    marked_mma_bf16_n192_wide: Direct, Bf16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
-                    marked_mma_bf16_n128: Direct, Bf16, MarkedPanel<2, MmaQuarters, CpAsync>;
-                }
             }
         }
     };

@@ -4,7 +4,6 @@
 use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::{Precision, Scalar};
 
-use super::loops::product;
 use super::results::same;
 use super::trial::{Given, Outcome, Trial};
 
@@ -196,36 +195,5 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     }
     let what = format!("C of {items} x {:?} {:?}", [m, k, n], of.variants());
     same(&what, &c, &wanted);
-    Ok(())
-}
-
-/// Product with a fused ReLU that yields the micro-tiles, and their list.
-pub fn marked<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
-    t.aim(3);
-    let [m, k, n] = [t.rows(), t.columns(), t.columns()];
-    let mut height = height(t);
-    if t.is_made_wrong("micro-tiles of no rows, or of one") {
-        height = t.below(2);
-    }
-    let options = MatmulOptions { sparse: SparseSide::Output, height, ..MatmulOptions::default() };
-    let mut of = t.made(DynamicMatmul::<T>::new(t.context, [m, k, n], &options))?;
-    // The operator is planned without gaps.
-    t.whole = true;
-    let [a, b] = [("A", [m, k]), ("B", [k, n])].map(|(name, shape)| t.integers::<T>(name, &shape));
-    let mut c = t.written::<T>("C", &[m, n]);
-    t.run(&mut c, |c, stream| of.forward(&a.there, &b.there, c, stream))?;
-    let mut wanted = product(&a.values, &b.values, [m, k, n]);
-    wanted.iter_mut().for_each(|x| *x = x.max(0.0));
-    same(&format!("C of {:?}", of.variants()), &c, &wanted);
-    let is_there = |panel: usize, column: usize| {
-        let rows = panel * height..((panel + 1) * height).min(m);
-        rows.into_iter().any(|row| wanted[row * n + column] > 0.0)
-    };
-    let lists = of.index().to_lists().unwrap();
-    for (panel, list) in lists.iter().enumerate() {
-        let wanted = (0..n as u32).filter(|&column| is_there(panel, column as usize));
-        assert!(wanted.eq(list.iter().copied()), "list {panel} is {list:?}");
-    }
-    assert_eq!(lists.len(), m.div_ceil(height));
     Ok(())
 }

@@ -32,10 +32,6 @@ pub const STEP_TILES: u32 = 1;
 pub const STEP_BITS: u32 = 2;
 /// Step that also stores the values of the micro-tiles.
 pub const STEP_PACK: u32 = 3;
-/// Step from the bits of a product to lists and values.
-pub const STEP_MARKED: u32 = 6;
-/// Columns per thread block of [`MarkedTiles`], one per thread.
-pub const MARKED_COLUMNS: u32 = DETECT_THREADS;
 
 /// Rounds of [`DETECT_LOADS`] vectors per thread, for micro-tiles of `mh` rows. Each thread block waits once for
 /// preceding ones. With this number of rounds, 4096 x 4096 elements are resident on the GPU at once.
@@ -133,25 +129,6 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
             _ => DETECT_FOUND,
         }
     }
-}
-
-/// Lists and values of the micro-tiles of `MH` rows, from the bits that a product has stored (module `marked`).
-/// `status` has [`mark_words`](crate::families::gemm::abi::mark_words) words of bits for each panel, followed by a
-/// counter for each panel; all are zero between launches.
-#[derive(Clone, Copy, Debug)]
-pub struct MarkedTiles<const MH: u32>;
-
-impl<const MH: u32> Tile for MarkedTiles<MH> {
-    const THREADS: u32 = DETECT_THREADS;
-    const MIN_BLOCKS: u32 = 4;
-    const COLUMNS: u32 = 1;
-    const ITEMS: u32 = MARKED_COLUMNS;
-    const BURST: u32 = 8;
-    const BLOCK: (u32, u32) = (MH, 1);
-    const STEP: u32 = STEP_MARKED;
-    /// Two sums of each warp, then the columns found.
-    const SHARED_BYTES: u32 = 64 + MARKED_COLUMNS * 4;
-    const ACCESS: u32 = 1;
 }
 
 tiles! {

@@ -3,7 +3,6 @@
 //! the sign makes an element nonzero: NaN counts, both zeros do not.
 
 mod list;
-mod marked;
 mod pack;
 mod pack_words;
 mod rows;

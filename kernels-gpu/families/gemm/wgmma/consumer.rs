@@ -3,40 +3,6 @@
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// Epilogue of the sums of a CTA tile for these parameters. A trait: closures would not be inlined, and the sums would
-/// be in local memory.
-pub(in crate::families) trait Epilogue<E, P, const CHUNKS: usize> {
-    /// Returns the parameters of the product.
-    fn product(params: &P) -> &WgmmaParams;
-
-    /// Finishes and stores the sums of a warpgroup.
-    fn epilogue_for(params: &P, strip: Strip, group: u32, acc: &mut Acc<CHUNKS>);
-}
-
-impl<
-    E,
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> Epilogue<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
-where
-    E: WgmmaElem,
-{
-    #[inline(always)]
-    fn product(params: &WgmmaParams) -> &WgmmaParams {
-        params
-    }
-
-    #[inline(always)]
-    fn epilogue_for(params: &WgmmaParams, strip: Strip, group: u32, acc: &mut Acc<CHUNKS>) {
-        Self::epilogue::<E>(params, strip, group, acc);
-    }
-}
-
 impl<
     const PM: usize,
     const PK: usize,
@@ -49,11 +15,7 @@ impl<
 {
     /// Multiplies a warpgroup's 64 rows of every CTA tile, and calls the epilogue.
     #[inline(always)]
-    pub(in crate::families) fn consume<E: WgmmaElem, P>(params: &P)
-    where
-        Self: Epilogue<E, P, CHUNKS>,
-    {
-        let p = Self::product(params);
+    pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
         let group = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
@@ -100,7 +62,7 @@ impl<
                 true => strip,
                 false => Self::strip(p, warp::opaque(round) - 1),
             };
-            Self::epilogue_for(params, strip, group, &mut acc);
+            Self::epilogue::<E>(p, strip, group, &mut acc);
             if !A::ASYNCHRONOUS {
                 later = Self::strip(p, round);
             }

@@ -3,8 +3,6 @@
 //! rows each. A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
-#[cfg(any(module = "marked", module = "marked_mma", not(target_arch = "nvptx64")))]
-mod marked;
 pub mod narrow;
 mod out;
 mod producer;
@@ -63,7 +61,7 @@ impl<
     }
 
     #[inline(always)]
-    pub(in crate::families) fn set_up(at: u64) {
+    fn set_up(at: u64) {
         // Every producer warp arrives, so that a warp without copies in a stage cannot fall a round behind. Every
         // consumer warp arrives: in a stage without work for its warpgroup, nothing else synchronizes its warps.
         if gpu::thread() == 0 {
@@ -149,9 +147,9 @@ impl<
         Self::set_up(at);
         if ORDER == COLUMN_PIECES {
             // Copies of pieces that are stored column by column need more registers.
-            roles!(A: Self::produce(p, at), Self::consume::<E, _>(p));
+            roles!(A: Self::produce(p, at), Self::consume::<E>(p));
         } else {
-            roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E, _>(p));
+            roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
         }
     }
 }

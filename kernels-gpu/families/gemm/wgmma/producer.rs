@@ -56,7 +56,7 @@ impl<
     }
 
     #[inline(always)]
-    pub(in crate::families) fn produce(p: &WgmmaParams, at: u64) {
+    pub(super) fn produce(p: &WgmmaParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
         // Neighbouring copies belong to different warps.
         let (warps, warp) = (Self::COPIERS / 32, thread / 32);
