@@ -1,7 +1,7 @@
 //! Loaders: they copy tiles of tensors from global to shared memory and complete the mbarrier of the stage.
 
 use super::gpu;
-use super::ptx::{barrier, bulk, copy, gather, warp};
+use super::ptx::{barrier, bulk, copy, warp};
 use crate::abi::*;
 use crate::frag;
 
@@ -202,7 +202,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     #[inline(always)]
     fn fill(_: Team, full: u32, _: u32, start: impl FnOnce()) {
         start();
-        gather::cp_async_arrive(full);
+        copy::cp_async_arrive(full);
     }
 
     /// All lanes take part in each copy.
@@ -225,7 +225,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
 
     #[inline(always)]
     fn started(full: u32, _: u32) {
-        gather::cp_async_arrive(full);
+        copy::cp_async_arrive(full);
     }
 
     #[inline(always)]
@@ -337,7 +337,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                 if row < rows {
                     let (from, inside) = source(row);
                     if whole {
-                        gather::cp_async_16_or_zero(to_row(row), from, inside);
+                        copy::cp_async_16_or_zero(to_row(row), from, inside);
                     } else {
                         copy::cp_async_16(to_row(row), from, if inside { bytes } else { 0 });
                     }

@@ -27,7 +27,6 @@ macro_rules! unroll {
     }};
 }
 
-pub mod atom;
 pub mod elem;
 mod entry;
 pub mod epilogue;

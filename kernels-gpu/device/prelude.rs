@@ -7,9 +7,7 @@ pub(crate) use super::kernel::Kernel;
 pub(crate) use super::loader::{Loader, Shape, Team};
 pub(crate) use super::multiply::{BytesElem, Multiply, SparseElem};
 pub(crate) use super::ptx::wgmma::{self, Acc};
-pub(crate) use super::ptx::{
-    barrier, bits, bulk, cluster, copy, gather, global, grid, matrix, warp,
-};
+pub(crate) use super::ptx::{barrier, bits, bulk, cluster, copy, global, grid, matrix, warp};
 pub(crate) use super::stages::{Ring, Stages};
 pub(crate) use super::warpgroup::{CONSUMERS, COPIERS, WgmmaElem, roles};
 pub(crate) use crate::abi::*;

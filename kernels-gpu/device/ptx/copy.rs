@@ -21,6 +21,15 @@ instructions! {
     pub cp_async_4(to: u32, from: u64): "cp.async.ca.shared.global [{to}], [{from}], 4;", in(reg32 to, reg64 from);
     /// Commits a group of copies.
     pub cp_async_commit(): "cp.async.commit_group;";
+    /// Arrives at the mbarrier when all `cp.async` copies of this thread are complete. The arrival is part of the
+    /// expected count (`noinc`).
+    pub cp_async_arrive(barrier: u32):
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];", in(reg32 barrier);
+    /// Copies 16 bytes from global `from` to shared `to`, or zeros if `valid` is false. It uses a predicate, because a
+    /// byte count that is not a constant costs a dozen instructions. Both addresses are aligned to 16 bytes.
+    pub cp_async_16_or_zero(to: u32, from: u64, valid: bool):
+        "{{ .reg .pred p; setp.eq.u32 p, {valid}, 0; cp.async.cg.shared.global [{to}], [{from}], 16, p; }}",
+        in(reg32 to, reg64 from; bool valid);
 }
 
 /// Waits until at most `PENDING` groups of this thread are pending.

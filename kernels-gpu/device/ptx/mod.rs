@@ -8,7 +8,6 @@ pub mod bits;
 pub mod bulk;
 pub mod cluster;
 pub mod copy;
-pub mod gather;
 pub mod global;
 pub mod grid;
 pub mod matrix;

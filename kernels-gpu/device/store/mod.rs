@@ -56,7 +56,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
 
     /// Returns the scalar and the biases of the lane's two rows.
     #[inline(always)]
-    pub fn rows<T: TypeOfC>(o: Output, spot: Spot, stages: u32) -> (f32, [f32; 2]) {
+    fn rows<T: TypeOfC>(o: Output, spot: Spot, stages: u32) -> (f32, [f32; 2]) {
         let row = spot.corner[0] + spot.warp * 16 + frag::accumulator(spot.lane, 0).0;
         let bias = [0, 8].map(|r| if row + r < spot.m { T::row_bias(o, row + r) } else { 0.0 });
         (scale::<F32>(o, stages), bias)
@@ -64,7 +64,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
 
     /// Scalar, row bias and ReLU, in a separate pass each: a test per element would cost more than the pass.
     #[inline(always)]
-    pub fn scale_and_relu(o: Output, (alpha, bias): (f32, [f32; 2]), acc: &mut Acc<CHUNKS>) {
+    fn scale_and_relu(o: Output, (alpha, bias): (f32, [f32; 2]), acc: &mut Acc<CHUNKS>) {
         if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
             unroll!(c < CHUNKS, most 4, {
                 acc.0[c] = chunk::scaled(&acc.0[c], alpha, bias);
@@ -127,7 +127,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
     /// Returns chunk `c` after the epilogue. The multiplication by the scalar also copies it to the registers of the
     /// loop.
     #[inline(always)]
-    pub fn finished<T: TypeOfC>(
+    fn finished<T: TypeOfC>(
         o: Output,
         spot: Spot,
         (alpha, mut bias): (f32, [f32; 2]),

@@ -58,7 +58,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             unroll!(i < 4, {
                 let (from, valid) = place(4 * quarter + i);
                 let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
-                gather::cp_async_16_or_zero(to, from, valid);
+                copy::cp_async_16_or_zero(to, from, valid);
             });
         });
         let mut late = [[0; 4]; 4];

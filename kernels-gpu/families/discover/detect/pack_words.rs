@@ -46,7 +46,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             } else {
                 let valid = row < p.rows && column < p.columns;
                 let at = p.source + row as u64 * p.row_bytes + column as u64 * 4;
-                gather::cp_async_16_or_zero(to, if valid { at } else { p.source }, valid);
+                copy::cp_async_16_or_zero(to, if valid { at } else { p.source }, valid);
             }
         });
         copy::cp_async_wait_all();

@@ -2,16 +2,17 @@
 //! (swizzled copies of 16 bytes) and start the copies of the offset's matrix. Eight consumer warps multiply, four for
 //! each 64 rows of the output. Each output row is written once, so neither atomics nor zeroing are needed.
 
+mod elem;
 mod matrices;
 pub mod offsets;
 mod out;
 pub mod parts;
 pub mod words;
 
-use crate::device::atom::Atom;
 use crate::device::prelude::*;
 use crate::device::stages::NONE;
 use crate::families::gather_gemm::abi::*;
+use elem::ConvElem;
 use matrices::Matrices;
 use offsets::Offsets;
 
@@ -86,7 +87,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                     let to = Self::stage(ring.slot) + group * Self::SHARE as u32 * 128;
                     Self::gather(p, to, k + chunk * 16, chunk, rows);
                 }
-                gather::cp_async_arrive(full);
+                copy::cp_async_arrive(full);
                 ring.advance();
                 k += 128;
             }
@@ -150,9 +151,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     }
 
     #[inline(always)]
-    fn consume<E: Elem<Acc = f32>>(p: &ConvParams)
+    fn consume<E: ConvElem>(p: &ConvParams)
     where
-        A: Atom<E>,
+        A: Multiply,
     {
         let warpgroup = gpu::thread() / 128;
         let tile = Self::tile(p);
@@ -173,11 +174,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                     let smem = Self::stage(slot) + warpgroup * SMEM_TILE as u32;
                     let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
                     if ORDER & B_COLUMNS != 0 {
-                        A::multiply::<CHUNKS, 0>(&mut acc, smem, b_tile);
+                        E::multiply::<A, CHUNKS, 0>(&mut acc, smem, b_tile);
                     } else {
-                        A::multiply::<CHUNKS, 1>(&mut acc, smem, b_tile);
+                        E::multiply::<A, CHUNKS, 1>(&mut acc, smem, b_tile);
                     }
-                    if A::LATER {
+                    if A::ASYNCHRONOUS && !E::IN_REGISTERS {
                         A::wait::<CHUNKS, 1>(&mut acc);
                         ring.retire();
                     } else {
@@ -201,12 +202,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
 
 impl<
     W: WalkInfo,
-    E: Elem<Acc = f32>,
+    E: ConvElem,
     P: Matrices,
     const CHUNKS: usize,
     const ORDER: u32,
     const BYTES: usize,
-    A: Atom<E> + AtomInfo,
+    A: Multiply,
 > Kernel<W, E, P> for Gathered<CHUNKS, ORDER, BYTES, A>
 {
     #[inline(always)]

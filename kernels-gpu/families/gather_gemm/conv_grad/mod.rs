@@ -63,7 +63,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             } else {
                 Self::gather::<false>(p, Self::stage(ring.slot), firsts, &rows);
             }
-            gather::cp_async_arrive(ring.full());
+            copy::cp_async_arrive(ring.full());
             ring.advance();
         }
         copy::cp_async_wait_all();

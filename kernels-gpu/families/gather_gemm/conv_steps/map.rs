@@ -43,7 +43,7 @@ pub fn insert(p: &ConvStepParams) {
     let mut looks = 0;
     while looks <= p.last {
         let at = p.table + slot as u64 * 4;
-        let held = gather::atom_cas(at, CONV_ABSENT, i);
+        let held = global::atom_cas(at, CONV_ABSENT, i);
         if held == CONV_ABSENT {
             return;
         }

@@ -192,7 +192,7 @@ impl<
                 rows::gather::<false>(source, rows, thread, deep, to);
             }
         }
-        gather::cp_async_arrive(ring.full());
+        copy::cp_async_arrive(ring.full());
     }
 
     /// Copies adjacent rows by TMA; called by one thread. Rows past the row block's end belong to other row blocks:

@@ -85,7 +85,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
                 } else if first < work.end {
                     Self::bring::<false>(p, work, (first, token), ring.slot);
                 }
-                gather::cp_async_arrive(ring.full());
+                copy::cp_async_arrive(ring.full());
                 ring.advance();
                 from += GRAD_DEPTH;
             }

@@ -87,7 +87,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
                 } else if warp * Self::ROWS < Self::used(work.count, from) * STEP {
                     Self::gather::<false>(p, lanes, ring.slot, now);
                 }
-                gather::cp_async_arrive(ring.full());
+                copy::cp_async_arrive(ring.full());
                 ring.advance();
                 from += Self::DEPTH as u32;
             }
@@ -151,7 +151,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
             let valid = inside != 0 && row != NO_TILE;
             let from = from + row as u64 * p.lda_bytes as u64;
-            gather::cp_async_16_or_zero(to, if valid { from } else { p.a }, valid);
+            copy::cp_async_16_or_zero(to, if valid { from } else { p.a }, valid);
         });
     }
 
@@ -178,7 +178,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
                 } else {
                     let valid = inside != 0 && row != NO_TILE;
                     let from = from + row as u64 * p.ldb_bytes as u64;
-                    gather::cp_async_16_or_zero(to, if valid { from } else { p.b }, valid);
+                    copy::cp_async_16_or_zero(to, if valid { from } else { p.b }, valid);
                 }
             });
         });

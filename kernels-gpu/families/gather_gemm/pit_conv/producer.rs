@@ -56,7 +56,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             let from = if valid { from } else { p.a_map[MAP_ADDRESS] };
             let to = to + further * PANEL_BYTES as u32;
             if bytes.is_multiple_of(16) {
-                gather::cp_async_16_or_zero(to, from, valid);
+                copy::cp_async_16_or_zero(to, from, valid);
             } else {
                 let there = bytes.saturating_sub(first).min(16);
                 copy::cp_async_16(to, from, if valid { there } else { 0 });
@@ -111,7 +111,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                     } else if warp < steps::<DEPTH, STEP>(work.count, from) {
                         Self::bring::<false>(p, (b, inside), ring.slot, now);
                     }
-                    gather::cp_async_arrive(ring.full());
+                    copy::cp_async_arrive(ring.full());
                     ring.advance();
                     from += DEPTH;
                 }
@@ -149,7 +149,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                     } else {
                         let valid = inside != 0 && row != NO_TILE;
                         let from = if valid { from + row as u64 * p.ldb_bytes as u64 } else { p.b };
-                        gather::cp_async_16_or_zero(to, from, valid);
+                        copy::cp_async_16_or_zero(to, from, valid);
                     }
                 }
             });
@@ -191,7 +191,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                         chunk += 1;
                     }
                     if !L::BY_ONE {
-                        gather::cp_async_arrive(full);
+                        copy::cp_async_arrive(full);
                     }
                     ring.advance();
                     from += DEPTH;

@@ -62,7 +62,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
                 } else if warp < steps::<DEPTH, STEP>(work.count, from) {
                     Self::gather::<false>(p, (b, inside), ring.slot, now);
                 }
-                gather::cp_async_arrive(ring.full());
+                copy::cp_async_arrive(ring.full());
                 ring.advance();
                 from += DEPTH;
             }

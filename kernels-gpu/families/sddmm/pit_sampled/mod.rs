@@ -106,7 +106,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
                 } else {
                     Self::bring::<false>(p, rows, deep, ring.slot);
                 }
-                gather::cp_async_arrive(full);
+                copy::cp_async_arrive(full);
                 ring.advance();
                 deep += DEPTH;
             }
