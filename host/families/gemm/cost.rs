@@ -132,7 +132,7 @@ const SHARED_A: f64 = 1.5;
 const READERS_OF_A: f64 = 4.0;
 /// Share of the `mma.sync` rate that 2:4 products reach, counting omitted products: benches/record/stand_ins,
 /// `nm_spmm`.
-const SPARSE_SHARE: f64 = 0.38;
+const SPARSE_SHARE: f64 = 0.55;
 /// Rate of copies of whole tiles, relative to gathers through L2. More than 1.3 was measured, and copies were not the
 /// limit.
 const TILES_L2: f64 = 2.0;
