@@ -10,7 +10,7 @@ use crate::record::{Recorder, Row};
 use crate::timing::{self, Effort, Times};
 use einsparse::formats::Dense;
 use einsparse::raw::{RawSpmm, RawStream};
-use einsparse::registry::Scalar;
+use einsparse::registry::{self, Scalar};
 use einsparse::{Context, Error, Graph, Operand, Options, Plan, Precision, Stream, Tensor};
 use std::ops::Deref;
 use std::time::Instant;
@@ -97,6 +97,12 @@ impl<'a> Bench<'a> {
 
     pub fn zeros<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
         Ok(self.context.zeros(shape)?)
+    }
+
+    /// Kernels that this GPU runs.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static registry::Row> + Clone {
+        let machine = self.context.machine();
+        registry::kernels().iter().filter(move |row| machine.lacks(row).is_none())
     }
 
     /// Tensor of NaN on the GPU: elements that a kernel does not write are detected.

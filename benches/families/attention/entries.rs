@@ -9,7 +9,7 @@ use crate::families::softmax;
 use crate::prelude::*;
 use einsparse::formats::{AnySparse, Bsr, BsrPattern, generate};
 use einsparse::ops::SparseAttention;
-use einsparse::registry::{self, Operation, kernels};
+use einsparse::registry::{self, Operation};
 
 pub const OP: &str = "attention";
 /// Number of checked queries of each head.
@@ -98,7 +98,7 @@ fn measured<T: Scalar>(
             && row.dtype == T::DTYPE
             && row.columns as usize == dim
     };
-    for own in kernels().iter().filter(fits) {
+    for own in bench.kernels().filter(fits) {
         let mut out = bench.poisoned::<T>(&shape)?;
         let mut log_sum = bench.zeros::<f32>(&[heads, extent])?;
         let made =

@@ -8,7 +8,7 @@ use crate::prelude::*;
 use einsparse::formats::{Coo, CooPattern};
 use einsparse::kernels::families::{REDUCE_SUM, rows_step};
 use einsparse::ops::{Ttm, mttkrp_text};
-use einsparse::registry::{Operation, kernels};
+use einsparse::registry::Operation;
 use rayon::prelude::*;
 use std::cell::RefCell;
 
@@ -128,7 +128,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
         if self.bench.arguments.auto || auto {
             return all;
         }
-        let rows = kernels().iter().filter(|row| {
+        let rows = self.bench.kernels().filter(|row| {
             row.operation == Operation::Rows
                 && row.dtype == T::DTYPE
                 && row.step == rows_step(factors, REDUCE_SUM)

@@ -13,6 +13,7 @@ use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
+use einsparse::registry::{Dtype, Row};
 use einsparse::{Context, Precision, Scalar, Tensor};
 
 /// Returns `count` distinct voxels in a box.
@@ -245,14 +246,14 @@ fn convolutions_in_tf32_agree() {
     suite::<f32>(&gpu, &tf32());
 }
 
-/// Runs the kernels of GPUs without `wgmma` by name. `EINSPARSE_ARCH=sm_80` runs the suites above with them, from the
-/// code that such GPUs load.
+/// Runs the kernels of other GPUs by name: those without `wgmma`, and those for less shared memory. `EINSPARSE_ARCH=sm_80`
+/// and `sm_86` run the suites above with them, from the code that such GPUs load.
 #[test]
 fn convolutions_by_mma_sync_agree() {
-    fn all<T: Scalar>(gpu: &Context) {
-        let rows = kernels_here().filter(|row| row.module == "conv_mma");
-        for row in rows.filter(|row| row.dtype == T::DTYPE) {
-            let options = ConvOptions { variant: Some(row.name.into()), ..ConvOptions::default() };
+    fn all<T: Scalar>(gpu: &Context, dtype: Dtype, options: &ConvOptions) {
+        let others = |row: &&Row| row.module == "conv_mma" || row.name.contains("_any_64x128");
+        for row in kernels_here().filter(others).filter(|row| row.dtype == dtype) {
+            let options = ConvOptions { variant: Some(row.name.into()), ..options.clone() };
             let geometries = &GEOMETRIES[..if small() { 1 } else { GEOMETRIES.len() }];
             for (i, &(kernel, stride)) in geometries.iter().enumerate() {
                 let shapes = [([72, 200], 8), ([16, 16], 0), ([24, 40], 8), ([128, 64], 0)];
@@ -265,8 +266,11 @@ fn convolutions_by_mma_sync_agree() {
         }
     }
     let Some(gpu) = gpu() else { return };
-    all::<f16>(&gpu);
-    all::<bf16>(&gpu);
+    let full = ConvOptions::default();
+    all::<f16>(&gpu, Dtype::F16, &full);
+    all::<bf16>(&gpu, Dtype::Bf16, &full);
+    all::<f32>(&gpu, Dtype::F32, &full);
+    all::<f32>(&gpu, Dtype::Tf32, &tf32());
 }
 
 /// Kernel maps made on the GPU have the same bits as the CPU's, also transposed and rebuilt.
