@@ -57,12 +57,23 @@ pub const STEP_GROUPED_GATED: u32 = 1;
 /// Shared memory for the stages of `cp.async` rows: some GPUs have only 99 KB.
 const STAGES_BYTES: usize = 96 << 10;
 
-/// Tile of `grouped`: `ROWS` rows by `CHUNKS` x 64 columns of W. `ORDER`: [`PLAIN`], [`B_COLUMNS`] for W as
-/// `[expert, n, k]`, [`SCALED_COLUMNS`] or [`QUANTIZED_COLUMNS`]. `GATED`: half of the columns are gates of the other
-/// half. With 64 rows a thread block computes the halves of a row block one after the other.
+/// Parameters of a [`GroupedTile`]: constants, atom and loader.
+pub trait GroupedForm {
+    /// [`PLAIN`], [`B_COLUMNS`] for W as `[expert, n, k]`, [`SCALED_COLUMNS`] or [`QUANTIZED_COLUMNS`].
+    const ORDER: u32;
+    /// Half of the columns are gates of the other half.
+    const GATED: bool;
+    /// Rows of a tile. With 64 rows a thread block computes the halves of a row block one after the other.
+    const ROWS: usize;
+    /// Atom of the products.
+    type A: AtomInfo;
+    /// Loader of A and W.
+    type L: LoaderInfo;
+}
+
+/// [`GroupedForm`] as a type.
 #[derive(Clone, Copy, Debug)]
-pub struct GroupedTile<
-    const CHUNKS: usize,
+pub struct Grouped<
     const ORDER: u32,
     const GATED: bool = false,
     const ROWS: usize = GROUPED_ROWS,
@@ -70,31 +81,38 @@ pub struct GroupedTile<
     L = Tma,
 >(PhantomData<(A, L)>);
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+impl<const ORDER: u32, const GATED: bool, const ROWS: usize, A: AtomInfo, L: LoaderInfo> GroupedForm
+    for Grouped<ORDER, GATED, ROWS, A, L>
 {
+    const ORDER: u32 = ORDER;
+    const GATED: bool = GATED;
+    const ROWS: usize = ROWS;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of `grouped`: [`GroupedForm::ROWS`] rows by `CHUNKS` x 64 columns of W.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupedTile<const CHUNKS: usize, F>(PhantomData<F>);
+
+impl<const CHUNKS: usize, F: GroupedForm> GroupedTile<CHUNKS, F> {
     /// Consumer warps.
-    pub const CONSUMERS: u32 = ROWS as u32 / 16;
+    pub const CONSUMERS: u32 = F::ROWS as u32 / 16;
     /// Whether four warps write a scaled W to the stages.
-    pub const WRITES: bool = ORDER == SCALED_COLUMNS && A::ASYNCHRONOUS;
+    pub const WRITES: bool = F::ORDER == SCALED_COLUMNS && F::A::ASYNCHRONOUS;
     /// Chunks of 64 columns of C.
-    pub const OUT_CHUNKS: usize = if GATED { CHUNKS / 2 } else { CHUNKS };
+    pub const OUT_CHUNKS: usize = if F::GATED { CHUNKS / 2 } else { CHUNKS };
     /// Whether it may run in clusters of two.
-    pub const PAIRS: bool = CHUNKS == 4 && (ORDER == PLAIN || ORDER == B_COLUMNS) && L::BY_ONE;
+    pub const PAIRS: bool =
+        CHUNKS == 4 && (F::ORDER == PLAIN || F::ORDER == B_COLUMNS) && F::L::BY_ONE;
     /// Bytes of A in a stage.
-    pub const A_BYTES: usize = ROWS * PANEL_BYTES;
+    pub const A_BYTES: usize = F::ROWS * PANEL_BYTES;
     /// Bytes of W in a stage.
     pub const W_BYTES: usize = CHUNKS * if Self::WRITES { SMEM_TILE } else { Self::CHUNK_BYTES };
     /// Bytes of a stage.
     pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
     /// Stages of the ring.
-    pub const STAGES: usize = match (A::ASYNCHRONOUS, ORDER, CHUNKS) {
+    pub const STAGES: usize = match (F::A::ASYNCHRONOUS, F::ORDER, CHUNKS) {
         (true, SCALED_COLUMNS, _) | (true, _, 4) => 4,
         (true, _, 2) => 6,
         (true, ..) => 8,
@@ -103,20 +121,20 @@ impl<
         (false, ..) => STAGES_BYTES / Self::STAGE,
     };
     /// Boxes of W in a stage with [`B_COLUMNS`].
-    pub const BOXES: usize = match (GATED, L::BY_ONE) {
+    pub const BOXES: usize = match (F::GATED, F::L::BY_ONE) {
         (true, _) => 2,
         (false, true) => (64 * CHUNKS).div_ceil(GROUPED_BOX),
         (false, false) => 1,
     };
     /// Bytes of 64 columns of W as copied from global memory.
-    pub const CHUNK_BYTES: usize = match ORDER {
+    pub const CHUNK_BYTES: usize = match F::ORDER {
         SCALED_COLUMNS => SMEM_TILE / 2,
         _ => SMEM_TILE,
     };
     /// Neighbouring chunks of W that share a scale.
-    pub const SCALE_CHUNKS: usize = if GATED { Self::OUT_CHUNKS } else { 2 };
+    pub const SCALE_CHUNKS: usize = if F::GATED { Self::OUT_CHUNKS } else { 2 };
     /// Extent along k of a scale of W.
-    pub const SCALE_DEPTH: usize = match ORDER {
+    pub const SCALE_DEPTH: usize = match F::ORDER {
         QUANTIZED_COLUMNS => GROUPED_BLOCK / 2,
         _ => GROUPED_BLOCK,
     };
@@ -126,41 +144,35 @@ impl<
     /// epilogue reuses the shared memory of the warpgroup's rows of A.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the e4m3 codes.
-    pub const CODES: usize = Self::OUT + if A::ASYNCHRONOUS { 2 * SMEM_TILE } else { 0 };
+    pub const CODES: usize = Self::OUT + if F::A::ASYNCHRONOUS { 2 * SMEM_TILE } else { 0 };
     /// Offset of the barriers: full and empty for each stage, then for each stage of e4m3 codes.
     pub const BARRIERS: usize = Self::CODES + Self::CODE_STAGES * CHUNKS * Self::CHUNK_BYTES;
 }
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> Tile for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm> Tile for GroupedTile<CHUNKS, F> {
     const THREADS: u32 = 32 * Self::CONSUMERS + GROUPED_COPIERS * if Self::WRITES { 2 } else { 1 };
-    const NEEDS: u32 = A::NEEDS | L::NEEDS | if Self::PAIRS { CLUSTER } else { 0 };
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS | if Self::PAIRS { CLUSTER } else { 0 };
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * Self::OUT_CHUNKS as u32;
-    const STEP: u32 = if GATED { STEP_GROUPED_GATED } else { STEP_NONE };
+    const STEP: u32 = if F::GATED { STEP_GROUPED_GATED } else { STEP_NONE };
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (ROWS as u32, GROUPED_DEPTH as u32);
-    const ORDER: u32 = ORDER;
+    const BLOCK: (u32, u32) = (F::ROWS as u32, GROUPED_DEPTH as u32);
+    const ORDER: u32 = F::ORDER;
     const SHARED_BYTES: u32 = (Self::BARRIERS + (Self::STAGES + Self::CODE_STAGES) * 16) as u32;
     const ACCESS: u32 = 16;
 }
 
-const _: () = assert!(GroupedTile::<4, PLAIN>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(GroupedTile::<2, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(GroupedTile::<1, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(GroupedTile::<2, SCALED_COLUMNS>::SHARED_BYTES <= 227 << 10);
+const _: () = assert!(GroupedTile::<4, Grouped<PLAIN>>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<2, Grouped<B_COLUMNS>>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<1, Grouped<B_COLUMNS>>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<2, Grouped<SCALED_COLUMNS>>::SHARED_BYTES <= 227 << 10);
 const _: () = assert!(
-    GroupedTile::<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>::SHARED_BYTES <= 163 << 10
+    GroupedTile::<3, Grouped<B_COLUMNS, false, 128, MmaQuarters, CpAsync>>::SHARED_BYTES
+        <= 163 << 10
 );
-const _: () =
-    assert!(GroupedTile::<2, PLAIN, false, 128, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(
+    GroupedTile::<2, Grouped<PLAIN, false, 128, MmaQuarters, CpAsync>>::SHARED_BYTES <= 99 << 10
+);
 
 /// Parameters of the `grouped` kernels.
 #[repr(C)]

@@ -18,15 +18,7 @@ const READ: u32 = 2 * STEP;
 /// A value for each of the lane's two rows of each 16 rows of a tile.
 type OfRows<T> = [[T; 2]; 4];
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: Multiply,
-    L: Loader,
-> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Returns the number of scale pairs that precede those of the lane's rows of A; [`NOWHERE`] for missing rows.
     #[inline(always)]
     fn scales_of_rows(p: &GroupedParams, work: Work) -> OfRows<u32> {
@@ -178,7 +170,7 @@ impl<
                 [0, 8, 8 * row_bytes, 8 * row_bytes + 8]
                     .map(|further| Self::scaled::<E>(copy::ld_shared_b32(at + further) >> half, by))
             };
-            A::mma_both::<E, CHUNKS>(acc, of_rows, of_columns);
+            F::A::mma_both::<E, CHUNKS>(acc, of_rows, of_columns);
             step += 1;
         }
     }
@@ -223,7 +215,7 @@ impl<
                     let ([x, z], [y, w]) = (wide(x), wide(y));
                     [x, z, y, w]
                 };
-                A::mma_both::<F16, CHUNKS>(part, of_rows, of_columns);
+                F::A::mma_both::<F16, CHUNKS>(part, of_rows, of_columns);
             });
             read += 1;
         }

@@ -23,15 +23,7 @@ const CONSUMER_REGISTERS: u32 = 216;
 const SCALED_REGISTERS: [u32; 2] = [152, 104];
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> Stages for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm> Stages for GroupedTile<CHUNKS, F> {
     /// A stage holds the halves of A, then W's chunks of 64 columns, those of gates first.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
@@ -52,25 +44,17 @@ impl<
     }
 }
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: Multiply,
-    L: Loader,
-> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Whether work items and choices are loaded when used, instead of prefetched: the products leave no registers.
-    const FORGETS: bool = !A::ASYNCHRONOUS && ORDER == QUANTIZED_COLUMNS;
+    const FORGETS: bool = !F::A::ASYNCHRONOUS && F::ORDER == QUANTIZED_COLUMNS;
     /// Whether the warpgroups alternate on the Tensor Core.
-    const TURNS: bool = ORDER == QUANTIZED_COLUMNS && A::ASYNCHRONOUS;
+    const TURNS: bool = F::ORDER == QUANTIZED_COLUMNS && F::A::ASYNCHRONOUS;
 
     #[inline(always)]
     fn set_up(p: &GroupedParams, at: u64) {
         if gpu::thread() == 0 {
-            let arrivals = match (ORDER, p.flags & GROUPED_GATHER) {
-                _ if !L::BY_ONE => L::fills(GROUPED_COPIERS),
+            let arrivals = match (F::ORDER, p.flags & GROUPED_GATHER) {
+                _ if !F::L::BY_ONE => F::L::fills(GROUPED_COPIERS),
                 (SCALED_COLUMNS, 0) => Self::FILL_NEIGHBOURS,
                 (SCALED_COLUMNS, _) => Self::FILL_GATHERED,
                 (_, 0) => 1,
@@ -82,7 +66,7 @@ impl<
             if Self::WRITES {
                 Self::make_code_barriers();
             }
-            L::prefetch_maps::<2>(at);
+            F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
         if Self::paired(p) {
@@ -174,7 +158,7 @@ impl<
         let mut half = 0;
         loop {
             let mut acc = Acc::<CHUNKS>::zero();
-            match (A::ASYNCHRONOUS, ORDER) {
+            match (F::A::ASYNCHRONOUS, F::ORDER) {
                 (false, QUANTIZED_COLUMNS) => Self::products_of_codes(p, work, ring, &mut acc),
                 (false, SCALED_COLUMNS) => {
                     Self::products_of_scaled::<E>(p, work, ring, &mut acc);
@@ -191,7 +175,7 @@ impl<
             }
             let held = Self::before(ring.slot);
             Self::epilogue::<E>(p, work, (group, held), (choice, weight), &mut acc);
-            if ROWS == GROUPED_ROWS || Self::count(work) <= 64 {
+            if F::ROWS == GROUPED_ROWS || Self::count(work) <= 64 {
                 return;
             }
             half = 1;
@@ -220,21 +204,21 @@ impl<
         acc: &mut Acc<CHUNKS>,
     ) {
         // A tile of 128 rows multiplies all of them: tests would cost more.
-        let rows = if ROWS == GROUPED_ROWS { 64 } else { Self::count(work) };
+        let rows = if F::ROWS == GROUPED_ROWS { 64 } else { Self::count(work) };
         let mut deep = 0;
         while deep < p.k {
             let slot = ring.wait_full();
             // `cp.async` wrote the gathered rows through the generic proxy.
-            A::fence_proxy_async();
-            A::fence(acc);
+            F::A::fence_proxy_async();
+            F::A::fence(acc);
             Self::multiply::<E>(acc, slot, group, rows);
             deep += DEPTH;
-            if A::ASYNCHRONOUS || deep < p.k {
-                ring.issued::<A, _>(acc);
+            if F::A::ASYNCHRONOUS || deep < p.k {
+                ring.issued::<F::A, _>(acc);
             }
             ring.advance();
         }
-        ring.drain::<A, _>(acc);
+        ring.drain::<F::A, _>(acc);
     }
 
     #[inline(always)]
@@ -254,13 +238,13 @@ impl<
     ) {
         let row = PANEL_BYTES as u32;
         let a = frag::descriptor(smem + step * 32, row, 16);
-        let b = match ORDER & B_COLUMNS {
+        let b = match F::ORDER & B_COLUMNS {
             0 => frag::descriptor(b_tile + step * 16 * row, row, SMEM_TILE as u32),
             _ => frag::descriptor(b_tile + step * 32, row, 16),
         };
-        match ORDER & B_COLUMNS {
-            0 => A::mma_rows::<E, CHUNKS, 0, 1>(acc, a, b, rows),
-            _ => A::mma_rows::<E, CHUNKS, 0, 0>(acc, a, b, rows),
+        match F::ORDER & B_COLUMNS {
+            0 => F::A::mma_rows::<E, CHUNKS, 0, 1>(acc, a, b, rows),
+            _ => F::A::mma_rows::<E, CHUNKS, 0, 0>(acc, a, b, rows),
         }
     }
 
@@ -277,23 +261,15 @@ impl<
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: WgmmaElem,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, GroupedParams> for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>>
+    Kernel<W, E, GroupedParams> for GroupedTile<CHUNKS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &GroupedParams, at: u64) {
         Self::set_up(p, at);
         if gpu::thread() >= Self::CONSUMERS * 32 {
             if Self::WRITES {
-                A::setmaxnreg_dec::<{ SCALED_REGISTERS[1] }>();
+                F::A::setmaxnreg_dec::<{ SCALED_REGISTERS[1] }>();
                 if gpu::thread() >= Self::CONSUMERS * 32 + GROUPED_COPIERS {
                     Self::scale::<E>(p);
                 } else {
@@ -301,17 +277,17 @@ impl<
                 }
                 return;
             }
-            A::setmaxnreg_dec::<PRODUCER_REGISTERS>();
-            if !L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
+            F::A::setmaxnreg_dec::<PRODUCER_REGISTERS>();
+            if !F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
             } else if gpu::thread() == Self::CONSUMERS * 32 {
                 Self::slide(p, at);
             }
         } else {
             if Self::WRITES {
-                A::setmaxnreg_inc::<{ SCALED_REGISTERS[0] }>();
+                F::A::setmaxnreg_inc::<{ SCALED_REGISTERS[0] }>();
             } else {
-                A::setmaxnreg_inc::<CONSUMER_REGISTERS>();
+                F::A::setmaxnreg_inc::<CONSUMER_REGISTERS>();
             }
             grid::wait_dependency();
             // After the wait: a kernel that starts early may rely on all that precedes this kernel.

@@ -10,15 +10,7 @@ use crate::families::gather_gemm::abi::*;
 /// Row of C, or index of scales, of a row that does not exist.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: Multiply,
-    L: Loader,
-> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Returns the row of the row block for which lanes 0 to 15 of this warp hold data; lanes 16 to 31 hold the same
     /// rows.
     #[inline(always)]
@@ -31,7 +23,7 @@ impl<
     #[inline(always)]
     pub(super) fn chosen(p: &GroupedParams, work: Work, group: u32) -> u32 {
         let row = Self::own_row(group);
-        let of_a = ORDER == QUANTIZED_COLUMNS && p.flags & GROUPED_GATHER != 0;
+        let of_a = F::ORDER == QUANTIZED_COLUMNS && p.flags & GROUPED_GATHER != 0;
         let asked = of_a || p.flags & GROUPED_SCATTER != 0 || p.weights != 0;
         let at = p.order + (work.first + row) as u64 * 4;
         global::ld_cg_b32(at, asked && row < work.rows)
@@ -54,7 +46,7 @@ impl<
         acc: &mut Acc<CHUNKS>,
     ) {
         let smem = Self::out_buffer(group, held);
-        A::exchange_quarters(acc, smem, 1 + group);
+        F::A::exchange_quarters(acc, smem, 1 + group);
         let lane = gpu::opaque_thread() % 32;
         // Hidden from the optimizer: predicates kept through the loop over tiles cost registers.
         let flags = warp::opaque(p.flags);
@@ -75,7 +67,7 @@ impl<
         let corner = (smem + top * PANEL_BYTES as u32, work.column);
         Self::store::<E>(p, corner, place, (floor, weight), acc);
         // Without a stage (k = 0) none was kept.
-        if !A::ASYNCHRONOUS && p.k > 0 {
+        if !F::A::ASYNCHRONOUS && p.k > 0 {
             Self::release(held);
         }
     }
@@ -83,7 +75,7 @@ impl<
     /// Returns the buffer of a warpgroup's epilogue: its own, or its rows of A in the stage that it still holds.
     #[inline(always)]
     fn out_buffer(group: u32, held: u32) -> u32 {
-        let first = if A::ASYNCHRONOUS {
+        let first = if F::A::ASYNCHRONOUS {
             copy::dynamic_shared() + Self::OUT as u32
         } else {
             Self::stage(held)
@@ -115,7 +107,7 @@ impl<
             warp::sync(u32::MAX);
             let mut finished = acc.0[c];
             unroll!(j < 8, {
-                if GATED {
+                if F::GATED {
                     let own = [0, 1, 2, 3].map(|i| finished[4 * j + i]);
                     let gates = glu::gate::<E>(warp::opaque(p.flags), own);
                     unroll!(i < 4, {
@@ -134,7 +126,7 @@ impl<
             unroll!(j < 4, {
                 let eight = staged(smem, 4 * j as u32 + lane / 8, lane);
                 let quantizes = warp::opaque(p.flags) & GROUPED_QUANTIZE != 0;
-                if ORDER == QUANTIZED_COLUMNS && quantizes {
+                if F::ORDER == QUANTIZED_COLUMNS && quantizes {
                     Self::store_quantized::<E>(p, lines[j], left + 64 * c as u32, eight);
                 } else if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
                     let line = corner + lines[j] as u64 * p.ldc_bytes as u64;

@@ -7,15 +7,7 @@ use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
 use crate::families::gather_gemm::abi::*;
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: Multiply,
-    L: Loader,
-> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Returns the address of W in a stage, and the barrier on which it arrives.
     #[inline(always)]
     pub(super) fn w_of(slot: u32) -> (u32, u32) {
@@ -32,7 +24,7 @@ impl<
     /// Returns the shape of a box of W with `rows` rows.
     #[inline(always)]
     fn shape(rows: usize) -> Shape {
-        let element = if ORDER == SCALED_COLUMNS { 1 } else { 2 };
+        let element = if F::ORDER == SCALED_COLUMNS { 1 } else { 2 };
         Shape { rows, row_bytes: GROUPED_DEPTH * element, element }
     }
 
@@ -49,16 +41,16 @@ impl<
         let map = at + 128;
         let (shared, rank) = (Self::PAIRS && work.shared, cluster::rank());
         let load = |to: u32, place: [u32; 3], half: usize, rows: usize| {
-            if !L::BY_ONE {
+            if !F::L::BY_ONE {
                 let shape = Self::shape(rows);
-                L::tile::<3>(Self::team(), to, (map, &p.w_map), place, shape, full);
+                F::L::tile::<3>(Self::team(), to, (map, &p.w_map), place, shape, full);
             } else if !shared {
                 bulk::tma_load_3d_with_policy(to, map, place, full, policy);
             } else if half as u32 == rank {
                 bulk::tma_load_3d_multicast(to, map, place, full, policy);
             }
         };
-        if ORDER & B_COLUMNS == 0 {
+        if F::ORDER & B_COLUMNS == 0 {
             unroll!(c < CHUNKS, most 4, {
                 let to = to + (c * SMEM_TILE) as u32;
                 // Gates first, then the columns that they multiply, `p.n` further.
@@ -72,7 +64,7 @@ impl<
             let across = CHUNKS / Self::BOXES;
             unroll!(half < Self::BOXES, most 4, {
                 let to = to + (half * across * Self::CHUNK_BYTES) as u32;
-                let further = if GATED { p.n } else { 64 * across as u32 };
+                let further = if F::GATED { p.n } else { 64 * across as u32 };
                 let column = work.column + half as u32 * further;
                 load(to, [deep, column, work.expert], half, 64 * across);
             });
@@ -132,10 +124,10 @@ impl<
                 let mut deep = 0;
                 while deep < p.k {
                     ring.wait_empty();
-                    if L::BY_ONE && thread == 0 {
+                    if F::L::BY_ONE && thread == 0 {
                         barrier::arrive_expect_tx(ring.full(), Self::W_BYTES as u32);
                     }
-                    if !L::BY_ONE || thread == 0 {
+                    if !F::L::BY_ONE || thread == 0 {
                         Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
                     }
                     Self::bring(p, own, (half, deep), &ring);
@@ -143,7 +135,7 @@ impl<
                     deep += DEPTH;
                 }
                 half += 1;
-                if ROWS == GROUPED_ROWS || half * 64 >= work.rows {
+                if F::ROWS == GROUPED_ROWS || half * 64 >= work.rows {
                     break;
                 }
             }
@@ -157,7 +149,7 @@ impl<
     #[inline(always)]
     fn rows_of_half((rows, valid): Rows, half: u32) -> Rows {
         let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
-        let own = ROWS == GROUPED_ROWS || thread / 64 == half;
+        let own = F::ROWS == GROUPED_ROWS || thread / 64 == half;
         (rows, if own { valid } else { 0 })
     }
 
@@ -165,7 +157,7 @@ impl<
     #[inline(always)]
     pub(super) fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
         let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
-        let token = match L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
+        let token = match F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
             true => p.top.of(choice).0,
             false => work.first + thread,
         };
@@ -185,7 +177,7 @@ impl<
         // Address of row 0 of the row block; for the second half it precedes the stage.
         let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);
         // Warps of the other half would write zeros to rows of this half.
-        if ROWS == GROUPED_ROWS || thread / 64 == half {
+        if F::ROWS == GROUPED_ROWS || thread / 64 == half {
             if deep + DEPTH <= p.k {
                 rows::gather::<true>(source, rows, thread, deep, to);
             } else {

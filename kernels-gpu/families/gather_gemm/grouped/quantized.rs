@@ -32,15 +32,7 @@ const PART: usize = 2;
 /// Scales of a stage: of the lane's two rows for each block, and of W's columns.
 type Scales = ([[f32; BLOCKS]; 2], [f32; 2]);
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: Multiply,
-    L: Loader,
-> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Returns the number of scales of a row that is `deep` pairs long.
     #[inline(always)]
     pub(super) fn scales_of(deep: u32) -> u32 {
@@ -113,7 +105,7 @@ impl<
             let slot = ring.wait_full();
             if p.flags & GROUPED_GATHER != 0 {
                 // `cp.async` wrote the gathered rows through the generic proxy.
-                A::fence_proxy_async();
+                F::A::fence_proxy_async();
             }
             // After the fence, which waits for loads too.
             next = Self::stage_scales(p, rows, columns, deep);
@@ -122,13 +114,13 @@ impl<
                 if turns {
                     wait_turn(group);
                 }
-                A::fence(&mut part);
+                F::A::fence(&mut part);
                 Self::multiply_codes(p, &mut part, (slot, group), (block, first));
-                A::commit();
+                F::A::commit();
                 if turns {
                     arrive_turn(group);
                 }
-                A::wait::<PART, 0>(&mut part);
+                F::A::wait::<PART, 0>(&mut part);
                 if step + 1 == BLOCKS * CHUNKS / PART {
                     Self::release(slot);
                 }
@@ -166,7 +158,7 @@ impl<
             // Tests a bit that is never set. If ptxas could see that nothing is added, it would start these sums in
             // other registers, and there are none left.
             let onto = i > 0 || warp::opaque(p.flags) >> 31 != 0;
-            A::mma_bytes::<E4m3, PART>(part, a, b, onto);
+            F::A::mma_bytes::<E4m3, PART>(part, a, b, onto);
         });
     }
 }

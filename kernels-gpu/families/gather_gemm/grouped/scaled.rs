@@ -1,6 +1,8 @@
 //! W as e4m3 with scales: TMA copies the codes into a ring of their own, stages ahead. Four dedicated warps scale the
 //! codes, round them to A's type, and write them to W's part of a stage.
 
+use core::marker::PhantomData;
+
 use super::DEPTH;
 use super::work::Work;
 use crate::device::prelude::*;
@@ -13,38 +15,36 @@ const FIRST_WRITER: u32 = CONSUMERS * 32 + GROUPED_COPIERS;
 pub(super) const NO_SCALE: u32 = u32::MAX;
 
 /// Ring of codes that are not scaled yet.
-struct Codes<const CHUNKS: usize, const ORDER: u32, const GATED: bool>;
+struct Codes<const CHUNKS: usize, F>(PhantomData<F>);
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
-    for Codes<CHUNKS, ORDER, GATED>
-{
-    const COUNT: usize = GroupedTile::<CHUNKS, ORDER, GATED>::CODE_STAGES;
-    const STRIDE: usize = CHUNKS * GroupedTile::<CHUNKS, ORDER, GATED>::CHUNK_BYTES;
-    const FIRST_STAGE: usize = GroupedTile::<CHUNKS, ORDER, GATED>::CODES;
-    const FIRST_BARRIER: usize = GroupedTile::<CHUNKS, ORDER, GATED>::BARRIERS
-        + GroupedTile::<CHUNKS, ORDER, GATED>::STAGES * 16;
+impl<const CHUNKS: usize, F: GroupedForm> Stages for Codes<CHUNKS, F> {
+    const COUNT: usize = GroupedTile::<CHUNKS, F>::CODE_STAGES;
+    const STRIDE: usize = CHUNKS * GroupedTile::<CHUNKS, F>::CHUNK_BYTES;
+    const FIRST_STAGE: usize = GroupedTile::<CHUNKS, F>::CODES;
+    const FIRST_BARRIER: usize =
+        GroupedTile::<CHUNKS, F>::BARRIERS + GroupedTile::<CHUNKS, F>::STAGES * 16;
 }
 
 /// Progress of the copies of W, for the thread that starts them, ahead of the stages that are written.
-struct Ahead<const CHUNKS: usize, const ORDER: u32, const GATED: bool> {
+struct Ahead<const CHUNKS: usize, F: GroupedForm> {
     index: u32,
     tiles: u32,
     work: Work,
     later: Work,
     deep: u32,
-    ring: Ring<Codes<CHUNKS, ORDER, GATED>>,
+    ring: Ring<Codes<CHUNKS, F>>,
     policy: u64,
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORDER, GATED> {
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Ahead<CHUNKS, F> {
     #[inline(always)]
     fn new(p: &GroupedParams, tiles: u32) -> Self {
         let index = gpu::block_x();
         Ahead {
             index,
             tiles,
-            work: GroupedTile::<CHUNKS, ORDER, GATED>::work(p, index, tiles),
-            later: GroupedTile::<CHUNKS, ORDER, GATED>::work(p, index + gpu::grid_x(), tiles),
+            work: GroupedTile::<CHUNKS, F>::work(p, index, tiles),
+            later: GroupedTile::<CHUNKS, F>::work(p, index + gpu::grid_x(), tiles),
             deep: 0,
             ring: Ring::producer(),
             policy: global::l2_evict_first(p.flags & GROUPED_ONCE != 0),
@@ -59,10 +59,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORD
         }
         let slot = self.ring.wait_empty();
         let full = self.ring.full();
-        barrier::arrive_expect_tx(full, Codes::<CHUNKS, ORDER, GATED>::STRIDE as u32);
-        let to = (Codes::<CHUNKS, ORDER, GATED>::stage(slot), full);
+        barrier::arrive_expect_tx(full, Codes::<CHUNKS, F>::STRIDE as u32);
+        let to = (Codes::<CHUNKS, F>::stage(slot), full);
         let from = (self.work, self.deep);
-        GroupedTile::<CHUNKS, ORDER, GATED>::start_w(p, at, from, to, self.policy);
+        GroupedTile::<CHUNKS, F>::start_w(p, at, from, to, self.policy);
         self.ring.advance();
         self.deep += DEPTH;
         if self.deep >= p.k {
@@ -70,20 +70,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORD
             self.index += gpu::grid_x();
             self.work = self.later;
             let later = self.index + gpu::grid_x();
-            self.later = GroupedTile::<CHUNKS, ORDER, GATED>::work(p, later, self.tiles);
+            self.later = GroupedTile::<CHUNKS, F>::work(p, later, self.tiles);
         }
     }
 }
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: Multiply,
-    L: Loader,
-> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Arrivals that fill a stage: every thread that writes, and A's copies.
     pub(super) const FILL_GATHERED: u32 = 2 * WRITERS;
     pub(super) const FILL_NEIGHBOURS: u32 = WRITERS + 1;
@@ -91,7 +83,7 @@ impl<
     /// Initializes the barriers of the ring of codes; called by one thread.
     #[inline(always)]
     pub(super) fn make_code_barriers() {
-        Codes::<CHUNKS, ORDER, GATED>::make_barriers(1, WRITERS / 32);
+        Codes::<CHUNKS, F>::make_barriers(1, WRITERS / 32);
     }
 
     /// Copies A's rows, gathered or adjacent, and W ahead of them; called by all four producer warps.
@@ -105,7 +97,7 @@ impl<
         }
         let thread = gpu::thread() - Self::CONSUMERS * 32;
         let tiles = Self::tiles(p);
-        let mut ahead = Ahead::<CHUNKS, ORDER, GATED>::new(p, tiles);
+        let mut ahead = Ahead::<CHUNKS, F>::new(p, tiles);
         let mut index = gpu::block_x();
         let (mut work, mut later) = (ahead.work, ahead.later);
         let mut started = 1;
@@ -164,7 +156,7 @@ impl<
         let tiles = Self::tiles(p);
         let mut index = gpu::block_x();
         let mut work = Self::work(p, index, tiles);
-        let mut codes = Ring::<Codes<CHUNKS, ORDER, GATED>>::consumer();
+        let mut codes = Ring::<Codes<CHUNKS, F>>::consumer();
         let mut ring = Ring::<Self>::producer();
         while index < tiles {
             index += gpu::grid_x();
@@ -175,13 +167,13 @@ impl<
             while deep < p.k {
                 let by = next;
                 next = Self::factors(p, scales, deep + DEPTH);
-                let from = Codes::<CHUNKS, ORDER, GATED>::stage(codes.wait_full());
+                let from = Codes::<CHUNKS, F>::stage(codes.wait_full());
                 let own = Self::load_codes(from);
                 ring.wait_empty();
                 Self::write_scaled::<E>(own, Self::w_of(ring.slot).0, by);
-                A::fence_proxy_async();
+                F::A::fence_proxy_async();
                 barrier::arrive(ring.full());
-                Codes::<CHUNKS, ORDER, GATED>::release(codes.slot);
+                Codes::<CHUNKS, F>::release(codes.slot);
                 ring.advance();
                 codes.advance();
                 deep += DEPTH;
@@ -195,8 +187,8 @@ impl<
     #[inline(always)]
     pub(super) fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
         let block = GROUPED_BLOCK as u32;
-        let down = (if GATED { 2 * p.n } else { p.n }).div_ceil(block);
-        let apart = if GATED { p.n } else { block };
+        let down = (if F::GATED { 2 * p.n } else { p.n }).div_ceil(block);
+        let apart = if F::GATED { p.n } else { block };
         [0, 1].map(|i| {
             let line = (work.column + i * apart) / block;
             if line < down && (i as usize) < CHUNKS.div_ceil(Self::SCALE_CHUNKS) {
@@ -235,7 +227,7 @@ impl<
         let (row, quarter) = (thread / 4, thread % 4);
         let to = to + row * PANEL_BYTES as u32;
         unroll!(i < 2 * CHUNKS, {
-            let by = by[if GATED { i / CHUNKS } else { 0 }];
+            let by = by[if F::GATED { i / CHUNKS } else { 0 }];
             unroll!(half < 2, {
                 let mut eight = [0.0; 8];
                 unroll!(pair < 4, {

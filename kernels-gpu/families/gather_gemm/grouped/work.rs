@@ -19,20 +19,12 @@ impl Work {
     pub(super) const NONE: Work = Work { expert: 0, first: 0, rows: 0, column: 0, shared: false };
 }
 
-impl<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const GATED: bool,
-    const ROWS: usize,
-    A: Multiply,
-    L: Loader,
-> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
-{
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Returns the address of the number of row blocks, followed by their records.
     #[inline(always)]
     fn panels(p: &GroupedParams) -> u64 {
         // Hidden from the optimizer where products are synchronous: they leave no registers to keep it.
-        if A::ASYNCHRONOUS { p.panels } else { warp::opaque_address(p.panels) }
+        if F::A::ASYNCHRONOUS { p.panels } else { warp::opaque_address(p.panels) }
     }
 
     #[inline(always)]
