@@ -53,19 +53,19 @@ pub const COPIERS: u32 = 128;
 /// consumer. The first arguments are the atom, and registers other than [`REGISTERS`]. It is a macro, because
 /// accumulators captured by closures may be stored in local memory.
 macro_rules! roles {
-    ($atom:ident: $copy:expr, $multiply:expr $(,)?) => {
+    ($($atom:ident)::+: $copy:expr, $multiply:expr $(,)?) => {
         $crate::device::warpgroup::roles!(
-            $atom: $crate::device::warpgroup::REGISTERS,
+            $($atom)::+: $crate::device::warpgroup::REGISTERS,
             $copy,
             $multiply
         )
     };
-    ($atom:ident: $registers:expr, $copy:expr, $multiply:expr $(,)?) => {
+    ($($atom:ident)::+: $registers:expr, $copy:expr, $multiply:expr $(,)?) => {
         if $crate::device::gpu::thread() >= $crate::device::warpgroup::CONSUMERS * 32 {
-            $atom::setmaxnreg_dec::<{ $registers[0] }>();
+            $($atom)::+::setmaxnreg_dec::<{ $registers[0] }>();
             $copy
         } else {
-            $atom::setmaxnreg_inc::<{ $registers[1] }>();
+            $($atom)::+::setmaxnreg_inc::<{ $registers[1] }>();
             $multiply
         }
     };

@@ -33,14 +33,10 @@ pub trait Multiply: AtomInfo {
         a: u64,
         b: u64,
     );
-    /// [`Self::mma`] of operands whose layout is `ORDER`.
+    /// [`Self::mma`] of operands whose layout is `order`, a constant.
     #[inline(always)]
-    fn mma_ordered<E: WgmmaElem, const C: usize, const ORDER: u32>(
-        acc: &mut Acc<C>,
-        a: u64,
-        b: u64,
-    ) {
-        match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
+    fn mma_ordered<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, order: u32) {
+        match (order & A_COLUMNS != 0, order & B_COLUMNS != 0) {
             (false, false) => Self::mma::<E, C, 0, 1>(acc, a, b),
             (true, false) => Self::mma::<E, C, 1, 1>(acc, a, b),
             (false, true) => Self::mma::<E, C, 0, 0>(acc, a, b),

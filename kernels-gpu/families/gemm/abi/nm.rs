@@ -20,22 +20,34 @@ pub const NM_WORD: usize = 32;
 /// Threads of a warpgroup, which hold the metadata of 64 rows.
 pub const NM_HOLDERS: usize = 128;
 
-/// Tile of the modules `nm` and `nm_narrow` and their `_mma` variants: each of two warpgroups computes `MA` x 64 rows
-/// and `CHUNKS` x 64 columns. Elements have `BYTES` bytes; with one byte, B is also contiguous along k.
-#[derive(Clone, Copy, Debug)]
-pub struct TwoOfFour<
-    const MA: usize,
-    const CHUNKS: usize,
-    const BYTES: usize = 2,
-    A = Wgmma,
-    L = Tma,
->(PhantomData<(A, L)>);
+/// Parameters of a [`TwoOfFour`]: bytes of an element, atom and loader.
+pub trait NmForm: Copy {
+    /// Bytes of an element. With one byte, B is also contiguous along k.
+    const BYTES: usize;
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader.
+    type L: LoaderInfo;
+}
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo>
-    TwoOfFour<MA, CHUNKS, BYTES, A, L>
-{
+/// [`NmForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct NmOf<const BYTES: usize = 2, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
+
+impl<const BYTES: usize, A: AtomInfo, L: LoaderInfo> NmForm for NmOf<BYTES, A, L> {
+    const BYTES: usize = BYTES;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of the modules `nm` and `nm_narrow` and their `_mma` variants: each of two warpgroups computes `MA` x 64 rows
+/// and `CHUNKS` x 64 columns.
+#[derive(Clone, Copy, Debug)]
+pub struct TwoOfFour<const MA: usize, const CHUNKS: usize, F>(PhantomData<F>);
+
+impl<const MA: usize, const CHUNKS: usize, F: NmForm> TwoOfFour<MA, CHUNKS, F> {
     /// Depth of a stage: columns of A, and rows of B.
-    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    pub const DEPTH: usize = PANEL_BYTES / F::BYTES;
     /// Rows of C.
     pub const ROWS: usize = 2 * 64 * MA;
     /// Bytes of A in a stage.
@@ -43,18 +55,18 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: L
     /// Bytes of A and B in a stage: A's rows, then B's chunks of 64 columns.
     pub const OPERANDS: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
     /// Words of metadata of a thread for 64 rows of a stage.
-    pub const META_WORDS: usize = 2 / BYTES;
+    pub const META_WORDS: usize = 2 / F::BYTES;
     /// Bytes of the metadata of 64 rows for one of these words.
     pub const META_LINE: usize = 4 * NM_HOLDERS;
     /// Bytes of a stage. The metadata follows the operands, unless it is loaded to registers ahead of its stage.
     pub const STAGE: usize = Self::OPERANDS
-        + if A::ASYNCHRONOUS { 0 } else { 2 * MA * Self::META_WORDS * Self::META_LINE };
+        + if F::A::ASYNCHRONOUS { 0 } else { 2 * MA * Self::META_WORDS * Self::META_LINE };
     /// Threads that only copy.
     pub const COPIERS: u32 = 128;
     /// Stages in flight.
     pub const STAGES: usize = {
         // The remaining bytes are those of the output buffers and barriers.
-        let room = if A::ASYNCHRONOUS { 200 << 10 } else { L::SHARED - (17 << 10) };
+        let room = if F::A::ASYNCHRONOUS { 200 << 10 } else { F::L::SHARED - (17 << 10) };
         room / Self::STAGE
     };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
@@ -63,16 +75,14 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: L
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo> Tile
-    for TwoOfFour<MA, CHUNKS, BYTES, A, L>
-{
+impl<const MA: usize, const CHUNKS: usize, F: NmForm> Tile for TwoOfFour<MA, CHUNKS, F> {
     const THREADS: u32 = 256 + Self::COPIERS;
-    const NEEDS: u32 = A::NEEDS | L::NEEDS;
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
-    const ORDER: u32 = if BYTES == 1 { B_COLUMNS } else { PLAIN };
+    const ORDER: u32 = if F::BYTES == 1 { B_COLUMNS } else { PLAIN };
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
     const ACCESS: u32 = 16;
 }

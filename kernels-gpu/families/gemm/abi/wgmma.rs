@@ -18,54 +18,78 @@ use crate::abi::Wgmma;
 /// Row in a record for an absent piece, which reads as zeros.
 pub const ABSENT: u32 = 0x7fff_ffff;
 
-/// Tile of the modules `wgmma` and `narrow`. A consists of pieces of `PM` x `PK` elements of `BYTES` bytes, in the
-/// orientation of the product. A thread block computes `CHUNKS` x 64 columns.
+/// Parameters of a [`Panel`]: constants, atom and loader.
+pub trait PanelForm: Copy {
+    /// Rows of a piece of A.
+    const PM: usize;
+    /// Columns of a piece of A.
+    const PK: usize;
+    /// Layout of A's pieces, B and C.
+    const ORDER: u32;
+    /// Bytes of an element.
+    const BYTES: usize;
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader.
+    type L: LoaderInfo;
+}
+
+/// [`PanelForm`] as a type.
 #[derive(Clone, Copy, Debug)]
-pub struct Panel<
+pub struct PanelOf<
     const PM: usize,
     const PK: usize,
-    const CHUNKS: usize,
     const ORDER: u32,
     const BYTES: usize = 2,
     A = Wgmma,
     L = Tma,
 >(PhantomData<(A, L)>);
 
+impl<const PM: usize, const PK: usize, const ORDER: u32, const BYTES: usize, A, L> PanelForm
+    for PanelOf<PM, PK, ORDER, BYTES, A, L>
+where
+    A: AtomInfo,
+    L: LoaderInfo,
+{
+    const PM: usize = PM;
+    const PK: usize = PK;
+    const ORDER: u32 = ORDER;
+    const BYTES: usize = BYTES;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of the modules `wgmma` and `narrow`. A consists of pieces of `PM` x `PK` elements of `BYTES` bytes, in the
+/// orientation of the product. A thread block computes `CHUNKS` x 64 columns.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel<const CHUNKS: usize, F>(PhantomData<F>);
+
 /// Words of a record before its k and rows: mask, A's column in either half, bits of the 16-row groups that are
 /// present.
 pub const RECORD_HEAD: usize = 4;
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm> Panel<CHUNKS, F> {
     /// Depth of a stage in elements.
-    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    pub const DEPTH: usize = PANEL_BYTES / F::BYTES;
     /// Depth of a step in elements.
     pub const STEP_DEPTH: usize = Self::DEPTH / STEPS;
     /// Slices of B in a stage, each with its own k.
-    pub const SLICES: usize = Self::DEPTH / PK;
+    pub const SLICES: usize = Self::DEPTH / F::PK;
     /// Pieces of A in one half (64 rows) and slice.
-    pub const PIECES: usize = HALF / PM;
+    pub const PIECES: usize = HALF / F::PM;
     /// Copies of B in a stage.
     pub const B_COPIES: usize =
-        if ORDER & B_COLUMNS == 0 { Self::SLICES * CHUNKS } else { Self::SLICES };
+        if F::ORDER & B_COLUMNS == 0 { Self::SLICES * CHUNKS } else { Self::SLICES };
     /// Copies of A in a stage, both halves.
     pub const A_COPIES: usize = 2 * Self::SLICES * Self::PIECES;
     /// Bytes of a stage.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = match (L::BY_ONE, CHUNKS) {
+    pub const STAGES: usize = match (F::L::BY_ONE, CHUNKS) {
         (true, 4) => 4,
         (true, 2) => 6,
         (true, _) => 8,
-        (false, _) => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
+        (false, _) => (F::L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
     };
     /// Threads that copy.
     pub const COPIERS: u32 = 128;
@@ -85,23 +109,14 @@ pub const fn record_words(slices: usize, a_copies: usize) -> usize {
     (RECORD_HEAD + slices + a_copies).next_multiple_of(4)
 }
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> Tile for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm> Tile for Panel<CHUNKS, F> {
     const THREADS: u32 = 256 + Self::COPIERS;
-    const NEEDS: u32 = A::NEEDS | L::NEEDS;
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (PM as u32, PK as u32);
-    const ORDER: u32 = ORDER;
+    const BLOCK: (u32, u32) = (F::PM as u32, F::PK as u32);
+    const ORDER: u32 = F::ORDER;
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 24 + 16) as u32;
     const ACCESS: u32 = 16;
 }

@@ -65,16 +65,14 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>);
 }
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo> Stages
-    for TwoOfFour<MA, CHUNKS, BYTES, A, L>
-{
+impl<const MA: usize, const CHUNKS: usize, F: NmForm> Stages for TwoOfFour<MA, CHUNKS, F> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: Loader>
-    TwoOfFour<MA, CHUNKS, BYTES, A, L>
+impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
+    TwoOfFour<MA, CHUNKS, F>
 {
     /// Consumer warpgroup: multiplies tiles and stores them.
     #[inline(always)]
@@ -89,7 +87,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             let [row, mut column] = p.corner(tile);
             let mut top = row + group * (MA * HALF) as u32;
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
-            if A::ASYNCHRONOUS {
+            if F::A::ASYNCHRONOUS {
                 Self::multiply_ahead::<E>(p, &mut acc, &mut ring, group, top);
             } else {
                 let mut left = p.pairs * NM_PAIR as u32;
@@ -118,7 +116,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
         unroll!(i < MA, {
             let corner = [top + (i * HALF) as u32, column];
-            A::exchange_quarters(&mut acc[i], smem, 1 + group);
+            F::A::exchange_quarters(&mut acc[i], smem, 1 + group);
             Self::store(p, corner, (group, smem), &mut acc[i]);
         });
     }
@@ -177,11 +175,11 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
     {
         let at = Self::operands_of(ring.wait_full(), group);
         ring.advance();
-        unroll!(i < MA, { A::fence(&mut acc[i]) });
+        unroll!(i < MA, { F::A::fence(&mut acc[i]) });
         unroll!(step < NM_STEPS, {
             Self::step(acc, at, step, |i, _| Self::word(meta, step, i));
         });
-        A::commit();
+        F::A::commit();
     }
 
     /// Issues the products of a stage that contains its metadata.
@@ -194,7 +192,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         let lines = group as usize * MA * Self::META_WORDS * Self::META_LINE;
         let thread = gpu::opaque_thread() % NM_HOLDERS as u32;
         // A warp with all 64 rows reads the words of the corresponding lanes of all four warps.
-        let own = if A::QUARTERS { thread % 32 } else { thread };
+        let own = if F::A::QUARTERS { thread % 32 } else { thread };
         let meta = Self::stage(slot) + Self::OPERANDS as u32 + lines as u32 + own * 4;
         unroll!(step < NM_STEPS, {
             let of_step = meta + (step % Self::META_WORDS * Self::META_LINE) as u32;
@@ -208,7 +206,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
 }
 
 impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multiply, L: Loader>
-    Products<E, MA, CHUNKS> for TwoOfFour<MA, CHUNKS, 2, A, L>
+    Products<E, MA, CHUNKS> for TwoOfFour<MA, CHUNKS, NmOf<2, A, L>>
 {
     type Meta = [u32; MA];
     const NO_META: Self::Meta = [0; MA];
@@ -278,21 +276,20 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
     }
 }
 
-impl<W: WalkInfo, E, const MA: usize, const CHUNKS: usize, const BYTES: usize, A, L>
-    Kernel<W, E, NmParams> for TwoOfFour<MA, CHUNKS, BYTES, A, L>
+impl<W: WalkInfo, E, const MA: usize, const CHUNKS: usize, F> Kernel<W, E, NmParams>
+    for TwoOfFour<MA, CHUNKS, F>
 where
-    A: Multiply,
-    L: Loader,
+    F: NmForm<A: Multiply, L: Loader>,
     Self: Products<E, MA, CHUNKS>,
 {
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: u64) {
-        let copiers = if L::BY_ONE { 32 } else { Self::COPIERS };
+        let copiers = if F::L::BY_ONE { 32 } else { Self::COPIERS };
         if gpu::thread() == 0 {
-            Self::make_barriers(L::arrivals(copiers, false), CONSUMERS);
-            L::prefetch_maps::<2>(at);
+            Self::make_barriers(F::L::arrivals(copiers, false), CONSUMERS);
+            F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
-        roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
+        roles!(F::A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
     }
 }

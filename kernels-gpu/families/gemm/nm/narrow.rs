@@ -8,7 +8,7 @@ use crate::device::ptx::wgmma_sparse;
 use crate::families::gemm::abi::*;
 
 impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multiply, L: Loader>
-    Products<E, MA, CHUNKS> for TwoOfFour<MA, CHUNKS, 1, A, L>
+    Products<E, MA, CHUNKS> for TwoOfFour<MA, CHUNKS, NmOf<1, A, L>>
 {
     /// One register for each step and 64 rows.
     type Meta = [[u32; MA]; NM_STEPS];
@@ -69,7 +69,7 @@ impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multipl
     #[inline(always)]
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>) {
         let (o, m) = (p.output(), p.m);
-        Panel::<64, 64, CHUNKS, PLAIN, 1, A, L>::write_narrow::<E>(
+        Panel::<CHUNKS, PanelOf<64, 64, PLAIN, 1, A, L>>::write_narrow::<E>(
             o, m, corner, smem, p.pairs, acc,
         );
     }

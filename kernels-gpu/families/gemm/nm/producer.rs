@@ -3,14 +3,14 @@
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: Loader>
-    TwoOfFour<MA, CHUNKS, BYTES, A, L>
+impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
+    TwoOfFour<MA, CHUNKS, F>
 {
     /// Starts the copies of all stages, each after a wait for a free stage. One thread does so where that is enough.
     #[inline(always)]
     pub(super) fn produce(p: &NmParams, at: u64) {
         let team = Team { thread: gpu::thread() - CONSUMERS * 32, threads: Self::COPIERS };
-        if L::BY_ONE && team.thread != 0 {
+        if F::L::BY_ONE && team.thread != 0 {
             return;
         }
         let mut ring = Ring::<Self>::producer();
@@ -24,7 +24,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             }
             tile += gpu::grid_x();
         }
-        L::wait_own();
+        F::L::wait_own();
     }
 
     /// Waits for a free stage and starts the copies of stage `s` of a tile.
@@ -38,9 +38,9 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         s: u32,
     ) {
         let (to, full) = (Self::stage(ring.wait_empty()), ring.full());
-        L::expect(full, team.thread, Self::STAGE as u32, false);
+        F::L::expect(full, team.thread, Self::STAGE as u32, false);
         Self::start(p, at, team, corner, s, (to, full));
-        L::started(full, team.thread);
+        F::L::started(full, team.thread);
         ring.advance();
     }
 
@@ -54,23 +54,23 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         s: u32,
         (to, full): (u32, u32),
     ) {
-        let shape = |rows: usize, row_bytes: usize| Shape { rows, row_bytes, element: BYTES };
+        let shape = |rows: usize, row_bytes: usize| Shape { rows, row_bytes, element: F::BYTES };
         let place = [s * (Self::DEPTH / 2) as u32, row];
         let a = shape(Self::ROWS, NM_ROW_BYTES);
-        L::tile(team, to, (at, &p.a_map), place, a, full);
+        F::L::tile(team, to, (at, &p.a_map), place, a, full);
         let k = s * Self::DEPTH as u32;
         let b_map = (at + 128, &p.b_map);
-        if BYTES == 1 {
+        if F::BYTES == 1 {
             let b = shape(CHUNKS * HALF, PANEL_BYTES);
-            L::tile(team, to + Self::A_BYTES as u32, b_map, [k, column], b, full);
+            F::L::tile(team, to + Self::A_BYTES as u32, b_map, [k, column], b, full);
         } else {
             unroll!(c < CHUNKS, most 4, {
                 let to = to + (Self::A_BYTES + c * SMEM_TILE) as u32;
                 let place = [column + c as u32 * 64, k];
-                L::tile(team, to, b_map, place, shape(Self::DEPTH, PANEL_BYTES), full);
+                F::L::tile(team, to, b_map, place, shape(Self::DEPTH, PANEL_BYTES), full);
             });
         }
-        if !A::ASYNCHRONOUS {
+        if !F::A::ASYNCHRONOUS {
             Self::start_metadata(p, team.thread, row, s, to + Self::OPERANDS as u32);
         }
     }

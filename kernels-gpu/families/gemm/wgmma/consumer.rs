@@ -3,16 +3,7 @@
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F> {
     /// Multiplies a warpgroup's 64 rows of every CTA tile, and calls the epilogue.
     #[inline(always)]
     pub(super) fn consume<E: WgmmaElem>(p: &WgmmaParams) {
@@ -24,7 +15,7 @@ impl<
             let strip = later;
             round += 1;
             // Without registers from other warps, the next CTA tile cannot be held during the products.
-            if A::ASYNCHRONOUS {
+            if F::A::ASYNCHRONOUS {
                 later = Self::strip(p, round);
             }
             let mut acc = Acc::<CHUNKS>::zero();
@@ -32,38 +23,38 @@ impl<
             while s < strip.stages {
                 let slot = ring.wait_full();
                 let mask = Self::mask_of(slot, group);
-                if !A::ASYNCHRONOUS && ORDER & IN_REGISTERS != 0 {
+                if !F::A::ASYNCHRONOUS && F::ORDER & IN_REGISTERS != 0 {
                     if mask & 0x55 != 0 {
                         Self::multiply_pieces::<E>(&mut acc, slot, group, mask);
                     }
                     Self::release(slot);
-                } else if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
+                } else if mask & 0x55 != 0 && F::ORDER & IN_REGISTERS != 0 {
                     let a = Self::fragments(slot, group);
-                    A::fence(&mut acc);
+                    F::A::fence(&mut acc);
                     Self::multiply_registers::<E>(&mut acc, slot, mask, a);
-                    A::commit();
+                    F::A::commit();
                     // The products read the fragments' registers until then. The other warpgroup keeps the Tensor Cores
                     // busy.
-                    A::wait::<CHUNKS, 0>(&mut acc);
+                    F::A::wait::<CHUNKS, 0>(&mut acc);
                     Self::release_pending(slot);
                 } else if mask & 0x55 != 0 {
-                    A::fence(&mut acc);
+                    F::A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, group, mask);
-                    ring.issued::<A, CHUNKS>(&mut acc);
+                    ring.issued::<F::A, CHUNKS>(&mut acc);
                 } else {
-                    ring.drain::<A, CHUNKS>(&mut acc);
+                    ring.drain::<F::A, CHUNKS>(&mut acc);
                     Self::release_pending(slot);
                 }
                 ring.advance();
                 s += 1;
             }
-            ring.drain::<A, CHUNKS>(&mut acc);
-            let strip = match A::ASYNCHRONOUS {
+            ring.drain::<F::A, CHUNKS>(&mut acc);
+            let strip = match F::A::ASYNCHRONOUS {
                 true => strip,
                 false => Self::strip(p, warp::opaque(round) - 1),
             };
             Self::epilogue::<E>(p, strip, group, &mut acc);
-            if !A::ASYNCHRONOUS {
+            if !F::A::ASYNCHRONOUS {
                 later = Self::strip(p, round);
             }
         }
@@ -73,9 +64,9 @@ impl<
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, mask: u32) {
         let (smem, b_tile) = Self::operands(slot, group);
         unroll!(step < STEPS, {
-            if PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
+            if F::PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
                 let (a, b) = (Self::a(smem, step), Self::b(b_tile, step));
-                A::mma_ordered::<E, CHUNKS, ORDER>(acc, a, b);
+                F::A::mma_ordered::<E, CHUNKS>(acc, a, b, F::ORDER);
             }
         });
     }
@@ -89,24 +80,27 @@ impl<
         let smem = Self::stage(slot) + group * SMEM_TILE as u32;
         let mut a = [[0u32; 4]; STEPS];
         unroll!(step < STEPS, {
-            if ORDER & A_COLUMNS == 0 {
+            if F::ORDER & A_COLUMNS == 0 {
                 let (row, chunk) = frag::ldmatrix_x4(lane);
                 let row = warp * 16 + row;
-                let (piece, row) = (row / PM as u32, row % PM as u32);
-                let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
-                let place = Self::a_place(slice, 0) as u32 + piece * (PM * PK * BYTES) as u32;
-                let row = smem + place + row * (PK * BYTES) as u32;
-                let from = row + (within * BYTES) as u32 + chunk * 16;
+                let (piece, row) = (row / F::PM as u32, row % F::PM as u32);
+                let (slice, within) =
+                    (step * Self::STEP_DEPTH / F::PK, step * Self::STEP_DEPTH % F::PK);
+                let place =
+                    Self::a_place(slice, 0) as u32 + piece * (F::PM * F::PK * F::BYTES) as u32;
+                let row = smem + place + row * (F::PK * F::BYTES) as u32;
+                let from = row + (within * F::BYTES) as u32 + chunk * 16;
                 a[step] = matrix::ldmatrix_x4_if(from, valid >> (8 * step) & 1 != 0);
             } else {
                 let (k, chunk) = frag::ldmatrix_x4_columns(lane);
                 let row = warp * 16 + chunk * 8;
-                let (piece, row) = (row / PM as u32, row % PM as u32);
-                let place = piece * (Self::DEPTH * PM * BYTES) as u32;
+                let (piece, row) = (row / F::PM as u32, row % F::PM as u32);
+                let place = piece * (Self::DEPTH * F::PM * F::BYTES) as u32;
                 let from = smem
                     + place
-                    + (((step * Self::STEP_DEPTH) as u32 + k) * PM as u32 + row) * BYTES as u32;
-                let valid = PK == 1 || valid >> (8 * step) & 1 != 0;
+                    + (((step * Self::STEP_DEPTH) as u32 + k) * F::PM as u32 + row)
+                        * F::BYTES as u32;
+                let valid = F::PK == 1 || valid >> (8 * step) & 1 != 0;
                 a[step] = matrix::ldmatrix_x4_trans_if(from, valid);
             }
         });
@@ -124,10 +118,10 @@ impl<
         let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
         unroll!(step < STEPS, {
             if mask >> (2 * step) & 1 != 0 {
-                if ORDER & B_COLUMNS == 0 {
-                    A::mma_registers::<E, CHUNKS, 1>(acc, a[step], Self::b(b_tile, step));
+                if F::ORDER & B_COLUMNS == 0 {
+                    F::A::mma_registers::<E, CHUNKS, 1>(acc, a[step], Self::b(b_tile, step));
                 } else {
-                    A::mma_registers::<E, CHUNKS, 0>(acc, a[step], Self::b(b_tile, step));
+                    F::A::mma_registers::<E, CHUNKS, 0>(acc, a[step], Self::b(b_tile, step));
                 }
             }
         });
@@ -138,10 +132,10 @@ impl<
     fn multiply_pieces<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, mask: u32) {
         let (warp, lane) = gpu::warp_and_lane();
         let (smem, b_tile) = Self::operands(slot, group);
-        let own = if A::QUARTERS { 0 } else { warp };
+        let own = if F::A::QUARTERS { 0 } else { warp };
         let first = warp::opaque(smem + Self::lane_place(own * 16, lane));
         let mut there = u32::MAX;
-        if PK > 1 {
+        if F::PK > 1 {
             there = copy::ld_shared_b32(Self::mask(slot) + 4) >> (group * 4 + own);
             there = warp::uniform(there);
         }
@@ -152,22 +146,22 @@ impl<
                     let is_there = there >> (8 * step as u32 + m) & 1 != 0;
                     is_there.then(|| Self::piece_fragment(first, step, m as usize))
                 };
-                if ORDER & B_COLUMNS == 0 {
-                    A::mma_fragments::<E, CHUNKS, 1>(acc, rows, b);
+                if F::ORDER & B_COLUMNS == 0 {
+                    F::A::mma_fragments::<E, CHUNKS, 1>(acc, rows, b);
                 } else {
-                    A::mma_fragments::<E, CHUNKS, 0>(acc, rows, b);
+                    F::A::mma_fragments::<E, CHUNKS, 0>(acc, rows, b);
                 }
             }
         });
     }
 
     /// Bytes of a row of a piece in shared memory.
-    const PIECE_ROW: usize = if ORDER & A_COLUMNS == 0 { PK } else { PM } * BYTES;
+    const PIECE_ROW: usize = if F::ORDER & A_COLUMNS == 0 { F::PK } else { F::PM } * F::BYTES;
 
     /// Byte that a lane reads of the fragment of rows `top ..`. A piece may have fewer rows than a fragment.
     #[inline(always)]
     fn lane_place(top: u32, lane: u32) -> u32 {
-        if ORDER & A_COLUMNS == 0 {
+        if F::ORDER & A_COLUMNS == 0 {
             let (row, chunk) = frag::ldmatrix_x4(lane);
             // Pieces of successive rows are stored one after the other.
             (top + row) * Self::PIECE_ROW as u32 + chunk * 16
@@ -180,20 +174,20 @@ impl<
     /// Byte of row `row` of A in a tile of pieces that are stored column by column.
     #[inline(always)]
     const fn column_piece(row: u32) -> u32 {
-        let (piece, row) = (row / PM as u32, row % PM as u32);
-        piece * (Self::DEPTH * PM * BYTES) as u32 + row * BYTES as u32
+        let (piece, row) = (row / F::PM as u32, row % F::PM as u32);
+        piece * (Self::DEPTH * F::PM * F::BYTES) as u32 + row * F::BYTES as u32
     }
 
     /// Loads A's fragment `m` x 16 rows below the one that this lane reads at `first`, in a step.
     #[inline(always)]
     fn piece_fragment(first: u32, step: usize, m: usize) -> [u32; 4] {
         let deep = step * Self::STEP_DEPTH;
-        if ORDER & A_COLUMNS != 0 {
+        if F::ORDER & A_COLUMNS != 0 {
             let down = (deep * Self::PIECE_ROW) as u32;
             return matrix::ldmatrix_x4_trans(first + Self::column_piece(m as u32 * 16) + down);
         }
-        let (slice, within) = (deep / PK, deep % PK * BYTES);
-        let (piece, row) = (m * 16 / PM, m * 16 % PM);
+        let (slice, within) = (deep / F::PK, deep % F::PK * F::BYTES);
+        let (piece, row) = (m * 16 / F::PM, m * 16 % F::PM);
         let place = within + Self::a_place(slice, piece) + row * Self::PIECE_ROW;
         matrix::ldmatrix_x4(first + place as u32)
     }

@@ -13,32 +13,14 @@ use crate::families::gemm::abi::*;
 /// Registers of a producer thread and of a consumer thread. Old values of C pass through the consumer's registers.
 const REGISTERS: [u32; 2] = [40, 232];
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm> Stages for Panel<CHUNKS, F> {
     /// A stage holds A's two halves, then B's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F> {
     /// CTA tile (`Strip`) of this thread block in a round; `NO_STRIP` past the last round.
     #[inline(always)]
     fn strip(p: &WgmmaParams, round: u32) -> Strip {
@@ -56,7 +38,7 @@ impl<
             parts,
             counter,
             // One-column pieces of A take all registers: the host launches the items of a batch one after the other.
-            item: if PK > 1 { item } else { 0 },
+            item: if F::PK > 1 { item } else { 0 },
         }
     }
 
@@ -65,8 +47,8 @@ impl<
         // Every producer warp arrives, so that a warp without copies in a stage cannot fall a round behind. Every
         // consumer warp arrives: in a stage without work for its warpgroup, nothing else synchronizes its warps.
         if gpu::thread() == 0 {
-            Self::make_barriers(L::arrivals(Self::COPIERS, true), CONSUMERS);
-            L::prefetch_maps::<2>(at);
+            Self::make_barriers(F::L::arrivals(Self::COPIERS, true), CONSUMERS);
+            F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
     }
@@ -94,25 +76,26 @@ impl<
     /// Byte offset of a piece of A in its warpgroup's tile of shared memory.
     #[inline(always)]
     const fn a_place(slice: usize, piece: usize) -> usize {
-        let bytes = PM * PK * BYTES;
-        if ORDER & COLUMN_PIECES == IN_REGISTERS {
+        let bytes = F::PM * F::PK * F::BYTES;
+        if F::ORDER & COLUMN_PIECES == IN_REGISTERS {
             (slice * Self::PIECES + piece) * bytes
-        } else if ORDER & A_COLUMNS == 0 {
-            slice * HALF * PK * BYTES + piece * bytes
+        } else if F::ORDER & A_COLUMNS == 0 {
+            slice * HALF * F::PK * F::BYTES + piece * bytes
         } else {
-            piece * Self::DEPTH * PM * BYTES + slice * bytes
+            piece * Self::DEPTH * F::PM * F::BYTES + slice * bytes
         }
     }
 
     /// Descriptor of a warpgroup's A for a step.
     #[inline(always)]
     fn a(smem: u32, step: usize) -> u64 {
-        if ORDER & A_COLUMNS == 0 {
-            let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
-            let place = slice * HALF * PK * BYTES + within * BYTES;
-            frag::descriptor(smem + place as u32, (PK * BYTES) as u32, 16)
+        if F::ORDER & A_COLUMNS == 0 {
+            let (slice, within) =
+                (step * Self::STEP_DEPTH / F::PK, step * Self::STEP_DEPTH % F::PK);
+            let place = slice * HALF * F::PK * F::BYTES + within * F::BYTES;
+            frag::descriptor(smem + place as u32, (F::PK * F::BYTES) as u32, 16)
         } else {
-            let (row, deep) = ((PM * BYTES) as u32, (step * Self::STEP_DEPTH) as u32);
+            let (row, deep) = ((F::PM * F::BYTES) as u32, (step * Self::STEP_DEPTH) as u32);
             frag::descriptor(smem + deep * row, row, Self::DEPTH as u32 * row)
         }
     }
@@ -120,13 +103,14 @@ impl<
     /// Descriptor of B for a step.
     #[inline(always)]
     fn b(b_tile: u32, step: usize) -> u64 {
-        if ORDER & B_COLUMNS == 0 {
+        if F::ORDER & B_COLUMNS == 0 {
             let row = PANEL_BYTES as u32;
             frag::descriptor(b_tile + (step * Self::STEP_DEPTH) as u32 * row, row, SMEM_TILE as u32)
         } else {
-            let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
-            let place = slice * CHUNKS * 64 * PK * BYTES + within * BYTES;
-            frag::descriptor(b_tile + place as u32, (PK * BYTES) as u32, 16)
+            let (slice, within) =
+                (step * Self::STEP_DEPTH / F::PK, step * Self::STEP_DEPTH % F::PK);
+            let place = slice * CHUNKS * 64 * F::PK * F::BYTES + within * F::BYTES;
+            frag::descriptor(b_tile + place as u32, (F::PK * F::BYTES) as u32, 16)
         }
     }
 }
@@ -134,13 +118,13 @@ impl<
 impl<
     W: WalkInfo,
     E: WgmmaElem,
+    const CHUNKS: usize,
     const PM: usize,
     const PK: usize,
-    const CHUNKS: usize,
     const ORDER: u32,
     A: Multiply,
     L: Loader,
-> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER, 2, A, L>
+> Kernel<W, E, WgmmaParams> for Panel<CHUNKS, PanelOf<PM, PK, ORDER, 2, A, L>>
 {
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {

@@ -21,16 +21,7 @@ impl WgmmaParams {
     }
 }
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F> {
     /// Split-K fix-up of a CTA tile. Returns its number of stages (1 if cut) if this warpgroup stores it: if the tile
     /// is whole, or this part arrives last.
     #[inline(always)]
@@ -55,7 +46,7 @@ impl<
             }
         }
         // After the fix-up: partial sums of all thread blocks have one layout, whichever it is.
-        A::exchange_quarters(acc, Self::place(strip, group).1.1, 1 + group);
+        F::A::exchange_quarters(acc, Self::place(strip, group).1.1, 1 + group);
         Some(if strip.count() > 1 { 1 } else { strip.stages })
     }
 
@@ -77,13 +68,29 @@ impl<
     ) {
         if let Some(stages) = Self::whole(p, strip, group, acc, |a, b| a + b) {
             let ((corner, smem), o) = (Self::place(strip, group), p.output(strip.item));
-            if A::ASYNCHRONOUS {
-                StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
+            if F::A::ASYNCHRONOUS {
+                Self::write::<E, true>(o, p.m, corner, smem, stages, acc);
             } else {
                 // A copy of a chunk would take registers, which other warps cannot release.
-                let write = StoreTile::<CHUNKS, ORDER>::write_as::<E, false>;
-                write(o, p.m, corner, smem, stages, acc);
+                Self::write::<E, false>(o, p.m, corner, smem, stages, acc);
             }
+        }
+    }
+
+    /// [`StoreTile::write_as`] in the layout of C.
+    #[inline(always)]
+    fn write<E: Elem<Acc = f32>, const ROLLED: bool>(
+        o: Output,
+        m: u32,
+        corner: [u32; 2],
+        smem: (u32, u32),
+        stages: u32,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        if const { F::ORDER & C_COLUMNS == 0 } {
+            StoreTile::<CHUNKS, PLAIN>::write_as::<E, ROLLED>(o, m, corner, smem, stages, acc);
+        } else {
+            StoreTile::<CHUNKS, C_COLUMNS>::write_as::<E, ROLLED>(o, m, corner, smem, stages, acc);
         }
     }
 }

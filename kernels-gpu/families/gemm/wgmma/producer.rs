@@ -26,16 +26,7 @@ const LINE: u32 = 128;
 /// Sentinel: practically never equal to the OR of record words. A store that depends on it keeps the loads alive.
 const NO_WORD: u32 = u32::MAX;
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F> {
     const COPIES: usize = Self::A_COPIES + Self::B_COPIES;
 
     /// Index of the record word that copy `i` needs: the k of a slice for B, the row of a piece for A.
@@ -93,12 +84,12 @@ impl<
                 let slot = ring.wait_empty();
                 let head = now.head();
                 let full = Self::full(slot);
-                L::expect(full, thread, Self::announce(slot, thread, head), true);
+                F::L::expect(full, thread, Self::announce(slot, thread, head), true);
                 let mut first = 0;
                 let mut word = now.word;
                 loop {
                     let left = (Self::COPIES as u32 - first).min(Self::COPIERS);
-                    L::each((left + warps - 1 - warp) / warps, word, |lane, word| {
+                    F::L::each((left + warps - 1 - warp) / warps, word, |lane, word| {
                         Self::start(p, at, slot, first + lane * warps + warp, head, place, word);
                     });
                     first += Self::COPIERS;
@@ -108,14 +99,14 @@ impl<
                     let own = first + i < Self::COPIES as u32;
                     word = global::ld_nc_b32(here + Self::word_of(first + i) as u64 * 4, own);
                 }
-                L::started(full, thread);
+                F::L::started(full, thread);
                 ring.advance();
             }
         }
         // Not an empty `L::wait_own()`: after it, rustc orders the blocks at the end of the loop differently, and two kernels
         // need more registers.
-        if !L::BY_ONE {
-            L::wait_own();
+        if !F::L::BY_ONE {
+            F::L::wait_own();
         }
         if touched == NO_WORD {
             copy::st_shared_b32(Self::scratch() + 8, touched);
@@ -145,7 +136,7 @@ impl<
             return 0;
         }
         let slices = (mask | mask >> 1) & 0x55;
-        let a = if ORDER & IN_REGISTERS != 0 && PK > 1 {
+        let a = if F::ORDER & IN_REGISTERS != 0 && F::PK > 1 {
             sixteenths.count_ones() * (SMEM_TILE / STEPS / 4) as u32
         } else {
             mask.count_ones() * (SMEM_TILE / STEPS) as u32
@@ -169,7 +160,7 @@ impl<
         let mask = head[0];
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         let b_copies = Self::B_COPIES as u32;
-        let step_of = |slice: u32| slice * PK as u32 / Self::STEP_DEPTH as u32;
+        let step_of = |slice: u32| slice * F::PK as u32 / Self::STEP_DEPTH as u32;
         if i < b_copies {
             let chunks = (Self::B_COPIES / Self::SLICES) as u32;
             let (slice, chunk) = (i / chunks, i % chunks);
@@ -177,15 +168,22 @@ impl<
                 return;
             }
             let b_tile = stage + 2 * SMEM_TILE as u32;
-            if ORDER & B_COLUMNS == 0 {
-                let to = b_tile + chunk * SMEM_TILE as u32 + slice * (PK * PANEL_BYTES) as u32;
+            if F::ORDER & B_COLUMNS == 0 {
+                let to = b_tile + chunk * SMEM_TILE as u32 + slice * (F::PK * PANEL_BYTES) as u32;
                 let place = [column + chunk * 64, first + word];
-                L::tile(Team::warp(), to, (at + 128, &p.b_map), place, Self::shape(PK, HALF), full);
+                F::L::tile(
+                    Team::warp(),
+                    to,
+                    (at + 128, &p.b_map),
+                    place,
+                    Self::shape(F::PK, HALF),
+                    full,
+                );
             } else {
-                let to = b_tile + slice * (CHUNKS * 64 * PK * BYTES) as u32;
+                let to = b_tile + slice * (CHUNKS * 64 * F::PK * F::BYTES) as u32;
                 let place = [word, first + column];
-                let shape = Self::shape(CHUNKS * 64, PK);
-                L::tile(Team::warp(), to, (at + 128, &p.b_map), place, shape, full);
+                let shape = Self::shape(CHUNKS * 64, F::PK);
+                F::L::tile(Team::warp(), to, (at + 128, &p.b_map), place, shape, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;
@@ -212,28 +210,31 @@ impl<
         full: u32,
     ) {
         let x = if group == 0 { column_0 } else { column_1 };
-        if ORDER & IN_REGISTERS != 0 {
-            let from = if ORDER & A_COLUMNS == 0 {
-                p.a + word as u64 * (PK * BYTES) as u64
+        if F::ORDER & IN_REGISTERS != 0 {
+            let from = if F::ORDER & A_COLUMNS == 0 {
+                p.a + word as u64 * (F::PK * F::BYTES) as u64
             } else {
-                p.a + (word as u64 * p.a_row as u64 + x as u64) * BYTES as u64
+                p.a + (word as u64 * p.a_row as u64 + x as u64) * F::BYTES as u64
             };
             if word != ABSENT {
-                L::line(Team::warp(), to, from, (PM * PK * BYTES) as u32, full);
-            } else if PK == 1 {
+                F::L::line(Team::warp(), to, from, (F::PM * F::PK * F::BYTES) as u32, full);
+            } else if F::PK == 1 {
                 // Columns of a step are stored side by side, so an absent column is still multiplied.
-                L::line(Team::warp(), to, p.zeros, (PM * PK * BYTES) as u32, full);
+                F::L::line(Team::warp(), to, p.zeros, (F::PM * F::PK * F::BYTES) as u32, full);
             }
         } else {
-            let shape =
-                if ORDER & A_COLUMNS == 0 { Self::shape(PM, PK) } else { Self::shape(PK, PM) };
-            L::tile(Team::warp(), to, (at, &p.a_map), [x, word], shape, full);
+            let shape = if F::ORDER & A_COLUMNS == 0 {
+                Self::shape(F::PM, F::PK)
+            } else {
+                Self::shape(F::PK, F::PM)
+            };
+            F::L::tile(Team::warp(), to, (at, &p.a_map), [x, word], shape, full);
         }
     }
 
     /// Shape of `rows` rows of `columns` elements.
     #[inline(always)]
     fn shape(rows: usize, columns: usize) -> Shape {
-        Shape { rows, row_bytes: columns * BYTES, element: BYTES }
+        Shape { rows, row_bytes: columns * F::BYTES, element: F::BYTES }
     }
 }

@@ -198,7 +198,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                 let chunk = b_tile + 2 * pair as u32 * SMEM_TILE as u32;
                 unroll!(step < STEPS, {
                     let (x, y) = (Self::x(smem, step), Self::y(chunk, step));
-                    A::mma_ordered::<E, 2, ORDER>(&mut two, x, y);
+                    A::mma_ordered::<E, 2>(&mut two, x, y, ORDER);
                 });
                 [acc.0[2 * pair], acc.0[2 * pair + 1]] = two.0;
             }

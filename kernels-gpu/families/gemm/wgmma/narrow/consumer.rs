@@ -23,18 +23,10 @@ fn arrive_turn(group: u32) {
     barrier::arrive_named(TURNS + (group ^ 1), 256);
 }
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    A: Multiply,
-    L: Loader,
-> Panel<PM, PK, CHUNKS, ORDER, 1, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F> {
     /// Returns whether a stage's sums are added to others. `mma.sync` adds each product to f32 sums.
     const fn promotes<E: BytesElem>() -> bool {
-        E::PROMOTED && A::ASYNCHRONOUS
+        E::PROMOTED && F::A::ASYNCHRONOUS
     }
 
     #[inline(always)]
@@ -61,30 +53,30 @@ impl<
                         Self::pass(slot, group);
                     }
                 } else if mask & 0x55 != 0 {
-                    A::fence(&mut acc);
+                    F::A::fence(&mut acc);
                     Self::multiply_narrow::<E, CHUNKS>(&mut acc, 0, slot, group, mask, true);
-                    ring.issued::<A, CHUNKS>(&mut acc);
+                    ring.issued::<F::A, CHUNKS>(&mut acc);
                 } else {
-                    ring.drain::<A, CHUNKS>(&mut acc);
+                    ring.drain::<F::A, CHUNKS>(&mut acc);
                     Self::release_pending(slot);
                 }
                 ring.advance();
                 s += 1;
             }
             if !Self::promotes::<E>() {
-                ring.drain::<A, CHUNKS>(&mut acc);
+                ring.drain::<F::A, CHUNKS>(&mut acc);
             }
             // Loaded only here: registers are scarce before.
             round += 1;
-            if A::ASYNCHRONOUS {
+            if F::A::ASYNCHRONOUS {
                 later = Self::strip(p, round);
             }
-            let strip = match A::ASYNCHRONOUS {
+            let strip = match F::A::ASYNCHRONOUS {
                 true => strip,
                 false => Self::strip(p, warp::opaque(round) - 1),
             };
             Self::epilogue_narrow::<E>(p, strip, group, &mut acc);
-            if !A::ASYNCHRONOUS {
+            if !F::A::ASYNCHRONOUS {
                 later = Self::strip(p, round);
             }
         }
@@ -115,11 +107,11 @@ impl<
     ) {
         unroll!(pass < CHUNKS / PART, {
             wait_turn(group);
-            A::fence(part);
+            F::A::fence(part);
             Self::multiply_narrow::<E, PART>(part, pass * PART, slot, group, mask, false);
-            A::commit();
+            F::A::commit();
             arrive_turn(group);
-            A::wait::<PART, 0>(part);
+            F::A::wait::<PART, 0>(part);
             if pass + 1 == CHUNKS / PART {
                 Self::release_pending(slot);
             }
@@ -147,7 +139,7 @@ impl<
     ) {
         let stage = Self::stage(slot);
         let smem = stage + group * SMEM_TILE as u32;
-        let b_tile = stage + (2 * SMEM_TILE + first * 64 * PK) as u32;
+        let b_tile = stage + (2 * SMEM_TILE + first * 64 * F::PK) as u32;
         unroll!(slice < Self::SLICES, {
             let first = slice * STEPS / Self::SLICES;
             if Self::SLICES == 1 || mask >> (2 * first) & 1 != 0 {
@@ -158,7 +150,7 @@ impl<
                     // registers are free.
                     let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;
                     let onto = onto || i > 0 || mask & before != 0;
-                    A::mma_bytes::<E, C>(acc, Self::a(smem, step), Self::b(b_tile, step), onto);
+                    F::A::mma_bytes::<E, C>(acc, Self::a(smem, step), Self::b(b_tile, step), onto);
                 });
             }
         });

@@ -10,13 +10,13 @@ use crate::families::gemm::abi::*;
 impl<
     W: WalkInfo,
     E: BytesElem,
+    const CHUNKS: usize,
     const PM: usize,
     const PK: usize,
-    const CHUNKS: usize,
     const ORDER: u32,
     A: Multiply,
     L: Loader,
-> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER, 1, A, L>
+> Kernel<W, E, WgmmaParams> for Panel<CHUNKS, PanelOf<PM, PK, ORDER, 1, A, L>>
 {
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {

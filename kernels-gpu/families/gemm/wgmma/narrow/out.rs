@@ -94,15 +94,7 @@ impl Cell for Whole {
     }
 }
 
-impl<
-    const PM: usize,
-    const PK: usize,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    A: Multiply,
-    L: Loader,
-> Panel<PM, PK, CHUNKS, ORDER, 1, A, L>
-{
+impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F> {
     #[inline(always)]
     pub(super) fn epilogue_narrow<E: BytesElem>(
         p: &WgmmaParams,
@@ -139,10 +131,10 @@ impl<
                 });
             });
         }
-        if A::ASYNCHRONOUS {
-            StoreTile::<CHUNKS, ORDER>::write::<Named>(o, m, corner, smem, stages, acc);
+        if F::A::ASYNCHRONOUS {
+            StoreTile::<CHUNKS, PLAIN>::write::<Named>(o, m, corner, smem, stages, acc);
         } else {
-            let write = StoreTile::<CHUNKS, ORDER>::write_as::<Named, false>;
+            let write = StoreTile::<CHUNKS, PLAIN>::write_as::<Named, false>;
             write(o, m, corner, smem, stages, acc);
         }
     }
@@ -154,7 +146,7 @@ impl<
         let vectors = o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS;
         if vectors && alpha == 1 {
             // The f32 stores move words unchanged, so they also store i32.
-            return F32::store_all::<ORDER, CHUNKS>(o, spot, acc);
+            return F32::store_all::<PLAIN, CHUNKS>(o, spot, acc);
         }
         let mut c = warp::opaque(0);
         while c < CHUNKS as u32 {
@@ -172,9 +164,9 @@ impl<
                         *word = f32::from_bits(product(whole(*word), alpha, 0) as u32);
                     });
                 });
-                F32::store_pieces::<ORDER>(o, spot, c, &x);
+                F32::store_pieces::<PLAIN>(o, spot, c, &x);
             } else {
-                store_each::<Whole, ORDER>(o, spot, c, &x);
+                store_each::<Whole, PLAIN>(o, spot, c, &x);
             }
             c += 1;
         }
