@@ -127,51 +127,51 @@ macro_rules! rows_gemm {
                     panel_mma_bf16_64x64t_n128_wide: Block, Bf16, Panel<2, PanelOf<64, 64, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>>;
                 }
                 dense "dense" DenseParams Product {
-                    dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;
-                    dense_f16_64x64_k2: Direct, F16, DenseTile<1, 1, 2>;
-                    dense_f16_64x64_k4: Direct, F16, DenseTile<1, 1, 4>;
-                    dense_f16_64x64_k8: Direct, F16, DenseTile<1, 1, 8>;
-                    dense_f16_128x64: Direct, F16, DenseTile<2, 1, 1>;
-                    dense_f16_128x64_k2: Direct, F16, DenseTile<2, 1, 2>;
-                    dense_f16_128x64_k4: Direct, F16, DenseTile<2, 1, 4>;
-                    dense_f16_64x128_k2: Direct, F16, DenseTile<1, 2, 2>;
-                    dense_f16_64x128_k4: Direct, F16, DenseTile<1, 2, 4>;
-                    dense_f16_128x128: Direct, F16, DenseTile<2, 2, 1>;
-                    dense_f16_128x128_k2: Direct, F16, DenseTile<2, 2, 2>;
-                    dense_f16_128x256_k2: Direct, F16, DenseTile<2, 4, 2>;
-                    dense_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1>;
-                    dense_bf16_64x64_k2: Direct, Bf16, DenseTile<1, 1, 2>;
-                    dense_bf16_64x64_k4: Direct, Bf16, DenseTile<1, 1, 4>;
-                    dense_bf16_64x64_k8: Direct, Bf16, DenseTile<1, 1, 8>;
-                    dense_bf16_128x64: Direct, Bf16, DenseTile<2, 1, 1>;
-                    dense_bf16_128x64_k2: Direct, Bf16, DenseTile<2, 1, 2>;
-                    dense_bf16_128x64_k4: Direct, Bf16, DenseTile<2, 1, 4>;
-                    dense_bf16_64x128_k2: Direct, Bf16, DenseTile<1, 2, 2>;
-                    dense_bf16_64x128_k4: Direct, Bf16, DenseTile<1, 2, 4>;
-                    dense_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1>;
-                    dense_bf16_128x128_k2: Direct, Bf16, DenseTile<2, 2, 2>;
-                    dense_bf16_128x256_k2: Direct, Bf16, DenseTile<2, 4, 2>;
-                    dense_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4>;
-                    dense_tf32_64x64_k2: Direct, Tf32, DenseTile<1, 1, 2, 4>;
-                    dense_tf32_64x64_k4: Direct, Tf32, DenseTile<1, 1, 4, 4>;
-                    dense_tf32_64x64_k8: Direct, Tf32, DenseTile<1, 1, 8, 4>;
-                    dense_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4>;
-                    dense_tf32_128x64_k2: Direct, Tf32, DenseTile<1, 2, 2, 4>;
-                    dense_tf32_128x64_k4: Direct, Tf32, DenseTile<1, 2, 4, 4>;
-                    dense_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4>;
-                    dense_tf32_128x128_k2: Direct, Tf32, DenseTile<2, 2, 2, 4>;
-                    dense_tf32_128x128_k4: Direct, Tf32, DenseTile<2, 2, 4, 4>;
+                    dense_f16_64x64: Direct, F16, DenseTile<1, DenseOf<1, 1>>;
+                    dense_f16_64x64_k2: Direct, F16, DenseTile<1, DenseOf<1, 2>>;
+                    dense_f16_64x64_k4: Direct, F16, DenseTile<1, DenseOf<1, 4>>;
+                    dense_f16_64x64_k8: Direct, F16, DenseTile<1, DenseOf<1, 8>>;
+                    dense_f16_128x64: Direct, F16, DenseTile<1, DenseOf<2, 1>>;
+                    dense_f16_128x64_k2: Direct, F16, DenseTile<1, DenseOf<2, 2>>;
+                    dense_f16_128x64_k4: Direct, F16, DenseTile<1, DenseOf<2, 4>>;
+                    dense_f16_64x128_k2: Direct, F16, DenseTile<2, DenseOf<1, 2>>;
+                    dense_f16_64x128_k4: Direct, F16, DenseTile<2, DenseOf<1, 4>>;
+                    dense_f16_128x128: Direct, F16, DenseTile<2, DenseOf<2, 1>>;
+                    dense_f16_128x128_k2: Direct, F16, DenseTile<2, DenseOf<2, 2>>;
+                    dense_f16_128x256_k2: Direct, F16, DenseTile<4, DenseOf<2, 2>>;
+                    dense_bf16_64x64: Direct, Bf16, DenseTile<1, DenseOf<1, 1>>;
+                    dense_bf16_64x64_k2: Direct, Bf16, DenseTile<1, DenseOf<1, 2>>;
+                    dense_bf16_64x64_k4: Direct, Bf16, DenseTile<1, DenseOf<1, 4>>;
+                    dense_bf16_64x64_k8: Direct, Bf16, DenseTile<1, DenseOf<1, 8>>;
+                    dense_bf16_128x64: Direct, Bf16, DenseTile<1, DenseOf<2, 1>>;
+                    dense_bf16_128x64_k2: Direct, Bf16, DenseTile<1, DenseOf<2, 2>>;
+                    dense_bf16_128x64_k4: Direct, Bf16, DenseTile<1, DenseOf<2, 4>>;
+                    dense_bf16_64x128_k2: Direct, Bf16, DenseTile<2, DenseOf<1, 2>>;
+                    dense_bf16_64x128_k4: Direct, Bf16, DenseTile<2, DenseOf<1, 4>>;
+                    dense_bf16_128x128: Direct, Bf16, DenseTile<2, DenseOf<2, 1>>;
+                    dense_bf16_128x128_k2: Direct, Bf16, DenseTile<2, DenseOf<2, 2>>;
+                    dense_bf16_128x256_k2: Direct, Bf16, DenseTile<4, DenseOf<2, 2>>;
+                    dense_tf32_64x64: Direct, Tf32, DenseTile<1, DenseOf<1, 1, 4>>;
+                    dense_tf32_64x64_k2: Direct, Tf32, DenseTile<1, DenseOf<1, 2, 4>>;
+                    dense_tf32_64x64_k4: Direct, Tf32, DenseTile<1, DenseOf<1, 4, 4>>;
+                    dense_tf32_64x64_k8: Direct, Tf32, DenseTile<1, DenseOf<1, 8, 4>>;
+                    dense_tf32_128x64: Direct, Tf32, DenseTile<2, DenseOf<1, 1, 4>>;
+                    dense_tf32_128x64_k2: Direct, Tf32, DenseTile<2, DenseOf<1, 2, 4>>;
+                    dense_tf32_128x64_k4: Direct, Tf32, DenseTile<2, DenseOf<1, 4, 4>>;
+                    dense_tf32_128x128: Direct, Tf32, DenseTile<2, DenseOf<2, 1, 4>>;
+                    dense_tf32_128x128_k2: Direct, Tf32, DenseTile<2, DenseOf<2, 2, 4>>;
+                    dense_tf32_128x128_k4: Direct, Tf32, DenseTile<2, DenseOf<2, 4, 4>>;
                 }
                 dense_mma "dense_mma" DenseParams Product {
-                    dense_mma_f16_64x64: Direct, F16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
-                    dense_mma_f16_128x128: Direct, F16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
-                    dense_mma_f16_128x256_wide: Direct, F16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
-                    dense_mma_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
-                    dense_mma_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
-                    dense_mma_bf16_128x256_wide: Direct, Bf16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
-                    dense_mma_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4, MmaSync, CpAsync>;
-                    dense_mma_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4, MmaSync, CpAsync>;
-                    dense_mma_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4, MmaSync, CpAsync>;
+                    dense_mma_f16_64x64: Direct, F16, DenseTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_mma_f16_128x128: Direct, F16, DenseTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_mma_f16_128x256_wide: Direct, F16, DenseTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
+                    dense_mma_bf16_64x64: Direct, Bf16, DenseTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_mma_bf16_128x128: Direct, Bf16, DenseTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_mma_bf16_128x256_wide: Direct, Bf16, DenseTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
+                    dense_mma_tf32_64x64: Direct, Tf32, DenseTile<1, DenseOf<1, 1, 4, MmaSync, CpAsync>>;
+                    dense_mma_tf32_128x64: Direct, Tf32, DenseTile<2, DenseOf<1, 1, 4, MmaSync, CpAsync>>;
+                    dense_mma_tf32_128x128: Direct, Tf32, DenseTile<2, DenseOf<2, 1, 4, MmaSync, CpAsync>>;
                 }
                 nm "nm" NmParams Product {
                     nm_f16_128x128: Nm, F16, TwoOfFour<1, 2, NmOf>;
@@ -217,78 +217,78 @@ macro_rules! rows_gemm {
                     nm_mma_int8_128x128: Nm, Int8, TwoOfFour<1, 2, NmOf<1, MmaQuarters, CpAsync>>;
                 }
                 dense_live "dense_live" DenseParams Live {
-                    dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;
-                    dense_live_f16_128x128_k2: Direct, F16, LiveTile<2, 2, 2>;
-                    dense_live_f16_128x128_k4: Direct, F16, LiveTile<2, 2, 4>;
-                    dense_live_f16_128x192: Direct, F16, LiveTile<2, 3, 1>;
-                    dense_live_f16_128x256: Direct, F16, LiveTile<2, 4, 1>;
-                    dense_live_f16_128x256_k2: Direct, F16, LiveTile<2, 4, 2>;
-                    dense_live_f16_128x256_k4: Direct, F16, LiveTile<2, 4, 4>;
-                    dense_live_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1>;
-                    dense_live_bf16_128x128_k2: Direct, Bf16, LiveTile<2, 2, 2>;
-                    dense_live_bf16_128x128_k4: Direct, Bf16, LiveTile<2, 2, 4>;
-                    dense_live_bf16_128x192: Direct, Bf16, LiveTile<2, 3, 1>;
-                    dense_live_bf16_128x256: Direct, Bf16, LiveTile<2, 4, 1>;
-                    dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
-                    dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;
+                    dense_live_f16_128x128: Direct, F16, LiveTile<2, DenseOf<2, 1>>;
+                    dense_live_f16_128x128_k2: Direct, F16, LiveTile<2, DenseOf<2, 2>>;
+                    dense_live_f16_128x128_k4: Direct, F16, LiveTile<2, DenseOf<2, 4>>;
+                    dense_live_f16_128x192: Direct, F16, LiveTile<3, DenseOf<2, 1>>;
+                    dense_live_f16_128x256: Direct, F16, LiveTile<4, DenseOf<2, 1>>;
+                    dense_live_f16_128x256_k2: Direct, F16, LiveTile<4, DenseOf<2, 2>>;
+                    dense_live_f16_128x256_k4: Direct, F16, LiveTile<4, DenseOf<2, 4>>;
+                    dense_live_bf16_128x128: Direct, Bf16, LiveTile<2, DenseOf<2, 1>>;
+                    dense_live_bf16_128x128_k2: Direct, Bf16, LiveTile<2, DenseOf<2, 2>>;
+                    dense_live_bf16_128x128_k4: Direct, Bf16, LiveTile<2, DenseOf<2, 4>>;
+                    dense_live_bf16_128x192: Direct, Bf16, LiveTile<3, DenseOf<2, 1>>;
+                    dense_live_bf16_128x256: Direct, Bf16, LiveTile<4, DenseOf<2, 1>>;
+                    dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<4, DenseOf<2, 2>>;
+                    dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<4, DenseOf<2, 4>>;
                 }
                 dense_live_mma "dense_live_mma" DenseParams Live {
-                    dense_live_mma_f16_128x128: Direct, F16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
-                    dense_live_mma_f16_128x256_wide: Direct, F16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
-                    dense_live_mma_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
-                    dense_live_mma_bf16_128x256_wide: Direct, Bf16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                    dense_live_mma_f16_128x128: Direct, F16, LiveTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_live_mma_f16_128x256_wide: Direct, F16, LiveTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
+                    dense_live_mma_bf16_128x128: Direct, Bf16, LiveTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_live_mma_bf16_128x256_wide: Direct, Bf16, LiveTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
                 }
                 dense_csr "dense_csr" DenseCsrParams Product {
-                    dense_csr_f16_64x64: Filled, F16, FilledTile<1, 1, 1>;
-                    dense_csr_f16_64x64_k2: Filled, F16, FilledTile<1, 1, 2>;
-                    dense_csr_f16_64x64_k4: Filled, F16, FilledTile<1, 1, 4>;
-                    dense_csr_f16_64x128_k2: Filled, F16, FilledTile<1, 2, 2>;
-                    dense_csr_f16_64x256: Filled, F16, FilledTile<1, 4, 1>;
-                    dense_csr_f16_64x256_k2: Filled, F16, FilledTile<1, 4, 2>;
-                    dense_csr_f16_128x128_k2: Filled, F16, FilledTile<2, 2, 2>;
-                    dense_csr_f16_128x256: Filled, F16, FilledTile<2, 4, 1>;
-                    dense_csr_bf16_64x64: Filled, Bf16, FilledTile<1, 1, 1>;
-                    dense_csr_bf16_64x64_k2: Filled, Bf16, FilledTile<1, 1, 2>;
-                    dense_csr_bf16_64x64_k4: Filled, Bf16, FilledTile<1, 1, 4>;
-                    dense_csr_bf16_64x128_k2: Filled, Bf16, FilledTile<1, 2, 2>;
-                    dense_csr_bf16_64x256: Filled, Bf16, FilledTile<1, 4, 1>;
-                    dense_csr_bf16_64x256_k2: Filled, Bf16, FilledTile<1, 4, 2>;
-                    dense_csr_bf16_128x128_k2: Filled, Bf16, FilledTile<2, 2, 2>;
-                    dense_csr_bf16_128x256: Filled, Bf16, FilledTile<2, 4, 1>;
+                    dense_csr_f16_64x64: Filled, F16, FilledTile<1, DenseOf<1, 1>>;
+                    dense_csr_f16_64x64_k2: Filled, F16, FilledTile<1, DenseOf<1, 2>>;
+                    dense_csr_f16_64x64_k4: Filled, F16, FilledTile<1, DenseOf<1, 4>>;
+                    dense_csr_f16_64x128_k2: Filled, F16, FilledTile<2, DenseOf<1, 2>>;
+                    dense_csr_f16_64x256: Filled, F16, FilledTile<4, DenseOf<1, 1>>;
+                    dense_csr_f16_64x256_k2: Filled, F16, FilledTile<4, DenseOf<1, 2>>;
+                    dense_csr_f16_128x128_k2: Filled, F16, FilledTile<2, DenseOf<2, 2>>;
+                    dense_csr_f16_128x256: Filled, F16, FilledTile<4, DenseOf<2, 1>>;
+                    dense_csr_bf16_64x64: Filled, Bf16, FilledTile<1, DenseOf<1, 1>>;
+                    dense_csr_bf16_64x64_k2: Filled, Bf16, FilledTile<1, DenseOf<1, 2>>;
+                    dense_csr_bf16_64x64_k4: Filled, Bf16, FilledTile<1, DenseOf<1, 4>>;
+                    dense_csr_bf16_64x128_k2: Filled, Bf16, FilledTile<2, DenseOf<1, 2>>;
+                    dense_csr_bf16_64x256: Filled, Bf16, FilledTile<4, DenseOf<1, 1>>;
+                    dense_csr_bf16_64x256_k2: Filled, Bf16, FilledTile<4, DenseOf<1, 2>>;
+                    dense_csr_bf16_128x128_k2: Filled, Bf16, FilledTile<2, DenseOf<2, 2>>;
+                    dense_csr_bf16_128x256: Filled, Bf16, FilledTile<4, DenseOf<2, 1>>;
                 }
                 dense_csr_mma "dense_csr_mma" DenseCsrParams Product {
-                    dense_csr_mma_f16_64x64: Filled, F16, FilledTile<1, 1, 1, MmaQuarters, CpAsync>;
-                    dense_csr_mma_f16_128x128: Filled, F16, FilledTile<2, 2, 1, MmaQuarters, CpAsync>;
-                    dense_csr_mma_bf16_64x64: Filled, Bf16, FilledTile<1, 1, 1, MmaQuarters, CpAsync>;
-                    dense_csr_mma_bf16_128x128: Filled, Bf16, FilledTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_csr_mma_f16_64x64: Filled, F16, FilledTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_csr_mma_f16_128x128: Filled, F16, FilledTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_csr_mma_bf16_64x64: Filled, Bf16, FilledTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_csr_mma_bf16_128x128: Filled, Bf16, FilledTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
                 }
                 dense_conv "dense_conv" DenseConvParams Own {
-                    dense_conv_f16_64x64: Direct, F16, ConvTile<1, 1, 1>;
-                    dense_conv_f16_64x64_k4: Direct, F16, ConvTile<1, 1, 4>;
-                    dense_conv_f16_128x64: Direct, F16, ConvTile<2, 1, 1>;
-                    dense_conv_f16_128x128: Direct, F16, ConvTile<2, 2, 1>;
-                    dense_conv_f16_128x128_k2: Direct, F16, ConvTile<2, 2, 2>;
-                    dense_conv_f16_128x128_k4: Direct, F16, ConvTile<2, 2, 4>;
-                    dense_conv_f16_128x256: Direct, F16, ConvTile<2, 4, 1>;
-                    dense_conv_f16_128x256_k2: Direct, F16, ConvTile<2, 4, 2>;
-                    dense_conv_f16_128x256_k4: Direct, F16, ConvTile<2, 4, 4>;
-                    dense_conv_bf16_64x64: Direct, Bf16, ConvTile<1, 1, 1>;
-                    dense_conv_bf16_64x64_k4: Direct, Bf16, ConvTile<1, 1, 4>;
-                    dense_conv_bf16_128x64: Direct, Bf16, ConvTile<2, 1, 1>;
-                    dense_conv_bf16_128x128: Direct, Bf16, ConvTile<2, 2, 1>;
-                    dense_conv_bf16_128x128_k2: Direct, Bf16, ConvTile<2, 2, 2>;
-                    dense_conv_bf16_128x128_k4: Direct, Bf16, ConvTile<2, 2, 4>;
-                    dense_conv_bf16_128x256: Direct, Bf16, ConvTile<2, 4, 1>;
-                    dense_conv_bf16_128x256_k2: Direct, Bf16, ConvTile<2, 4, 2>;
-                    dense_conv_bf16_128x256_k4: Direct, Bf16, ConvTile<2, 4, 4>;
+                    dense_conv_f16_64x64: Direct, F16, ConvTile<1, DenseOf<1, 1>>;
+                    dense_conv_f16_64x64_k4: Direct, F16, ConvTile<1, DenseOf<1, 4>>;
+                    dense_conv_f16_128x64: Direct, F16, ConvTile<1, DenseOf<2, 1>>;
+                    dense_conv_f16_128x128: Direct, F16, ConvTile<2, DenseOf<2, 1>>;
+                    dense_conv_f16_128x128_k2: Direct, F16, ConvTile<2, DenseOf<2, 2>>;
+                    dense_conv_f16_128x128_k4: Direct, F16, ConvTile<2, DenseOf<2, 4>>;
+                    dense_conv_f16_128x256: Direct, F16, ConvTile<4, DenseOf<2, 1>>;
+                    dense_conv_f16_128x256_k2: Direct, F16, ConvTile<4, DenseOf<2, 2>>;
+                    dense_conv_f16_128x256_k4: Direct, F16, ConvTile<4, DenseOf<2, 4>>;
+                    dense_conv_bf16_64x64: Direct, Bf16, ConvTile<1, DenseOf<1, 1>>;
+                    dense_conv_bf16_64x64_k4: Direct, Bf16, ConvTile<1, DenseOf<1, 4>>;
+                    dense_conv_bf16_128x64: Direct, Bf16, ConvTile<1, DenseOf<2, 1>>;
+                    dense_conv_bf16_128x128: Direct, Bf16, ConvTile<2, DenseOf<2, 1>>;
+                    dense_conv_bf16_128x128_k2: Direct, Bf16, ConvTile<2, DenseOf<2, 2>>;
+                    dense_conv_bf16_128x128_k4: Direct, Bf16, ConvTile<2, DenseOf<2, 4>>;
+                    dense_conv_bf16_128x256: Direct, Bf16, ConvTile<4, DenseOf<2, 1>>;
+                    dense_conv_bf16_128x256_k2: Direct, Bf16, ConvTile<4, DenseOf<2, 2>>;
+                    dense_conv_bf16_128x256_k4: Direct, Bf16, ConvTile<4, DenseOf<2, 4>>;
                 }
                 dense_conv_mma "dense_conv_mma" DenseConvParams Own {
-                    dense_conv_mma_f16_64x64: Direct, F16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
-                    dense_conv_mma_f16_128x128: Direct, F16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
-                    dense_conv_mma_f16_128x256_wide: Direct, F16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
-                    dense_conv_mma_bf16_64x64: Direct, Bf16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
-                    dense_conv_mma_bf16_128x128: Direct, Bf16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
-                    dense_conv_mma_bf16_128x256_wide: Direct, Bf16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                    dense_conv_mma_f16_64x64: Direct, F16, ConvTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_conv_mma_f16_128x128: Direct, F16, ConvTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_conv_mma_f16_128x256_wide: Direct, F16, ConvTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
+                    dense_conv_mma_bf16_64x64: Direct, Bf16, ConvTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_conv_mma_bf16_128x128: Direct, Bf16, ConvTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
+                    dense_conv_mma_bf16_128x256_wide: Direct, Bf16, ConvTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
                 }
             }
         }

@@ -8,19 +8,45 @@ use crate::abi::{
     Wgmma,
 };
 
-/// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns, elements of `BYTES` bytes. `CUT`
-/// thread blocks of a cluster split a tile along k. Tiles with 4-byte elements (TF32) are computed transposed, as
-/// `C^T = B^T A^T`, with 64 columns for each warpgroup. `wgmma` requires operands in shared memory contiguous along k.
-/// B is not, so it is loaded into registers.
+/// Parameters of a [`DenseTile`], and of the tiles made from it: constants, atom and loader.
+pub trait DenseForm: Copy {
+    /// Warpgroups, of 64 rows each.
+    const GROUPS: usize;
+    /// Thread blocks of a cluster that split a tile along k.
+    const CUT: usize;
+    /// Bytes of an element.
+    const BYTES: usize;
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader.
+    type L: LoaderInfo;
+}
+
+/// [`DenseForm`] as a type.
 #[derive(Clone, Copy, Debug)]
-pub struct DenseTile<
+pub struct DenseOf<
     const GROUPS: usize,
-    const CHUNKS: usize,
     const CUT: usize,
     const BYTES: usize = 2,
     A = Wgmma,
     L = Tma,
 >(PhantomData<(A, L)>);
+
+impl<const GROUPS: usize, const CUT: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo>
+    DenseForm for DenseOf<GROUPS, CUT, BYTES, A, L>
+{
+    const GROUPS: usize = GROUPS;
+    const CUT: usize = CUT;
+    const BYTES: usize = BYTES;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of the module `dense`: `CHUNKS` x 64 columns. Tiles with 4-byte elements (TF32) are computed transposed, as
+/// `C^T = B^T A^T`, with 64 columns for each warpgroup. `wgmma` requires operands in shared memory contiguous along k.
+/// B is not, so it is loaded into registers.
+#[derive(Clone, Copy, Debug)]
+pub struct DenseTile<const CHUNKS: usize, F>(PhantomData<F>);
 
 /// Bytes of shared memory of a thread block that has a multiprocessor to itself, and of one that shares it with
 /// another.
@@ -29,65 +55,58 @@ const SHARED: usize = 112 << 10;
 /// Max bytes of a tile's barriers, including alignment.
 const BARRIER_BYTES: usize = 256;
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm> DenseTile<CHUNKS, F> {
     /// Whether the tile is computed transposed.
-    pub const TRANSPOSED: bool = BYTES == 4;
+    pub const TRANSPOSED: bool = F::BYTES == 4;
     /// Rows of C.
-    pub const ROWS: usize = 64 * if Self::TRANSPOSED { CHUNKS } else { GROUPS };
+    pub const ROWS: usize = 64 * if Self::TRANSPOSED { CHUNKS } else { F::GROUPS };
     /// Depth of a stage in elements.
-    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    pub const DEPTH: usize = PANEL_BYTES / F::BYTES;
     /// Columns of B in a piece of a stage.
-    pub const ACROSS: usize = PANEL_BYTES / BYTES;
+    pub const ACROSS: usize = PANEL_BYTES / F::BYTES;
     /// Bytes of a stage: 64 rows of A (transposed: columns of B) for each warpgroup, then the operand that all share.
-    pub const STAGE: usize = (GROUPS + CHUNKS) * SMEM_TILE;
+    pub const STAGE: usize = (F::GROUPS + CHUNKS) * SMEM_TILE;
     /// Bytes of A in a stage.
-    pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { GROUPS } * SMEM_TILE;
+    pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { F::GROUPS } * SMEM_TILE;
     /// Warps that multiply, 16 rows each.
-    pub const WARPS: usize = 4 * GROUPS;
+    pub const WARPS: usize = 4 * F::GROUPS;
     /// With `cp.async`, the warps of a tile this large also copy. Eight warps alone may use 255 registers a thread;
     /// with four copying warps, 168.
-    pub const UNDIVIDED: bool = !L::BY_ONE && GROUPS * CHUNKS == 8;
+    pub const UNDIVIDED: bool = !F::L::BY_ONE && F::GROUPS * CHUNKS == 8;
     /// Threads that only copy.
-    pub const COPIERS: usize = match (L::BY_ONE, Self::UNDIVIDED) {
+    pub const COPIERS: usize = match (F::L::BY_ONE, Self::UNDIVIDED) {
         (true, _) => 32,
         (false, true) => 0,
         (false, false) => 128,
     };
     /// Threads that copy.
-    pub const TEAM: usize = if Self::UNDIVIDED { 128 * GROUPS } else { Self::COPIERS };
+    pub const TEAM: usize = if Self::UNDIVIDED { 128 * F::GROUPS } else { Self::COPIERS };
     /// Atoms of 8 columns in a row of the tile.
     pub const ATOMS: usize = 8 * CHUNKS;
     /// Atoms of 16 rows that each thread block of the cluster finishes, over all its warps.
-    pub const SHARE: usize = Self::WARPS * Self::ATOMS / CUT;
+    pub const SHARE: usize = Self::WARPS * Self::ATOMS / F::CUT;
     /// Bytes of an atom of 16 rows.
     pub const ATOM: usize = 512;
     /// Bytes of the sums from all thread blocks of the cluster.
-    pub const RECEIVED: usize = if CUT == 1 { 0 } else { Self::WARPS * Self::ATOMS * Self::ATOM };
+    pub const RECEIVED: usize =
+        if F::CUT == 1 { 0 } else { Self::WARPS * Self::ATOMS * Self::ATOM };
     /// Whether the sums overwrite the stages, after all stages have been read.
     pub const OVER_STAGES: bool = Self::RECEIVED > (64 << 10);
     /// Bytes of sums that are stored after the stages.
     const BESIDE: usize = if Self::OVER_STAGES { 0 } else { Self::RECEIVED };
     /// Whether two thread blocks share a multiprocessor: if each of them then has enough stages.
-    const TWO: bool = if A::ASYNCHRONOUS {
+    const TWO: bool = if F::A::ASYNCHRONOUS {
         Self::BESIDE + 4 * Self::STAGE <= SHARED
     } else {
-        GROUPS * CHUNKS == 1
+        F::GROUPS * CHUNKS == 1
     };
     /// Stages in flight.
     pub const STAGES: usize = {
-        let room = match (L::BY_ONE, Self::TWO) {
+        let room = match (F::L::BY_ONE, Self::TWO) {
             (true, true) => SHARED,
             (true, false) => ALONE,
-            (false, true) => L::SHARED / 2,
-            (false, false) => L::SHARED,
+            (false, true) => F::L::SHARED / 2,
+            (false, false) => F::L::SHARED,
         };
         let fit = (room - Self::BESIDE - BARRIER_BYTES) / Self::STAGE;
         if fit > 8 { 8 } else { fit }
@@ -103,21 +122,13 @@ const fn cluster_of(parts: usize) -> u32 {
     if parts > 1 { CLUSTER } else { 0 }
 }
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> Tile for DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
-    const THREADS: u32 = (128 * GROUPS + Self::COPIERS) as u32;
-    const NEEDS: u32 = A::NEEDS | L::NEEDS | cluster_of(CUT);
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+impl<const CHUNKS: usize, F: DenseForm> Tile for DenseTile<CHUNKS, F> {
+    const THREADS: u32 = (128 * F::GROUPS + Self::COPIERS) as u32;
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS | cluster_of(F::CUT);
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };
-    const COLUMNS: u32 = 64 * if Self::TRANSPOSED { GROUPS } else { CHUNKS } as u32;
-    const PARTS: u32 = CUT as u32;
+    const COLUMNS: u32 = 64 * if Self::TRANSPOSED { F::GROUPS } else { CHUNKS } as u32;
+    const PARTS: u32 = F::CUT as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16 + 8) as u32;
@@ -163,37 +174,30 @@ pub const STEP_LIVE_PRODUCT: u32 = 3;
 /// Tile of the module `dense_live`: a `dense` tile that contains some of the `live` rows, then those a grid further
 /// down.
 #[derive(Clone, Copy, Debug)]
-pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A = Wgmma, L = Tma>(
-    PhantomData<(A, L)>,
-);
+pub struct LiveTile<const CHUNKS: usize, F>(PhantomData<F>);
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo>
-    LiveTile<GROUPS, CHUNKS, CUT, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm> LiveTile<CHUNKS, F> {
     /// Offset of the index of the current row of tiles, after the barriers.
-    pub const DOWN: usize = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS
-        + DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGES * 16
-        + 8;
+    pub const DOWN: usize =
+        DenseTile::<CHUNKS, F>::BARRIERS + DenseTile::<CHUNKS, F>::STAGES * 16 + 8;
     /// Offset of the number of rows.
     pub const LIVE: usize = Self::DOWN + 4;
     /// Offset of the biases.
     pub const BIASES: usize = Self::DOWN + 8;
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo> Tile
-    for LiveTile<GROUPS, CHUNKS, CUT, A, L>
-{
-    const NEEDS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::NEEDS;
-    const STANDS_IN: bool = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STANDS_IN;
-    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::THREADS;
-    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::MIN_BLOCKS;
-    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COLUMNS;
-    const ITEMS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ITEMS;
-    const PARTS: u32 = CUT as u32;
-    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BURST;
-    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BLOCK;
+impl<const CHUNKS: usize, F: DenseForm> Tile for LiveTile<CHUNKS, F> {
+    const NEEDS: u32 = DenseTile::<CHUNKS, F>::NEEDS;
+    const STANDS_IN: bool = DenseTile::<CHUNKS, F>::STANDS_IN;
+    const THREADS: u32 = DenseTile::<CHUNKS, F>::THREADS;
+    const MIN_BLOCKS: u32 = DenseTile::<CHUNKS, F>::MIN_BLOCKS;
+    const COLUMNS: u32 = DenseTile::<CHUNKS, F>::COLUMNS;
+    const ITEMS: u32 = DenseTile::<CHUNKS, F>::ITEMS;
+    const PARTS: u32 = F::CUT as u32;
+    const BURST: u32 = DenseTile::<CHUNKS, F>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<CHUNKS, F>::BLOCK;
     const STEP: u32 = STEP_LIVE_PRODUCT;
-    const ACCESS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ACCESS;
+    const ACCESS: u32 = DenseTile::<CHUNKS, F>::ACCESS;
     fn shared_bytes(dtype: Dtype) -> u32 {
         Self::BIASES as u32 + Self::COLUMNS * dtype.bytes() as u32
     }
@@ -202,22 +206,18 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L:
 /// Tile of the module `dense_conv`: a [`DenseTile`] of a product whose rows are the positions of C, image after image.
 /// Its k are the taps, each with all its channels. If k is not split, tiles a grid further down follow.
 #[derive(Clone, Copy, Debug)]
-pub struct ConvTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A = Wgmma, L = Tma>(
-    PhantomData<(A, L)>,
-);
+pub struct ConvTile<const CHUNKS: usize, F>(PhantomData<F>);
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo> Tile
-    for ConvTile<GROUPS, CHUNKS, CUT, A, L>
-{
-    const NEEDS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::NEEDS;
-    const STANDS_IN: bool = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STANDS_IN;
-    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::THREADS;
-    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::MIN_BLOCKS;
-    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COLUMNS;
-    const PARTS: u32 = CUT as u32;
-    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BURST;
-    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BLOCK;
-    const SHARED_BYTES: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::SHARED_BYTES;
+impl<const CHUNKS: usize, F: DenseForm> Tile for ConvTile<CHUNKS, F> {
+    const NEEDS: u32 = DenseTile::<CHUNKS, F>::NEEDS;
+    const STANDS_IN: bool = DenseTile::<CHUNKS, F>::STANDS_IN;
+    const THREADS: u32 = DenseTile::<CHUNKS, F>::THREADS;
+    const MIN_BLOCKS: u32 = DenseTile::<CHUNKS, F>::MIN_BLOCKS;
+    const COLUMNS: u32 = DenseTile::<CHUNKS, F>::COLUMNS;
+    const PARTS: u32 = F::CUT as u32;
+    const BURST: u32 = DenseTile::<CHUNKS, F>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<CHUNKS, F>::BLOCK;
+    const SHARED_BYTES: u32 = DenseTile::<CHUNKS, F>::SHARED_BYTES;
     const ACCESS: u32 = 16;
 }
 

@@ -3,56 +3,42 @@
 
 use core::marker::PhantomData;
 
-use super::{DenseParams, DenseTile};
-use crate::abi::{AtomInfo, LoaderInfo, STRIP_ROWS, Tile, Tma, Wgmma};
+use super::{DenseForm, DenseParams, DenseTile};
+use crate::abi::{LoaderInfo, STRIP_ROWS, Tile};
 
 /// Tile of the module `dense_csr`.
 #[derive(Clone, Copy, Debug)]
-pub struct FilledTile<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    A = Wgmma,
-    L = Tma,
->(PhantomData<(A, L)>);
+pub struct FilledTile<const CHUNKS: usize, F>(PhantomData<F>);
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo>
-    FilledTile<GROUPS, CHUNKS, CUT, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm> FilledTile<CHUNKS, F> {
     /// Groups of rows (strips) of a tile.
     pub const STRIPS: usize = 4;
     /// Rows of a group.
-    pub const STRIP: usize = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS / Self::STRIPS;
+    pub const STRIP: usize = DenseTile::<CHUNKS, F>::ROWS / Self::STRIPS;
     /// Warps that take turns at the stages of a row group. A stage takes, apart from its entries, as long as four steps
     /// of them. The accumulators of the largest tile leave registers for one warp, and so do copies by threads.
-    pub const TURNS: usize = if GROUPS * CHUNKS == 8 || !L::BY_ONE { 1 } else { 2 };
+    pub const TURNS: usize = if F::GROUPS * CHUNKS == 8 || !F::L::BY_ONE { 1 } else { 2 };
     /// Warps that store entries into the stages. Those of the first row group copy B, except for the first stages,
     /// which a consumer warp copies.
     pub const FILLERS: usize = Self::STRIPS * Self::TURNS;
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo> Tile
-    for FilledTile<GROUPS, CHUNKS, CUT, A, L>
-{
-    const NEEDS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::NEEDS;
-    const STANDS_IN: bool = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STANDS_IN;
-    const THREADS: u32 =
-        (DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS + Self::FILLERS) as u32 * 32;
-    const MIN_BLOCKS: u32 = if GROUPS * CHUNKS == 1 {
-        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::MIN_BLOCKS
-    } else {
-        1
-    };
-    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COLUMNS;
+impl<const CHUNKS: usize, F: DenseForm> Tile for FilledTile<CHUNKS, F> {
+    const NEEDS: u32 = DenseTile::<CHUNKS, F>::NEEDS;
+    const STANDS_IN: bool = DenseTile::<CHUNKS, F>::STANDS_IN;
+    const THREADS: u32 = (DenseTile::<CHUNKS, F>::WARPS + Self::FILLERS) as u32 * 32;
+    const MIN_BLOCKS: u32 =
+        if F::GROUPS * CHUNKS == 1 { DenseTile::<CHUNKS, F>::MIN_BLOCKS } else { 1 };
+    const COLUMNS: u32 = DenseTile::<CHUNKS, F>::COLUMNS;
     /// Rows of a group.
     const ITEMS: u32 = {
         assert!(Self::STRIP <= STRIP_ROWS as usize, "a lane for each row");
         Self::STRIP as u32
     };
-    const PARTS: u32 = CUT as u32;
-    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BURST;
-    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BLOCK;
-    const SHARED_BYTES: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::SHARED_BYTES;
+    const PARTS: u32 = F::CUT as u32;
+    const BURST: u32 = DenseTile::<CHUNKS, F>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<CHUNKS, F>::BLOCK;
+    const SHARED_BYTES: u32 = DenseTile::<CHUNKS, F>::SHARED_BYTES;
     const ACCESS: u32 = 16;
 }
 

@@ -32,7 +32,7 @@ impl<'p> Window<'p> {
     /// Tap and first channel of the stage that begins at depth `k`.
     #[inline(always)]
     fn tap(self, k: u32) -> [u32; 2] {
-        let deep = DenseTile::<1, 1, 1>::DEPTH as u32;
+        let deep = DenseTile::<1, DenseOf<1, 1>>::DEPTH as u32;
         let (tap, within) = self.p.tap.of(k / deep);
         [tap, within * deep]
     }
@@ -82,62 +82,51 @@ impl Spot for Window<'_> {
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: DenseElem,
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, DenseConvParams> for ConvTile<GROUPS, CHUNKS, CUT, A, L>
+impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>>
+    Kernel<W, E, DenseConvParams> for ConvTile<CHUNKS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &DenseConvParams, at: u64) {
         grid::launch_dependents();
-        if CUT == 1 {
+        if F::CUT == 1 {
             Self::tiles::<E>(p, at);
         } else {
             let down = gpu::block_y();
-            let top = down * DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
+            let top = down * DenseTile::<CHUNKS, F>::ROWS as u32;
             let spot = Window::of(p, down, top);
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::tile::<E>(&p.product, at, spot);
+            DenseTile::<CHUNKS, F>::tile::<E>(&p.product, at, spot);
         }
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader>
-    ConvTile<GROUPS, CHUNKS, CUT, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> ConvTile<CHUNKS, F> {
     /// Computes tiles a grid apart without a break: the stages of the next tile are copied while this one is stored.
     #[inline(always)]
     fn tiles<E: DenseElem>(p: &DenseConvParams, at: u64) {
         let warp = warp::uniform(gpu::thread() / 32);
-        let undivided = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::UNDIVIDED;
-        let multiplies = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
+        let undivided = DenseTile::<CHUNKS, F>::UNDIVIDED;
+        let multiplies = DenseTile::<CHUNKS, F>::WARPS as u32;
         let copies = undivided || warp >= multiplies;
-        if copies && DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::sets_up() {
-            let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32;
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, L::fills(copiers));
+        if copies && DenseTile::<CHUNKS, F>::sets_up() {
+            let copiers = DenseTile::<CHUNKS, F>::TEAM as u32;
+            DenseTile::<CHUNKS, F>::set_up(at, F::L::fills(copiers));
         }
         warp::sync(u32::MAX);
         gpu::sync_threads();
         grid::wait_dependency();
-        let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
+        let high = DenseTile::<CHUNKS, F>::ROWS as u32;
         let inside = |down: u32| down * high < p.product.m;
         if undivided {
             let spot = |down| Window::of(p, down, down * high);
-            let all = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>;
+            let all = DenseTile::<CHUNKS, F>::undivided::<E, _>;
             all(&p.product, at, inside, spot);
         } else if !copies {
             // These warps copy nothing, so the input position is unused.
             let spot = |down| Window { p, down, first: [0; 3] };
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply_all::<E, _>(
-                &p.product, inside, spot,
-            );
-        } else if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
+            DenseTile::<CHUNKS, F>::multiply_all::<E, _>(&p.product, inside, spot);
+        } else if DenseTile::<CHUNKS, F>::starts() {
             let spot = |down| Window::of(p, down, down * high);
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::copy_all(&p.product, at, 0, inside, spot);
+            DenseTile::<CHUNKS, F>::copy_all(&p.product, at, 0, inside, spot);
         }
     }
 }

@@ -14,15 +14,7 @@ pub(super) const B_ARRIVES: u32 = 3;
 /// Index of the named barrier of all copying threads.
 const COPYING: u32 = 1;
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Threads that copy together.
     #[inline(always)]
     pub(super) fn team() -> Team {
@@ -34,13 +26,13 @@ impl<
     /// thread between stages. Otherwise all copying threads start copies.
     #[inline(always)]
     pub(super) fn starts() -> bool {
-        !L::BY_ONE || warp::elect_one()
+        !F::L::BY_ONE || warp::elect_one()
     }
 
     /// Returns whether this is the copying thread that initializes the barriers.
     #[inline(always)]
     pub(super) fn sets_up() -> bool {
-        if L::BY_ONE { warp::elect_one() } else { Self::team().thread == 0 }
+        if F::L::BY_ONE { warp::elect_one() } else { Self::team().thread == 0 }
     }
 
     /// Synchronizes all copying threads.
@@ -91,17 +83,17 @@ impl<
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         // Without the copy engine, threads arrive after their copies.
         match WHAT {
-            _ if !L::BY_ONE => {}
+            _ if !F::L::BY_ONE => {}
             BOTH => barrier::arrive_expect_tx(full, Self::STAGE as u32),
             ONLY_A => barrier::arrive_expect_tx(full, Self::STAGE_OF_A as u32),
             B_ARRIVES => barrier::arrive_expect_tx(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
             // The copy of A arrives for both: the stage is full when A is complete as well.
             _ => barrier::expect_tx(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
         }
-        let b_tile = stage + (GROUPS * SMEM_TILE) as u32;
+        let b_tile = stage + (F::GROUPS * SMEM_TILE) as u32;
         let (a, b) = if Self::TRANSPOSED { (b_tile, stage) } else { (stage, b_tile) };
         if WHAT == BOTH || WHAT == ONLY_A {
-            spot.bring_a::<L>(team, a, (at, &p.a_map), [k, top], Self::shape(Self::ROWS), full);
+            spot.bring_a::<F::L>(team, a, (at, &p.a_map), [k, top], Self::shape(Self::ROWS), full);
         }
         if WHAT != ONLY_A {
             // B is copied in pieces of 128 bytes a row.
@@ -109,25 +101,25 @@ impl<
             unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
                 let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
                 let (map, place) = ((at + 128, &p.b_map), [left + wide * c as u32, k]);
-                spot.bring_b::<L>(team, to, map, place, Self::shape(Self::DEPTH), full);
+                spot.bring_b::<F::L>(team, to, map, place, Self::shape(Self::DEPTH), full);
             });
         }
         if WHAT != ONLY_B {
-            L::started(full, team.thread);
+            F::L::started(full, team.thread);
         }
     }
 
     /// Shape of `rows` rows of 128 bytes.
     #[inline(always)]
     fn shape(rows: usize) -> Shape {
-        Shape { rows, row_bytes: PANEL_BYTES, element: BYTES }
+        Shape { rows, row_bytes: PANEL_BYTES, element: F::BYTES }
     }
 
     /// Tells the cluster that this thread block runs and has initialized its barriers. It can receive sums if they do
     /// not overwrite the stages.
     #[inline(always)]
     pub(super) fn ready() {
-        if CUT > 1 && !Self::OVER_STAGES {
+        if F::CUT > 1 && !Self::OVER_STAGES {
             cluster::arrive_relaxed();
         }
     }
@@ -146,7 +138,7 @@ impl<
         let [from, count] = Self::part(p);
         let begun = spot.begun();
         if !begun && Self::sets_up() {
-            Self::set_up(at, L::fills(Self::TEAM as u32));
+            Self::set_up(at, F::L::fills(Self::TEAM as u32));
         }
         Self::together();
         Self::ready();
@@ -168,7 +160,7 @@ impl<
             let corner = Self::corner(spot);
             let ahead = Self::ahead(count);
             Self::start::<true, BOTH>(p, (at, spot), corner, from, ahead, count, (0, 0));
-            L::wait_own();
+            F::L::wait_own();
         }
         warp::sync(u32::MAX);
     }
@@ -212,6 +204,6 @@ impl<
             stage = 0;
             down += gpu::grid_y();
         }
-        L::wait_own();
+        F::L::wait_own();
     }
 }

@@ -21,50 +21,41 @@ const MADE: u32 = 8;
 /// A word or a value of each step.
 type Held = [u32; HELD];
 
-impl<
-    W: WalkInfo,
-    E: DenseElem,
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, DenseCsrParams> for FilledTile<GROUPS, CHUNKS, CUT, A, L>
+impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>>
+    Kernel<W, E, DenseCsrParams> for FilledTile<CHUNKS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &DenseCsrParams, at: u64) {
         grid::launch_dependents();
         // `uniform`, as in `DenseTile::tile`.
         let warp = warp::uniform(gpu::thread() / 32);
-        let multiplies = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
+        let multiplies = DenseTile::<CHUNKS, F>::WARPS as u32;
         if warp == 0 {
             Self::begin(&p.product, at);
         } else {
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ready();
+            DenseTile::<CHUNKS, F>::ready();
         }
         if warp >= multiplies {
             // The accumulators of 256 columns need more registers than a thread has at launch.
-            if CHUNKS == 4 && GROUPS == 1 {
-                A::setmaxnreg_dec::<136>();
+            if CHUNKS == 4 && F::GROUPS == 1 {
+                F::A::setmaxnreg_dec::<136>();
             }
             Self::fill(p, at, warp - multiplies);
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::stand_by();
+            DenseTile::<CHUNKS, F>::stand_by();
         } else {
-            if CHUNKS == 4 && GROUPS == 1 {
-                A::setmaxnreg_inc::<232>();
+            if CHUNKS == 4 && F::GROUPS == 1 {
+                F::A::setmaxnreg_inc::<232>();
             }
             Self::sync();
-            let acc = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply::<E, true>(&p.product);
+            let acc = DenseTile::<CHUNKS, F>::multiply::<E, true>(&p.product);
             // A part without stages has not waited for any copy.
             grid::wait_dependency();
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::epilogue::<E, _>(&p.product, &acc, Each);
+            DenseTile::<CHUNKS, F>::epilogue::<E, _>(&p.product, &acc, Each);
         }
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader>
-    FilledTile<GROUPS, CHUNKS, CUT, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNKS, F> {
     /// Waits until the barriers are initialized. All threads call it, from the code of their roles. The filling warps
     /// have issued the loads of their words by then.
     #[inline(always)]
@@ -75,19 +66,16 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     /// Initializes the barriers and starts the copies of B for as many stages as fit. Called by the first warp.
     #[inline(always)]
     fn begin(p: &DenseParams, at: u64) {
-        let sets_up = if L::BY_ONE { warp::elect_one() } else { gpu::thread() == 0 };
+        let sets_up = if F::L::BY_ONE { warp::elect_one() } else { gpu::thread() == 0 };
         if sets_up {
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(
-                at,
-                L::fills(32) + Self::STRIPS as u32,
-            );
+            DenseTile::<CHUNKS, F>::set_up(at, F::L::fills(32) + Self::STRIPS as u32);
         }
         warp::sync(u32::MAX);
-        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ready();
-        if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
+        DenseTile::<CHUNKS, F>::ready();
+        if DenseTile::<CHUNKS, F>::starts() {
             grid::wait_dependency();
-            let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::part(p);
-            let ahead = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ahead(count);
+            let [from, count] = DenseTile::<CHUNKS, F>::part(p);
+            let ahead = DenseTile::<CHUNKS, F>::ahead(count);
             let mut stage = 0;
             while stage < ahead {
                 Self::copy(p, at, from + stage, stage);
@@ -100,28 +88,21 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     /// Starts the copy of B of a stage. Called by the lanes of a warp that start copies.
     #[inline(always)]
     fn copy(p: &DenseParams, at: u64, stage: u32, slot: u32) {
-        let corner = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::corner(Each);
-        let deep = stage * DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::DEPTH as u32;
+        let corner = DenseTile::<CHUNKS, F>::corner(Each);
+        let deep = stage * DenseTile::<CHUNKS, F>::DEPTH as u32;
         let team = Team::warp();
-        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::copy::<B_ARRIVES>(
-            p,
-            (at, Each),
-            team,
-            corner,
-            deep,
-            slot,
-        );
+        DenseTile::<CHUNKS, F>::copy::<B_ARRIVES>(p, (at, Each), team, corner, deep, slot);
     }
 
     /// Stores the entries of this warp's row group into the stages of this thread block's part at which the warp has a
     /// turn. The steps of its list continue across stages. Words are loaded two bursts ahead, values one.
     #[inline(always)]
     fn fill(p: &DenseCsrParams, at: u64, filler: u32) {
-        let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::part(&p.product);
+        let [from, count] = DenseTile::<CHUNKS, F>::part(&p.product);
         let (strips, turns) = (Self::STRIPS as u32, Self::TURNS as u32);
         let (strip, turn) = (filler % strips, filler / strips);
-        let deal = StripDeal { stages: p.product.stages, parts: CUT as u32, turns };
-        let rank = if CUT == 1 { 0 } else { cluster::rank() };
+        let deal = StripDeal { stages: p.product.stages, parts: F::CUT as u32, turns };
+        let rank = if F::CUT == 1 { 0 } else { cluster::rank() };
         let list = deal.list(gpu::block_y() * strips + strip, rank, turn) as u64;
         let lane = gpu::thread() % 32;
         let own = p.words + (list * p.room as u64 * STRIP_STEP as u64 + lane as u64) * 4;
@@ -175,12 +156,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let many = end > HELD as u32 && end <= MOST_AHEAD && lane == 0;
         if many {
             // After this prefetch, bursts wait for L2 and not for global memory.
-            L::prefetch_line(own, end * 4 * STRIP_STEP);
+            F::L::prefetch_line(own, end * 4 * STRIP_STEP);
         }
         grid::wait_dependency();
         if many {
             let ends = [values, values + slots as u64 * 2 + 15].map(|at| at & !15);
-            L::prefetch_line(ends[0], (ends[1] - ends[0]) as u32);
+            F::L::prefetch_line(ends[0], (ends[1] - ends[0]) as u32);
         }
         // Offsets at which a step's lanes store, extracted ahead: at the store, they would be waited for.
         let places_of = |words: &Held| {
@@ -197,20 +178,16 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let mut step = 0;
         // `uniform` keeps the address in a register. Otherwise each step would read it again.
         let smem = warp::uniform(copy::dynamic_shared());
-        let full = |slot: u32| {
-            smem + (DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS as u32) + slot * 8
-        };
+        let full = |slot: u32| smem + (DenseTile::<CHUNKS, F>::BARRIERS as u32) + slot * 8;
         let open = |(slot, parity): (u32, u32), stage: u32| {
-            let stages = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGES as u32;
+            let stages = DenseTile::<CHUNKS, F>::STAGES as u32;
             barrier::wait(full(slot + stages), parity);
             let copies = strip == 0 && stage >= stages;
-            if copies && DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
+            if copies && DenseTile::<CHUNKS, F>::starts() {
                 Self::copy(&p.product, at, from + stage, slot);
             }
             let bytes = (Self::STRIP * PANEL_BYTES) as u32;
-            let to = smem
-                + slot * DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGE as u32
-                + strip * bytes;
+            let to = smem + slot * DenseTile::<CHUNKS, F>::STAGE as u32 + strip * bytes;
             Self::clear(to);
             to
         };
@@ -219,7 +196,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             if lane == 0 {
                 barrier::arrive(full(ring.0));
             }
-            let next = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::next;
+            let next = DenseTile::<CHUNKS, F>::next;
             if Self::TURNS == 2 { next(next(ring)) } else { next(ring) }
         };
         // All stages are free at first.
@@ -262,7 +239,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             }
             open(ring, stage);
         }
-        L::wait_own();
+        F::L::wait_own();
     }
 
     /// Zeroes this warp's part of a stage, at `to`.

@@ -1,21 +1,13 @@
 //! Stores of finished sums to C, 16 bytes a lane: four lanes exchange their words of four atoms. With `+=`, all loads
 //! of C that a lane needs for four atoms are issued before the first is used.
 
-use super::DenseTile;
 use super::out::{Own, Place, TURNED_BETWEEN};
+use super::{DenseForm, DenseTile};
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
 use crate::device::store::chunk::ROWS;
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Stores a thread's atoms where C allows 16-byte accesses. `ADD`: adds them to C.
     #[inline(always)]
     pub(super) fn store_lines<E: Elem<Acc = f32>, const ADD: bool>(

@@ -10,18 +10,14 @@ use crate::families::gemm::abi::*;
 
 /// Tile that a cluster splits along k, in the row of tiles whose index is in shared memory.
 #[derive(Clone, Copy)]
-struct Shared<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A, L>(
-    PhantomData<(A, L)>,
-);
+struct Shared<const CHUNKS: usize, F>(PhantomData<F>);
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader> Spot
-    for Shared<GROUPS, CHUNKS, CUT, A, L>
-{
-    const BIASES: Option<usize> = Some(LiveTile::<GROUPS, CHUNKS, CUT, A, L>::BIASES);
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> Spot for Shared<CHUNKS, F> {
+    const BIASES: Option<usize> = Some(LiveTile::<CHUNKS, F>::BIASES);
     /// Reads the index from shared memory: the accumulators need the registers.
     #[inline(always)]
     fn down(self) -> u32 {
-        let at = LiveTile::<GROUPS, CHUNKS, CUT, A, L>::DOWN as u32;
+        let at = LiveTile::<CHUNKS, F>::DOWN as u32;
         copy::ld_shared_b32(copy::dynamic_shared() + at)
     }
     /// Returns whether this is the first tile of a thread block.
@@ -33,26 +29,22 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
 
 /// Tile in row `down` of tiles, not split along k.
 #[derive(Clone, Copy)]
-struct Whole<const GROUPS: usize, const CHUNKS: usize, A, L> {
+struct Whole<const CHUNKS: usize, F> {
     down: u32,
-    tile: PhantomData<(A, L)>,
+    tile: PhantomData<F>,
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply, L: Loader> Spot
-    for Whole<GROUPS, CHUNKS, A, L>
-{
-    const BIASES: Option<usize> = Some(LiveTile::<GROUPS, CHUNKS, 1, A, L>::BIASES);
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> Spot for Whole<CHUNKS, F> {
+    const BIASES: Option<usize> = Some(LiveTile::<CHUNKS, F>::BIASES);
     #[inline(always)]
     fn down(self) -> u32 {
         self.down
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader>
-    LiveTile<GROUPS, CHUNKS, CUT, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS, F> {
     #[inline(always)]
-    fn spot() -> Shared<GROUPS, CHUNKS, CUT, A, L> {
+    fn spot() -> Shared<CHUNKS, F> {
         Shared(PhantomData)
     }
 
@@ -68,18 +60,18 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     fn start_ahead(p: &DenseParams, at: u64) {
         let early = p.early != 0;
         let known = global::ld_cg_b32(p.live, early);
-        let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32;
-        if L::BY_ONE || DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::sets_up() {
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, L::fills(copiers));
+        let copiers = DenseTile::<CHUNKS, F>::TEAM as u32;
+        if F::L::BY_ONE || DenseTile::<CHUNKS, F>::sets_up() {
+            DenseTile::<CHUNKS, F>::set_up(at, F::L::fills(copiers));
         }
-        if !L::BY_ONE {
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::together();
+        if !F::L::BY_ONE {
+            DenseTile::<CHUNKS, F>::together();
         }
-        let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::part(p);
-        let ahead = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ahead(count);
-        let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
-        let corner = [gpu::block_y() * high, DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::left()];
-        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::start::<false, ONLY_B>(
+        let [from, count] = DenseTile::<CHUNKS, F>::part(p);
+        let ahead = DenseTile::<CHUNKS, F>::ahead(count);
+        let high = DenseTile::<CHUNKS, F>::ROWS as u32;
+        let corner = [gpu::block_y() * high, DenseTile::<CHUNKS, F>::left()];
+        DenseTile::<CHUNKS, F>::start::<false, ONLY_B>(
             p,
             (at, Self::spot()),
             corner,
@@ -93,7 +85,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let rows = rows.min(p.m);
         copy::st_shared_b32(copy::dynamic_shared() + Self::LIVE as u32, rows);
         if corner[0] < rows {
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::start::<false, ONLY_A>(
+            DenseTile::<CHUNKS, F>::start::<false, ONLY_A>(
                 p,
                 (at, Self::spot()),
                 corner,
@@ -110,7 +102,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     /// Waits for B if no tile is computed: a thread block must not exit before its copies complete.
     #[inline(always)]
     fn drain(stages: u32) {
-        if !L::BY_ONE {
+        if !F::L::BY_ONE {
             copy::cp_async_wait_all();
             return;
         }
@@ -125,20 +117,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
 
     #[inline(always)]
     fn full(slot: u32) -> u32 {
-        let first = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS as u32;
+        let first = DenseTile::<CHUNKS, F>::BARRIERS as u32;
         copy::dynamic_shared() + first + slot * 8
     }
 
     /// Loads the biases of the tile's columns. Called by the warps that multiply.
     #[inline(always)]
     fn fetch_biases<E: Elem>(p: &DenseParams) {
-        let left = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::left();
+        let left = DenseTile::<CHUNKS, F>::left();
         let mut i = gpu::thread();
         while i < Self::COLUMNS {
             let valid = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
             let [bias, ..] = E::ld_cg(p.bias + (left + i) as u64 * 2, valid);
             copy::st_shared_b16(copy::dynamic_shared() + Self::BIASES as u32 + i * 2, bias);
-            i += 128 * GROUPS as u32;
+            i += 128 * F::GROUPS as u32;
         }
     }
 
@@ -149,32 +141,32 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         if gpu::thread() == 0 {
             let rows = global::ld_cg_b32(p.live, true).min(p.m);
             copy::st_shared_b32(copy::dynamic_shared() + Self::LIVE as u32, rows);
-            let fill = L::fills(DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32);
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, fill);
+            let fill = F::L::fills(DenseTile::<CHUNKS, F>::TEAM as u32);
+            DenseTile::<CHUNKS, F>::set_up(at, fill);
         }
         Self::fetch_biases::<E>(p);
         gpu::sync_threads();
-        let spot = |down| Whole::<GROUPS, CHUNKS, A, L> { down, tile: PhantomData };
-        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>(p, at, Self::reaches, spot);
+        let spot = |down| Whole::<CHUNKS, F> { down, tile: PhantomData };
+        DenseTile::<CHUNKS, F>::undivided::<E, _>(p, at, Self::reaches, spot);
     }
 
     /// Computes all tiles of a cluster that splits them along k, one after the other.
     #[inline(always)]
     fn cut_tiles<E: DenseElem>(p: &DenseParams, at: u64) {
         loop {
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::tile::<E>(p, at, Self::spot());
+            DenseTile::<CHUNKS, F>::tile::<E>(p, at, Self::spot());
             let next = Self::spot().down() + gpu::grid_y();
             if !Self::reaches(next) {
                 return;
             }
             // The ring starts again: the cluster has read the stages before they are overwritten.
-            A::fence_proxy_async();
+            F::A::fence_proxy_async();
             cluster::arrive();
             cluster::wait();
             // Reads the thread index again: while accumulators are live, no register is free for the predicate.
             if gpu::opaque_thread() == 0 {
                 Self::go_to(next);
-                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::take_down();
+                DenseTile::<CHUNKS, F>::take_down();
             }
             gpu::sync_threads();
         }
@@ -184,33 +176,26 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     #[inline(always)]
     fn reaches(down: u32) -> bool {
         let rows = copy::ld_shared_b32(copy::dynamic_shared() + Self::LIVE as u32);
-        let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
+        let high = DenseTile::<CHUNKS, F>::ROWS as u32;
         down * high < rows
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: DenseElem,
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, DenseParams> for LiveTile<GROUPS, CHUNKS, CUT, A, L>
+impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>>
+    Kernel<W, E, DenseParams> for LiveTile<CHUNKS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &DenseParams, at: u64) {
-        if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::UNDIVIDED {
+        if DenseTile::<CHUNKS, F>::UNDIVIDED {
             return Self::undivided::<E>(p, at);
         }
-        if CUT > 1 && gpu::thread() == 0 {
+        if F::CUT > 1 && gpu::thread() == 0 {
             Self::go_to(gpu::block_y());
         }
         let warp = warp::uniform(gpu::thread() / 32);
-        let copies = warp >= DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
+        let copies = warp >= DenseTile::<CHUNKS, F>::WARPS as u32;
         if copies {
-            if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
+            if DenseTile::<CHUNKS, F>::starts() {
                 Self::start_ahead(p, at);
             }
             warp::sync(u32::MAX);
@@ -225,23 +210,13 @@ impl<
         if !Self::reaches(gpu::block_y()) {
             return;
         }
-        if CUT == 1 {
-            let spot = |down| Whole::<GROUPS, CHUNKS, A, L> { down, tile: PhantomData };
+        if F::CUT == 1 {
+            let spot = |down| Whole::<CHUNKS, F> { down, tile: PhantomData };
             if !copies {
-                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply_all::<E, _>(
-                    p,
-                    Self::reaches,
-                    spot,
-                );
-            } else if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
-                let begun = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ahead(p.stages);
-                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::copy_all(
-                    p,
-                    at,
-                    begun,
-                    Self::reaches,
-                    spot,
-                );
+                DenseTile::<CHUNKS, F>::multiply_all::<E, _>(p, Self::reaches, spot);
+            } else if DenseTile::<CHUNKS, F>::starts() {
+                let begun = DenseTile::<CHUNKS, F>::ahead(p.stages);
+                DenseTile::<CHUNKS, F>::copy_all(p, at, begun, Self::reaches, spot);
             }
             return;
         }

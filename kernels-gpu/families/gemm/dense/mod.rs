@@ -71,30 +71,14 @@ impl Spot for Each {
     }
 }
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: AtomInfo,
-    L: LoaderInfo,
-> Stages for DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm> Stages for DenseTile<CHUNKS, F> {
     /// A stage holds one tile for each warpgroup, then the tiles that all warpgroups share.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Barrier that completes when the sums of all parts have arrived.
     #[inline(always)]
     fn summed() -> u32 {
@@ -112,16 +96,16 @@ impl<
 
     #[inline(always)]
     fn left() -> u32 {
-        gpu::block_x() / CUT as u32 * Self::COLUMNS
+        gpu::block_x() / F::CUT as u32 * Self::COLUMNS
     }
 
     /// First stage of this thread block, and its number of stages.
     #[inline(always)]
     fn part(p: &DenseParams) -> [u32; 2] {
-        if CUT == 1 {
+        if F::CUT == 1 {
             return [0, p.stages];
         }
-        let from = |rank: u32| part_start(p.stages, CUT as u32, rank);
+        let from = |rank: u32| part_start(p.stages, F::CUT as u32, rank);
         let rank = cluster::rank();
         [from(rank), from(rank + 1) - from(rank)]
     }
@@ -130,18 +114,18 @@ impl<
     /// stage.
     #[inline(always)]
     fn set_up(at: u64, fill: u32) {
-        L::prefetch_maps::<2>(at);
+        F::L::prefetch_maps::<2>(at);
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
             barrier::init(Self::full(slot), fill);
             barrier::init(Self::empty(slot), Self::WARPS as u32);
             slot += 1;
         }
-        if CUT > 1 {
+        if F::CUT > 1 {
             barrier::init(Self::summed(), Self::WARPS as u32 + 1);
         }
         barrier::init_fence();
-        if CUT > 1 {
+        if F::CUT > 1 {
             barrier::arrive_expect_tx(Self::summed(), Self::FROM_OTHERS);
         }
     }
@@ -156,7 +140,7 @@ impl<
             barrier::invalidate(Self::empty(slot));
             slot += 1;
         }
-        if CUT > 1 {
+        if F::CUT > 1 {
             barrier::invalidate(Self::summed());
         }
     }
@@ -169,7 +153,7 @@ impl<
         if count == 0 {
             return acc;
         }
-        if !A::ASYNCHRONOUS {
+        if !F::A::ASYNCHRONOUS {
             Self::sum::<E>(&mut acc, &mut Ring::<Self>::consumer(), count);
             return acc;
         }
@@ -179,8 +163,8 @@ impl<
         let mut s = 1;
         loop {
             let [smem, b_tile] = Self::parts_of(ring.0);
-            E::stage::<A, CHUNKS>(&mut acc, smem, &own, b_tile);
-            A::commit();
+            E::stage::<F::A, CHUNKS>(&mut acc, smem, &own, b_tile);
+            F::A::commit();
             if s == count {
                 break;
             }
@@ -189,19 +173,19 @@ impl<
             if Self::TRANSPOSED {
                 // Overlaps with the Tensor Cores: they read other registers than those of the next stage.
                 let next = Self::arrived::<E, FILLED>(ring);
-                A::wait::<CHUNKS, 0>(&mut acc);
+                F::A::wait::<CHUNKS, 0>(&mut acc);
                 E::keep(&own);
                 Self::release_pending(slot);
                 own = next;
             } else {
-                A::wait::<CHUNKS, 1>(&mut acc);
+                F::A::wait::<CHUNKS, 1>(&mut acc);
                 Self::release_pending(pending);
                 pending = slot;
                 own = Self::arrived::<E, FILLED>(ring);
             }
             s += 1;
         }
-        A::wait::<CHUNKS, 0>(&mut acc);
+        F::A::wait::<CHUNKS, 0>(&mut acc);
         acc
     }
 
@@ -212,8 +196,8 @@ impl<
         while stage < count {
             let slot = ring.wait_full();
             let [smem, b_tile] = Self::parts_of(slot);
-            E::stage::<A, CHUNKS>(acc, smem, &E::own::<L>(smem), b_tile);
-            ring.issued::<A, _>(acc);
+            E::stage::<F::A, CHUNKS>(acc, smem, &E::own::<F::L>(smem), b_tile);
+            ring.issued::<F::A, _>(acc);
             ring.advance();
             stage += 1;
         }
@@ -238,7 +222,7 @@ impl<
         while inside(down) {
             let mut acc = Acc::<CHUNKS>::zero();
             Self::sum::<E>(&mut acc, &mut ring, p.stages);
-            ring.drain::<A, _>(&mut acc);
+            ring.drain::<F::A, _>(&mut acc);
             Self::epilogue::<E, _>(p, &acc, spot(down));
             down += gpu::grid_y();
         }
@@ -249,7 +233,7 @@ impl<
     fn parts_of(slot: u32) -> [u32; 2] {
         let group = gpu::thread() / 128;
         let stage = Self::stage(slot);
-        [stage + group * SMEM_TILE as u32, stage + (GROUPS * SMEM_TILE) as u32]
+        [stage + group * SMEM_TILE as u32, stage + (F::GROUPS * SMEM_TILE) as u32]
     }
 
     /// Waits for a stage. Returns the registers that this thread needs from it.
@@ -258,26 +242,18 @@ impl<
         barrier::wait(Self::full(ring.0), ring.1);
         if FILLED {
             // Ordinary stores filled the stage. In the storing threads, this fence would also wait for their loads.
-            A::fence_proxy_async();
+            F::A::fence_proxy_async();
         }
-        E::own::<L>(Self::parts_of(ring.0)[0])
+        E::own::<F::L>(Self::parts_of(ring.0)[0])
     }
 }
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Computes this thread block's tile if all warps copy.
     #[inline(always)]
     fn undivided_tile<E: DenseElem>(p: &DenseParams, at: u64) {
         if gpu::thread() == 0 {
-            Self::set_up(at, L::fills(Self::TEAM as u32));
+            Self::set_up(at, F::L::fills(Self::TEAM as u32));
         }
         gpu::sync_threads();
         let own = gpu::block_y();
@@ -310,16 +286,8 @@ impl<
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: DenseElem,
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, DenseParams> for DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
+impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>>
+    Kernel<W, E, DenseParams> for DenseTile<CHUNKS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &DenseParams, at: u64) {

@@ -34,29 +34,21 @@ pub(super) struct Place {
     pub column: u32,
 }
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Atoms that a thread finishes at once: its share of the cluster's atoms, or with quarters those of 16 of the 64
     /// rows.
-    const OWN: usize = if A::QUARTERS { Self::ATOMS / 4 } else { Self::ATOMS / CUT };
+    const OWN: usize = if F::A::QUARTERS { Self::ATOMS / 4 } else { Self::ATOMS / F::CUT };
     /// Groups of four of these atoms, and atoms in each group.
     pub(super) const FOURS: usize = Self::OWN.div_ceil(4);
     pub(super) const OF_FOUR: usize = if Self::OWN < 4 { Self::OWN } else { 4 };
 
     /// Bytes of sums received from the other thread blocks of the cluster.
-    pub(super) const FROM_OTHERS: u32 = (Self::RECEIVED - Self::RECEIVED / CUT) as u32;
+    pub(super) const FROM_OTHERS: u32 = (Self::RECEIVED - Self::RECEIVED / F::CUT) as u32;
 
     /// Joins the cluster barrier at the end of the copying warps: the barrier counts all threads.
     #[inline(always)]
     pub(super) fn stand_by() {
-        if CUT > 1 {
+        if F::CUT > 1 {
             if Self::OVER_STAGES {
                 cluster::arrive_relaxed();
             }
@@ -73,7 +65,7 @@ impl<
     ) {
         let (lane, warp) = (gpu::opaque_thread() % 32, gpu::opaque_thread() / 32);
         let mut own: Own = [[[0.0; 4]; 4]; 8];
-        if A::QUARTERS {
+        if F::A::QUARTERS {
             unroll!(m < 4, {
                 unroll!(q < Self::FOURS, {
                     own[q] = [0, 1, 2, 3].map(|g| four(acc, m * Self::OWN + q * 4 + g));
@@ -83,7 +75,7 @@ impl<
             });
             return;
         }
-        let place = if CUT == 1 {
+        let place = if F::CUT == 1 {
             unroll!(q < Self::FOURS, {
                 own[q] = [0, 1, 2, 3].map(|g| four(acc, q * 4 + g));
             });
@@ -141,7 +133,7 @@ impl<
     /// rows.
     #[inline(always)]
     fn place_of_quarter(spot: impl Spot, lane: u32, warp: u32, m: u32) -> Place {
-        const { assert!(!A::QUARTERS || CUT == 1 && !Self::TRANSPOSED) };
+        const { assert!(!F::A::QUARTERS || F::CUT == 1 && !Self::TRANSPOSED) };
         let [top, left] = Self::corner(spot);
         let (own, pair) = frag::accumulator(lane, 0);
         let across = warp % 4 * 16 * CHUNKS as u32;
@@ -205,7 +197,7 @@ impl<
     #[inline(always)]
     fn join(from: u32, own: &mut Own) {
         unroll!(q < Self::FOURS, {
-            unroll!(part < CUT, {
+            unroll!(part < F::CUT, {
                 unroll!(g < Self::OF_FOUR, most 4, {
                     let atom = part * Self::SHARE + q * 4 + g;
                     let at = from + (atom * Self::ATOM) as u32;

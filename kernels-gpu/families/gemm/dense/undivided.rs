@@ -25,15 +25,7 @@ impl Cursor {
     }
 }
 
-impl<
-    const GROUPS: usize,
-    const CHUNKS: usize,
-    const CUT: usize,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Computes all tiles of this thread block, in rows of tiles a grid apart while they are `inside`. Called by all
     /// threads after the barriers are initialized. A copy overwrites the stage before the one just multiplied: most
     /// other warps have read it by then, so waits for the slowest warp are short.
@@ -44,7 +36,7 @@ impl<
         inside: impl Fn(u32) -> bool,
         spot: impl Fn(u32) -> S,
     ) {
-        const { assert!(!Self::UNDIVIDED || !A::ASYNCHRONOUS && CUT == 1) };
+        const { assert!(!Self::UNDIVIDED || !F::A::ASYNCHRONOUS && F::CUT == 1) };
         grid::wait_dependency();
         let mut ring = Ring::<Self>::consumer();
         let mut free = Ring::<Self>::producer();
@@ -73,8 +65,8 @@ impl<
                 warp::nounroll();
                 let slot = ring.wait_full();
                 let [smem, b_tile] = Self::parts_of(slot);
-                E::stage::<A, CHUNKS>(&mut acc, smem, &E::own::<L>(smem), b_tile);
-                ring.issued::<A, _>(&mut acc);
+                E::stage::<F::A, CHUNKS>(&mut acc, smem, &E::own::<F::L>(smem), b_tile);
+                ring.issued::<F::A, _>(&mut acc);
                 ring.advance();
                 if !is_first && inside(next.down) {
                     start(next, free.wait_empty());
