@@ -7,15 +7,16 @@ pub const WHOLE_ROW: u32 = u32::MAX;
 /// each row.
 pub const BUNDLE: u32 = u32::MAX - 1;
 
-/// Work item: entries `start..start + len` of one row (blocks of one block row).
+/// Work item: entries `start..start + len` of one row (blocks of one block row), all of them or a piece. If `slot` is
+/// [`BUNDLE`], the item is `len` whole rows, and `start` is unused.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Row of C (block row).
+    /// Row of C (block row); the first one of a bundle.
     pub row: u32,
     /// First entry (block) in the arrays of A.
     pub start: u32,
-    /// Entries (blocks); 0 writes an empty row.
+    /// Entries (blocks), rows of a bundle; 0 writes an empty row.
     pub len: u32,
     /// Index of the partial sum that this item stores, [`WHOLE_ROW`] or [`BUNDLE`].
     pub slot: u32,
@@ -54,7 +55,7 @@ pub struct SpmmParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
-    /// Partial sums of split rows: slots x block rows x padded columns.
+    /// Partial sums of split rows: slots x rows of a block (1 for entries) x padded columns.
     pub partial: u64,
     /// Arrival counters of split rows x column tiles, all zero between launches.
     pub counters: u64,

@@ -28,8 +28,9 @@ impl Team {
     }
 }
 
-/// Copies stages: the tensor copy engine ([`Tma`]) or threads with `cp.async`. All threads of a team call each function
-/// together.
+/// Copies stages: the tensor copy engine ([`Tma`]) or threads with `cp.async` ([`Copies`]). With `cp.async`, all
+/// threads of a team call each function together. With the copy engine, each call of `tile`, `pixels` or `line` starts
+/// a whole copy, so one thread makes it: the body, [`Loader::fill`] or [`Loader::each`] selects that thread.
 pub trait Loader: LoaderInfo {
     /// Arrival count of a stage's mbarrier if a team of `threads` fills it with [`Loader::fill`].
     fn fills(threads: u32) -> u32;

@@ -1,4 +1,7 @@
-//! Split-K fix-up: the thread block that arrives last adds the partial sums of all thread blocks of an output tile.
+//! Split-K fix-up: of the thread blocks that compute parts of an output tile, the last to arrive adds the partial sums.
+//! Each warpgroup has its own counter and does so for its rows. The counter orders the accesses: all threads of the
+//! warpgroup store, execute a fence and synchronize before one of them increments it. The last warpgroup executes
+//! another fence before it loads the partial sums.
 
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;

@@ -1,5 +1,7 @@
-//! Walks: loads of the nonzeros of the sparse operand, one file per format. All lanes of a segment load the same
-//! entries with vector loads (a broadcast), so no shuffle separates an entry's column from the gather that uses it.
+//! Walks: loads of the nonzeros of the sparse operand, one file per format. `fetch` starts the loads of a burst into a
+//! [`Batch`] of registers, one burst ahead of its use. `entry` then returns an entry from these registers. All lanes of
+//! a segment load the same entries with vector loads (a broadcast), so no shuffle separates an entry's column from the
+//! gather that uses it.
 
 mod csr;
 mod group_coo;
@@ -28,7 +30,8 @@ pub trait Walk: WalkInfo {
     }
 }
 
-/// Up to eight entries: columns, and values as stored in memory (f64 fills all four vectors).
+/// Registers of a burst, up to eight entries: columns, and values as stored in memory (f64 fills all four vectors). For
+/// [`Permuted`](crate::abi::Permuted), `values` holds pairs of column and position, and `columns` is unused.
 #[derive(Clone, Copy)]
 pub struct Batch {
     columns: [Raw; 2],

@@ -1,5 +1,6 @@
-//! Walk over a transposed pattern: pairs of column and position, two per load. Values are not transposed. They are
-//! gathered by position together with the rows of B, and arrive no later than those.
+//! Walk over a transposed pattern: pairs of column and position, two per load of 16 bytes. The column selects a row of
+//! B. The position is the index of the value in the stored matrix. Values are not transposed. They are gathered by
+//! position together with the rows of B, and arrive no later than those.
 
 use super::{Batch, Walk};
 use crate::abi::{Permuted, SpmmParams};

@@ -1,6 +1,19 @@
-//! SpMM on CUDA cores. `SPLIT` segments of lanes share one work item (a row or a piece of it). They gather rows of B,
-//! several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned loads and row swizzle follow
-//! Sputnik (arXiv 2006.10901, section 5). Rows split over work items are added by a split-K fix-up, not by atomics.
+//! SpMM on CUDA cores. A *segment* is `LANES` adjacent lanes of a warp. Each lane owns `REP` vectors of `VEC` columns
+//! of C. `SPLIT` segments, the *parts*, share a work item: a row of A, a piece of a split row, or (with one part) a
+//! bundle of short rows. A *burst* is `UNROLL` entries. All lanes of a segment load the same entries. Each lane loads
+//! its own columns of the rows of B.
+//!
+//! ```text
+//! entries of burst j+1     global -> registers   start before the loads of B, are waited for one burst later
+//! rows of B of burst j     global -> registers   UNROLL rows start before the first multiplication
+//! value * row of B         registers             waits for the rows of B; sums in entry order
+//! parts (SPLIT > 1)        registers -> shared   one barrier of the thread block, then part 0 adds them in order
+//! row, row of a bundle     registers -> global   epilogue, C
+//! piece of a split row     registers -> global   slot of the workspace; the last piece to arrive adds all slots
+//! ```
+//!
+//! The loads of B of one segment are hidden by other warps of the multiprocessor only. Segments wait for each other
+//! only if `SPLIT` > 1. Sub-warp tiling, aligned loads and row swizzle follow Sputnik (arXiv 2006.10901, section 5).
 
 use crate::device::epilogue::{finish, row_bias, scale};
 use crate::device::prelude::*;
@@ -53,12 +66,15 @@ impl<
     }
 }
 
-/// Entries of one row: the aligned position where loads begin, and the range of loaded entries that belong to the row.
+/// Entries of a work item, or of one row of a bundle: the aligned position where loads begin, and the range of the
+/// loaded entries that are valid.
 #[derive(Clone, Copy)]
 struct Run {
     /// Aligned position at or before the first entry. The positions in `lead` and `end` count from here.
     base: u64,
+    /// Position of the first entry.
     lead: u32,
+    /// One past the position of the last entry.
     end: u32,
 }
 
@@ -69,7 +85,7 @@ impl Run {
         Run { base: start as u64 - lead as u64, lead, end: lead + len }
     }
 
-    /// Loads the burst at `at`. Slots past the end of the row are not loaded.
+    /// Starts the loads of the burst at `at`, four entries each. Fours past the end are not loaded.
     #[inline(always)]
     fn fetch<W: Walk, E: Elem, const UNROLL: usize>(&self, p: &SpmmParams, at: u32) -> Batch {
         let second = UNROLL > 4 && at + 4 < self.end;
@@ -87,8 +103,8 @@ impl<
     const THREADS: u32,
 > SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
-    /// Returns the sum over the item's entries of value x row of B, in entry order. This part takes every `SPLIT`th
-    /// burst.
+    /// Returns the sum over the item's entries of value x row of B, in entry order. This part processes every `SPLIT`th
+    /// burst. The entries of its next burst are loaded before the rows of B of the current one.
     #[inline(always)]
     fn gather<W: Walk, E: Elem>(
         p: &SpmmParams,
@@ -110,8 +126,9 @@ impl<
         acc
     }
 
-    /// Processes `left` consecutive rows, starting at `row`. The entries of the next burst are loaded before the
-    /// gathers of this one, across row ends, so that a short row does not add a wait.
+    /// Processes `left` consecutive rows, starting at `row`. As in [`Self::gather`], the entries of the next burst are
+    /// loaded before the rows of B of this one, also if they belong to the next row. The span of a row (first entry,
+    /// number of entries) is loaded two rows ahead. A short row therefore adds no wait.
     #[inline(always)]
     fn bundle<W: Walk, E: Elem>(p: &SpmmParams, mut row: u32, mut left: u32, column: u32) {
         let span = |row: u32, ok: bool| global::ld_nc_v2(p.spans + row as u64 * 8, ok);
@@ -213,7 +230,8 @@ impl<
         });
     }
 
-    /// Adds the parts of an item, in order, through shared memory. Part 0 receives the sum.
+    /// Adds the parts of an item, in order, through shared memory. Part 0 keeps its sums in registers and adds those of
+    /// the others. One barrier separates their stores from its loads.
     #[inline(always)]
     fn join<E: Elem>(part: u32, acc: &mut Acc<E, VEC, REP>) {
         // Consecutive words of one thread are `THREADS` words apart, so neighbouring threads use different banks.
@@ -243,8 +261,10 @@ impl<
         }
     }
 
-    /// Stores the partial sum of a split row. Returns true for the segment that arrives last. Its accumulators then
-    /// hold the row's sum, added in slot order.
+    /// Split-K fix-up: stores the partial sum of a piece in its slot. Returns true for the segment that arrives last.
+    /// Its accumulators then hold the row's sum, added in slot order. The counter orders the accesses: all lanes store,
+    /// execute a fence and synchronize before lane 0 increments it. The last segment synchronizes and executes a fence
+    /// before it loads the slots.
     #[inline(always)]
     fn fix_up<E: Elem>(
         p: &SpmmParams,

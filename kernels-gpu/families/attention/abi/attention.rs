@@ -1,6 +1,7 @@
 //! The modules `attention` and `attention_mma`: `softmax(scale * Q K^T) V` at the entries of a mask, without scores in
-//! memory. A thread block processes 128 queries with tiles of 128 gathered keys. It has two warpgroups of 64 queries,
-//! fed by the tensor copy engine, or four warps with 16 queries of either half each, which do their own copies.
+//! memory. A thread block processes 128 queries, two halves of 64, with tiles of 128 gathered keys. It has two consumer
+//! warpgroups of one half each, fed by the tensor copy engine; or four warps with 16 queries of each half, which do
+//! their own copies.
 
 use core::marker::PhantomData;
 
@@ -27,10 +28,10 @@ pub struct Attention<const CHUNKS: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)
 impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// Bytes of 128 queries.
     pub const BYTES: usize = 2 * CHUNKS * SMEM_TILE;
-    /// Bytes of the keys or values in a slot: a tile with asynchronous products, otherwise a piece.
+    /// Bytes of a slot of the ring. It holds keys or values: a tile with asynchronous products, otherwise a piece.
     pub const SLOT: usize = if A::ASYNCHRONOUS { Self::BYTES } else { Self::BYTES / 2 };
-    /// Slots of keys or values in flight. With three pieces two thread blocks fit in 164 KB: one computes exponentials
-    /// while the other multiplies.
+    /// Slots of the ring. With three pieces two thread blocks fit in 164 KB: one computes exponentials while the other
+    /// multiplies.
     pub const SLOTS: usize = if A::ASYNCHRONOUS { 5 } else { 3 };
     /// Offset of the ring; the queries are stored before it.
     pub const RING: usize = Self::BYTES;
@@ -59,7 +60,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L: LoaderInfo> Tile for Attention<CHUNKS,
     const ACCESS: u32 = 16;
 }
 
-/// Keys of a tile, and the mask of either half of the queries.
+/// Keys of a tile, and the mask of each half of the queries.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KeyTile {

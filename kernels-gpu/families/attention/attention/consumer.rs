@@ -1,5 +1,13 @@
-//! Consumer warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The
-//! scores of the next tile are computed during the product with this tile's values.
+//! Consumer warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values.
+//!
+//! ```text
+//! Tensor Cores      S[j]   O += P[j-1] V[j-1]   S[j+1]   O += P[j] V[j]     both issued at once, in this order
+//! CUDA cores               softmax of S[j]               softmax of S[j+1]  during the product with the values
+//! global memory     mask bits of tile j+1, mask index of tile j+2 -> registers
+//! ```
+//!
+//! The two warpgroups share the ring and do not wait for each other otherwise. One of them may multiply during the
+//! softmax of the other.
 
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
 use super::{Place, queries};
@@ -66,7 +74,9 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     }
 
     /// Processes all tiles of keys of these queries. Step `j` consumes the keys of tile `j` and the values of the tile
-    /// before, even without entries for this warpgroup, because both warpgroups share the ring.
+    /// before, even without entries for this warpgroup, because both warpgroups share the ring. Step `tiles` has only
+    /// values. The outer loop runs over tiles without entries. The inner loop runs over adjacent tiles with entries;
+    /// its first scores and its last product with values are not overlapped.
     #[inline(always)]
     fn walk<E: WgmmaElem>(
         p: &AttentionParams,
@@ -167,7 +177,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         this
     }
 
-    /// Waits for the next slot of the ring if `valid`, and returns it.
+    /// Waits for the next slot of the ring and returns it. Unless `valid`, the returned slot is unused.
     #[inline(always)]
     fn take(ring: &mut Place, valid: bool) -> u32 {
         let (slot, parity) = *ring;
@@ -201,6 +211,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
+    /// Issues the products `Q K^T` of a tile of keys.
     #[inline(always)]
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, group: u32) {
         let queries = copy::dynamic_shared() + group * (CHUNKS * SMEM_TILE) as u32;
@@ -215,6 +226,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         });
     }
 
+    /// Issues the products of the weights (the rounded exponentials) with a tile of values.
     #[inline(always)]
     fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights<2>) {
         let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SMEM_TILE as u32);

@@ -1,6 +1,16 @@
-//! Attention at the entries of a mask on Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135). Scores
-//! exist in registers only, and thread blocks are persistent. With `wgmma` (the pipeline of FlashAttention-3, arXiv
-//! 2407.08608), one thread copies tiles of keys and values into a ring, and two warpgroups process 64 queries each.
+//! Attention at the entries of a mask on Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135). Thread
+//! blocks are persistent; a work item is 128 queries of a head and a list of tiles of 128 keys. Scores exist in
+//! registers only. With `wgmma` (the pipeline of FlashAttention-3, arXiv 2407.08608), the third warpgroup is the
+//! producer, one thread of it, and the first two warpgroups are consumers of 64 queries each ([`consumer`]):
+//!
+//! ```text
+//! producer   Q to its own buffer; K0 | K1 V0 | K2 V1 | ... to a ring of 5 slots, a tile each (TMA)
+//! consumer   issue S = Q K[j]^T (both in shared memory) and O += P V[j-1] (P in registers, V in shared memory)
+//!            wait for S -> release K[j] -> mask, max, exponentials of S -> wait for O -> release V[j-1]
+//!            rescale O, P = S rounded to the element type
+//! end        O / sum: registers -> output buffer of the warpgroup -> global
+//! ```
+//!
 //! With `mma.sync` (the pipeline of FlashAttention-2, arXiv 2307.08691), four warps alternate between copies and
 //! products ([`together`]).
 
@@ -60,7 +70,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     const QUERIES: u32 = Self::SLOTS as u32;
 
     /// Producer, one thread: starts all copies. Keys of the first tile come first, then keys of the next tile and
-    /// values of this one alternate, in the order of the products.
+    /// values of this one alternate, in the order of the products. The buffer of the queries has its own two mbarriers.
+    /// It is empty after the scores of the last tile, so the next queries are copied during the epilogue.
     #[inline(always)]
     fn produce(p: &AttentionParams, at: u64) {
         // The ring starts empty: the first wait for a free slot passes.

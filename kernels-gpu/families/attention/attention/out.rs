@@ -27,8 +27,8 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         Self::finish::<E>(p, now, group, out, rows);
     }
 
-    /// Stores the sums of this part. Returns true for the warpgroup that arrives last, which then has those of all
-    /// parts, added in order.
+    /// Split-K fix-up: stores the sums of this part. Returns true for the warpgroup that arrives last, which then has
+    /// those of all parts, added in order. The counter orders the accesses, as in `device/split_k.rs`.
     #[inline(always)]
     fn join(
         p: &AttentionParams,

@@ -4,7 +4,8 @@ use crate::device::prelude::*;
 use crate::families::attention::abi::MASK_ALL;
 use crate::families::attention::lanes::{SLACK, quad_max, shift_of};
 
-/// Probabilities of 64 queries and `C` x 64 keys, as left operands of the products with 16 values each.
+/// Weights of 64 queries and `C` x 64 keys: the exponentials, rounded. They are left operands (fragments in registers)
+/// of the products with 16 values each. The division by their sum follows in the epilogue.
 pub(super) type Weights<const C: usize> = [[[u32; 4]; STEPS]; C];
 
 /// Mask of 64 queries and `C` x 64 keys.
@@ -92,7 +93,8 @@ fn tops<const C: usize>(max: Largest<C>) -> [f32; 2] {
     top.map(quad_max)
 }
 
-/// Returns whether the base moves. False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
+/// Returns whether the base moves: the max exceeds it by more than [`SLACK`], scaled. False for -Inf and -Inf, and for
+/// Inf and Inf, which gives NaN below.
 #[inline(always)]
 fn grows(top: f32, base: f32, scale: f32) -> bool {
     (top - base) * scale > SLACK

@@ -1,6 +1,17 @@
-//! Four warps that alternate between copies and products, each with 16 queries of either half (64 of the 128 queries).
-//! Keys and values are read from shared memory once for both halves. The keys of a tile are processed in pieces of 64:
-//! scores of 128 keys would need all registers.
+//! Four warps that alternate between copies and products. The 128 queries have two halves of 64; each warp has 16
+//! queries of the first half and 16 of the second. A warp loads fragments of keys and values once for both. The keys of
+//! a tile are processed in pieces of 64: scores of 128 keys would need all registers. Keys and values of a piece take
+//! one slot each, and the ring has three:
+//!
+//! ```text
+//! each warp   wait K[i] -> scores -> release K[i] -> softmax -> start the copy of K[i+1], into the slot of V[i-1]
+//!             wait V[i] -> O += P V[i] -> release V[i] -> start the copy of V[i+1], into the slot of K[i]
+//! ```
+//!
+//! The copy of K[i+1] runs during the product with V[i], that of V[i+1] during the scores of K[i+1]. All 128 threads
+//! take part in every copy (`cp.async`). The mbarriers `full` and `empty` order the warps; only the join of split
+//! queries has another barrier. Two thread blocks share a multiprocessor, and one multiplies during the softmax of the
+//! other. Nothing is copied ahead for the next queries.
 
 use super::queries;
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
@@ -91,7 +102,7 @@ fn bits_of(p: &AttentionParams, valid: bool, masks: [u32; 2], side: u32) -> [u32
     bits
 }
 
-/// Returns the entries of either half, and the halves in which this warp has any, as bits of [`MmaSync::mma_two`]. A
+/// Returns the entries of each half, and the halves in which this warp has any, as bits of [`MmaSync::mma_two`]. A
 /// warp whose 16 queries attend to all keys needs no mask.
 #[inline(always)]
 fn entries_of(masks: [u32; 2], bits: [u32; 2]) -> ([Entries<1>; 2], u32) {
@@ -107,13 +118,14 @@ fn entries_of(masks: [u32; 2], bits: [u32; 2]) -> ([Entries<1>; 2], u32) {
     (entries, halves)
 }
 
-/// Positions in the ring: `ahead` for the next copy, `now` for the next product.
+/// Positions of a warp in the ring: `ahead` as a producer, for the next copy; `now` as a consumer, for the next
+/// product.
 struct Places<S> {
     ahead: Ring<S>,
     now: Ring<S>,
 }
 
-/// A warp's sums of either half.
+/// A warp's sums of each half.
 struct Sums<const CHUNKS: usize> {
     out: [Acc<CHUNKS>; 2],
     /// See [`Rows::base`].
@@ -192,8 +204,8 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         if first { [sum, 0.0] } else { [0.0, sum] }
     }
 
-    /// Processes all pieces of keys of these queries. The next piece's keys are copied after this piece's scores, its
-    /// values after the product with this piece's values, because the slots are free then.
+    /// Processes all pieces of keys of these queries. The slots of the next piece's keys and values were released by
+    /// this warp half a piece before their copies start, so a copy rarely waits for a slower warp.
     #[inline(always)]
     fn walk_pieces<E: WgmmaElem>(
         p: &AttentionParams,
@@ -276,7 +288,8 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         ring.ahead.advance();
     }
 
-    /// Starts the copy of this warp's queries. They arrive with the first keys.
+    /// Starts the copy of this warp's queries. They arrive with the first keys. Their buffer is also the output buffer;
+    /// a warp reads and writes only the rows of its own queries there.
     #[inline(always)]
     fn copy_queries(p: &AttentionParams, at: u64, now: Queries, full: u32) {
         let (_, warp) = gpu::lane_and_warp();

@@ -1,5 +1,6 @@
-//! Values of the kept blocks of a dense matrix. The output is written backwards from the last slot: the data that
-//! `score` read last is still in L2.
+//! Values of the kept blocks of a dense matrix. A thread copies four vectors (or elements) through registers; all four
+//! loads start before the first store. The output is written backwards from the last slot: the data that `score` read
+//! last is still in L2.
 
 use super::word;
 use crate::device::prelude::*;

@@ -1,5 +1,5 @@
 //! The pattern of the output: block columns of the slots, padding after those of a block row, block rows of the groups.
-//! One warp per block row.
+//! One warp per block row. For CSR, the step `scatter` (`FillCsr`) calls [`index`] instead of a launch of its own.
 
 use super::{WARPS, lane, word};
 use crate::device::prelude::*;
@@ -17,6 +17,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
     }
 }
 
+/// Writes the pattern of a block row. A lane processes every 32nd word of present bits; `ranks` gives the first slot of
+/// each word.
 #[inline(always)]
 pub(super) fn index(p: &ConvertParams, block_row: u32) {
     let group = p.group.value as u64;

@@ -1,5 +1,6 @@
 //! Marks the blocks of a CSR matrix that have an entry. A thread block collects the bits of 16 rows of a block row in
-//! shared memory; the last thread block of a block row tallies it.
+//! shared memory, a warp for each row at a time. It then sets them in `marks` in global memory. The last thread block
+//! of a block row moves `marks` to `present`, clears `marks` for the next run, and tallies the block row.
 
 use super::tally::tally;
 use super::{WARPS, arrives_last, lane, piece_rows, word};

@@ -1,6 +1,22 @@
-//! Block formats made on the GPU. Dense: `score` reads the matrix once, `select` finds the pivot of a top-k selection,
-//! `tally` selects blocks, `index` writes the pattern, `fill` copies values. CSR: `mark` finds the blocks, `scatter`
-//! writes them. Counters are integers and sums of norms have a fixed order, so results are bitwise reproducible.
+//! Block formats made on the GPU. An operation is a sequence of launches, one for each step. All data between steps is
+//! in global memory.
+//!
+//! ```text
+//! dense   score    a piece (16 x 32) of some lanes    source -> registers -> shuffles -> scores
+//!         select   4096 candidates of a thread block  scores -> counts of digits in shared memory -> digits; the last
+//!                                                     thread block finds the pivot's digit (top-k only, once a digit)
+//!         tally    a block row of a thread block      scores, pivot -> present, ranks, counts; the last one: starts
+//!         index    a block row of a warp              present, ranks, starts -> slot_columns, group_rows
+//!         fill     4 copies of a thread               source -> registers -> values
+//! CSR     mark     16 rows of a thread block          columns -> bits in shared memory -> marks; the last one of a
+//!                                                     block row: present, ranks, counts; the last of all: starts
+//!         scatter  a row of a warp                    present, ranks, starts -> pattern; entries -> values (`FillCsr`)
+//! ```
+//!
+//! A step may be launched while the previous one ends (PDL) and waits for it before its first load. `score` and `mark`,
+//! the first steps, start after the previous launch has ended and do not wait. Within a step, thread blocks are ordered
+//! only by arrival counters ([`arrives_last`]). Counters are integers and sums of norms have a fixed order, so results
+//! are bitwise reproducible.
 
 mod fill;
 mod index;
@@ -14,7 +30,7 @@ use crate::device::prelude::*;
 use crate::device::scan::{ALL_LANES, WARPS, lane, scan, word};
 use crate::families::convert::abi::*;
 
-/// Returns block row, first row and number of matrix rows of the row of pieces `slab`.
+/// Returns block row, first row and number of matrix rows of the row of pieces `slab`: the pieces of 16 adjacent rows.
 #[inline(always)]
 fn piece_rows(p: &ConvertParams, slab: u32) -> (u32, u32, u32) {
     let (block_row, below) = p.piece_rows.of(slab);
@@ -23,7 +39,7 @@ fn piece_rows(p: &ConvertParams, slab: u32) -> (u32, u32, u32) {
     (block_row, first, of_block.min(p.m.saturating_sub(first)))
 }
 
-/// Score of a block: the sum over its pieces, row by row, with eight loads in flight.
+/// Score of a block: the sum of the scores of its pieces (step `score`), row by row, with eight loads in flight.
 #[inline(always)]
 fn score<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> E::Acc {
     let across = p.piece_columns.value;
@@ -70,7 +86,8 @@ fn rank(p: &ConvertParams, ordered: u64, place: u32) -> u64 {
     ((ordered >> p.dropped_bits) << p.position_bits) | (last - place as u64)
 }
 
-/// Counts this thread block as arrived. Returns true in the last one, which then sees the writes of the others.
+/// Counts this thread block as arrived. Returns true in all threads of the last one, which then sees the writes of the
+/// others: fences precede and follow the increment, and barriers extend them to all threads. Resets the counter.
 #[inline(always)]
 fn arrives_last(counter: u64, count: u32) -> bool {
     global::fence_gpu();

@@ -1,6 +1,7 @@
-//! Values of a CSR matrix in its blocks. A warp has one row of all blocks of a block row. If the row fills its blocks,
-//! its entries are in output order, and they are copied without reading their columns. Otherwise the row is cleared and
-//! the entries are stored one by one.
+//! Values of a CSR matrix in its blocks (the tile `FillCsr`). A warp has one row of all blocks of a block row;
+//! blockIdx.y selects a range of slots of a long one. If the row fills its blocks, its entries are in output order, and
+//! they are copied without reading their columns. Otherwise the warp clears the row, synchronizes, and stores the
+//! entries one by one. The first warp of a block row also writes its pattern ([`index`]).
 
 use super::index::{column_of, index};
 use super::{ALL_LANES, WARPS, lane, word};
@@ -11,12 +12,14 @@ use crate::families::convert::abi::*;
 #[derive(Clone, Copy)]
 struct Line {
     block_row: u32,
+    /// First entry of the row, and one past the last.
     start: u32,
     end: u32,
     /// Slots of the block row within the capacity of the output, padding included.
     slots: u32,
     /// Number of blocks of the block row.
     blocks: u32,
+    /// Address of the row in the first block of the block row.
     to: u64,
 }
 

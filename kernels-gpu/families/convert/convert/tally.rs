@@ -1,5 +1,6 @@
 //! Selects the kept blocks, counts them in each block row, and computes where each block row starts. A thread block
-//! tallies a block row; the last thread block to arrive adds up the counts.
+//! tallies a block row; the last thread block to arrive adds up the counts. With `CONVERT_MARKED` only the starts are
+//! computed, for another group size. `mark` also calls [`tally`].
 
 use super::{WARPS, arrives_last, lane, ordered, rank, scan, score, word};
 use crate::device::prelude::*;
@@ -21,7 +22,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
     }
 }
 
-/// Computes the present blocks of a block row from its scores.
+/// Computes the present blocks of a block row from its scores: a lane for each block, a ballot for each word.
 #[inline(always)]
 fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
     let present = word(p.present, block_row as u64 * p.words as u64);
@@ -78,7 +79,7 @@ pub(super) fn tally(p: &ConvertParams, block_row: u32, bits: impl Fn(u32) -> u32
     }
 }
 
-/// Computes the running sums of the groups of the block rows.
+/// Computes the first group of each block row, with one thread block.
 #[inline(always)]
 fn place(p: &ConvertParams) {
     let each = p.block_rows.div_ceil(SCAN_THREADS);

@@ -1,6 +1,7 @@
 //! Module `conv`: output-stationary gather-GEMM-scatter. A thread block computes 128 rows of the output by a tile of
 //! columns. It iterates over the kernel offsets at which any of its rows has a neighbour, gathers the neighbours' rows
-//! and multiplies them by the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
+//! and multiplies them by the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`. Output
+//! rows are sorted by their offsets; a *position* is an index in this order. A tile is 128 adjacent positions.
 
 use core::marker::PhantomData;
 
@@ -12,7 +13,8 @@ pub const CONV_ROWS: usize = 128;
 pub const CONV_HALF: usize = 64;
 /// Min number of producer threads: two warps.
 pub const CONV_COPIERS: u32 = 64;
-/// Kernel offsets whose row indices are prefetched: at least as many as there are stages.
+/// Kernel offsets whose row indices are prefetched: at least as many as there are stages. The wait for the indices of
+/// an offset then waits only for copies of stages that have been refilled since.
 pub const CONV_AHEAD: u32 = 6;
 /// Capacity of the index ring for [`CONV_AHEAD`] offsets, a power of two.
 pub const CONV_ENTRIES: u32 = 8;
@@ -52,7 +54,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup. Outputs of 4 bytes use none.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the index ring. It overlaps the output buffers, which are used after the last kernel offset.
+    /// Offset of the index ring. It overlaps the output buffers. Consumers use these only after the last stage is full,
+    /// and producers read the last indices before it is.
     pub const INDEX: usize = Self::OUT;
     /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = if BYTES == 2 {

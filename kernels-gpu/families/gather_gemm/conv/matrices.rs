@@ -26,7 +26,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> BTi
     const COPIERS: u32 = Self::COPIERS;
 }
 
-/// Parameters with the address or the tensor map of the matrices.
+/// Parameters with the tensor map of the matrices ([`ConvParams`], with `wgmma`) or their address
+/// ([`ConvWordsParams`], with `mma.sync`).
 pub trait Matrices {
     /// Arrivals that fill a stage in addition to those of the producer threads.
     const ARRIVALS: u32;

@@ -1,6 +1,20 @@
-//! Output-stationary gather-GEMM-scatter on Tensor Cores. Two or four producer warps gather input rows by index
-//! (swizzled copies of 16 bytes) and start the copies of the offset's matrix. Eight consumer warps multiply, four for
-//! each 64 rows of the output. Each output row is written once, so neither atomics nor zeroing are needed.
+//! Output-stationary gather-GEMM-scatter on Tensor Cores. A thread block computes 128 output rows (blockIdx.x, by the
+//! schedule) by a tile of columns (blockIdx.y). Producers and consumers iterate over the kernel offsets at which any of
+//! these rows has a neighbour, and for each offset over stages of 128 bytes of channels. Two or four warps are
+//! producers; two warpgroups are consumers of 64 rows each.
+//!
+//! ```text
+//! producer   row indices of the offset 6 ahead: global -> shared (cp.async, one group for each offset)
+//!            wait for the indices of this offset -> wait empty[s] -> input rows by index: global -> shared (swizzled
+//!            cp.async of 16 bytes), the offset's matrix: TMA by one thread, or cp.async -> full[s] completes
+//! consumer   wait full[s] -> issue the products of s -> wait for those of s-1 -> release s-1
+//!            a warpgroup whose 64 rows have no neighbour at the offset releases s unread
+//! end        registers -> output buffer of the warpgroup -> scattered rows of the output
+//! ```
+//!
+//! With `mma.sync`, and with TF32 (A in registers), a warp waits for the products of s and releases s itself. Each
+//! output row is written once, so neither atomics nor zeroing are needed. `parts` and `words` serve the modules
+//! `conv_grad`, `conv_pairs` and `conv_simt`.
 
 mod elem;
 mod matrices;
@@ -16,7 +30,7 @@ use elem::ConvElem;
 use matrices::Matrices;
 use offsets::Offsets;
 
-/// Kernel offsets whose row indices have been prefetched, and their number.
+/// Position of the prefetch of row indices: the remaining kernel offsets, and the number of those already prefetched.
 struct Ahead {
     offsets: Offsets,
     entry: u32,
@@ -33,6 +47,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> Sta
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     Gathered<CHUNKS, ORDER, BYTES, A>
 {
+    /// Number of this thread block's tile of 128 positions.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
         global::ld_nc_b32(p.schedule + gpu::block_x() as u64 * 4, true)
@@ -48,6 +63,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         gpu::sync_threads();
     }
 
+    /// Producer: fills the ring. Eight adjacent threads, a *group*, copy 128 bytes of each of [`Self::SHARE`] rows. All
+    /// rows of a warp belong to one consumer warpgroup, `warpgroup`.
     #[inline(always)]
     fn produce<P: Matrices>(params: &P, at: u64) {
         let p = params.base();
@@ -69,8 +86,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                 break;
             }
             Self::look_up(p, &mut ahead, tile, warpgroup);
-            // Waits for the row indices of this offset. Copies of stages belong to the same groups; only older ones are
-            // waited for.
+            // Waits for the row indices of this offset. Lanes of this warp copied them, so a warp barrier suffices.
+            // Copies of stages belong to the same groups. Those waited for here are so old that their stages were
+            // refilled.
             copy::cp_async_wait::<CONV_AHEAD>();
             warp::sync(u32::MAX);
             let own = halves >> warpgroup & 1 != 0;
@@ -101,8 +119,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         copy::dynamic_shared() + Self::INDEX as u32 + entry % CONV_ENTRIES * (CONV_ROWS * 4) as u32
     }
 
-    /// Starts the copy of this warp's row indices at the next offset, if there is one. Each call commits one group of
-    /// copies.
+    /// Starts the copy of the row indices that this warp reads at the next offset, if there is one. Each call commits
+    /// one group of copies, also without an offset, so that the number of pending groups identifies an offset.
     #[inline(always)]
     fn look_up(p: &ConvParams, ahead: &mut Ahead, tile: u32, warpgroup: u32) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -150,6 +168,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         });
     }
 
+    /// Consumer: multiplies the 64 rows of this warpgroup and stores them. It waits for every stage, because both
+    /// warpgroups share the ring.
     #[inline(always)]
     fn consume<E: ConvElem>(p: &ConvParams)
     where
@@ -169,7 +189,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
             while k < p.depth_bytes {
                 let slot = ring.wait_full();
                 if own != 0 {
-                    // `cp.async` wrote the gathered rows through the generic proxy.
+                    // `cp.async` wrote the gathered rows through the generic proxy; `wgmma` reads by the async proxy.
                     A::fence_proxy_async();
                     let smem = Self::stage(slot) + warpgroup * SMEM_TILE as u32;
                     let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;

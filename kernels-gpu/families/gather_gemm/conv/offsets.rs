@@ -5,9 +5,11 @@ use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvParams};
 
 /// Iterator over the bits of a tile's masks.
 pub struct Offsets {
-    /// Address of the tile's masks.
+    /// Address of the tile's two masks, one for each half (64 positions).
     at: u64,
+    /// Words of a mask.
     words: u32,
+    /// Number of words read.
     taken: u32,
     /// Remaining bits of the last words read, and all of their bits for each half of the tile.
     left: u32,
@@ -28,8 +30,8 @@ impl Offsets {
         }
     }
 
-    /// Returns the next offset, [`CONV_ABSENT`] after the last, and a bit for each half of the tile with neighbours
-    /// there. `UNIFORM`: ptxas treats the result as warp-uniform.
+    /// Returns the next offset, [`CONV_ABSENT`] (all bits set) after the last, and a bit for each half of the tile with
+    /// neighbours there. `UNIFORM`: ptxas treats the result as warp-uniform, so that `wgmma` may depend on it.
     #[inline(always)]
     pub fn next<const UNIFORM: bool>(&mut self) -> (u32, u32) {
         while self.left == 0 {

@@ -1,4 +1,6 @@
-//! Epilogue: scalar, bias, activation, and stores to scattered rows of the output.
+//! Epilogue: scalar, bias, activation, and stores to scattered rows of the output. 16-bit sums pass through shared
+//! memory, so that eight lanes store 128 bytes of a row. A warp uses only its own 2 KB of its warpgroup's buffer, so
+//! warp barriers order its accesses.
 
 use super::Gathered;
 use crate::device::prelude::*;

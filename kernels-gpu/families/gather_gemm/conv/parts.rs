@@ -1,4 +1,5 @@
-//! Blocks of 64 positions over which a thread block sums the weights' gradient at one kernel offset.
+//! Blocks of 64 positions over which a thread block of `conv_grad` or `conv_pairs` sums the weights' gradient at one
+//! kernel offset.
 
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvPart, ConvWordsParams};

@@ -1,4 +1,4 @@
-//! Copies of rows to shared memory as f32, for kernels that gather with all threads.
+//! Copies of rows to shared memory as f32, for the modules `conv_simt` and `conv_pairs`, which gather with all threads.
 
 use crate::device::prelude::*;
 

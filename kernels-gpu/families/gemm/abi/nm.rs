@@ -1,4 +1,5 @@
-//! The modules `nm` and `nm_mma`: C in tiles, A stored as two of four (2:4).
+//! The modules `nm` and `nm_mma`: C in tiles, A stored as two of four (2:4). Dynamic shared memory: the ring of stages
+//! (A, B, and with `mma.sync` metadata), an output buffer for each consumer warpgroup, the barriers.
 
 use core::marker::PhantomData;
 
@@ -8,13 +9,13 @@ use crate::abi::{
 
 /// Bytes of one row of A in a stage: half of its columns are stored.
 pub const NM_ROW_BYTES: usize = PANEL_BYTES / 2;
-/// Steps of a stage along k, each a sparse product over 64 bytes of B's depth.
+/// Steps of a stage along k: each is one sparse product of 32 bytes of A's rows, which cover 64 bytes of B's depth.
 pub const NM_STEPS: usize = 2;
 
 /// Stages whose metadata a lane loads at once. The number of stages of a tile is a multiple of it.
 pub const NM_PAIR: usize = 2;
 
-/// Columns that one word of positions describes.
+/// Columns of a row of A whose positions are one word of the format.
 pub const NM_WORD: usize = 32;
 
 /// Threads of a warpgroup, which hold the metadata of 64 rows.
@@ -46,7 +47,7 @@ impl<const BYTES: usize, A: AtomInfo, L: LoaderInfo> NmForm for NmOf<BYTES, A, L
 pub struct TwoOfFour<const MA: usize, const CHUNKS: usize, F>(PhantomData<F>);
 
 impl<const MA: usize, const CHUNKS: usize, F: NmForm> TwoOfFour<MA, CHUNKS, F> {
-    /// Depth of a stage: columns of A, and rows of B.
+    /// Depth of a stage: columns of A, of which half are stored, and rows of B.
     pub const DEPTH: usize = PANEL_BYTES / F::BYTES;
     /// Rows of C.
     pub const ROWS: usize = 2 * 64 * MA;
@@ -63,7 +64,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm> TwoOfFour<MA, CHUNKS, F> {
         + if F::A::ASYNCHRONOUS { 0 } else { 2 * MA * Self::META_WORDS * Self::META_LINE };
     /// Threads that only copy.
     pub const COPIERS: u32 = 128;
-    /// Stages in flight.
+    /// Stages of the ring.
     pub const STAGES: usize = {
         // The remaining bytes are those of the output buffers and barriers.
         let room = if F::A::ASYNCHRONOUS { 200 << 10 } else { F::L::SHARED - (17 << 10) };

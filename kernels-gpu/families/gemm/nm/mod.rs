@@ -1,8 +1,20 @@
-//! Products with 2:4 sparse A on sparse Tensor Cores: a persistent thread block for each multiprocessor. One thread, or
-//! a warpgroup, copies tiles of A and B into a ring of stages. Two consumer warpgroups multiply the stages and store C.
-//! With `wgmma`, metadata is loaded from global memory to registers, a pair of stages ahead, in the order in which
-//! lanes hold it. Gathered from the rows' words, it would take a quarter of the bandwidth of shared memory and L1. With
-//! `mma.sync`, a warp with 64 rows has too few registers for that: metadata, in the same order, is part of the stage.
+//! Products with 2:4 sparse A on sparse Tensor Cores: a persistent thread block for each multiprocessor. The third
+//! warpgroup is the producer: one thread of it with TMA, all of it with `cp.async`. The first two warpgroups are
+//! consumers of `MA` x 64 rows each. With `wgmma`:
+//!
+//! ```text
+//! producer   wait empty[s] -> start the copies of stage s: A (half of its columns) and B -> full[s] completes
+//! consumer   wait full[s] -> issue the products of s -> wait for those of s-1 -> release s-1
+//!            meanwhile the metadata of the next two stages: global -> registers
+//! tile end   wait for all products -> registers -> output buffer of the warpgroup -> C
+//! ```
+//!
+//! The producer runs ahead into the next tile while C is stored. The consumer warpgroups share the ring, and do not
+//! wait for each other otherwise. With `mma.sync` a warp loads fragments, multiplies and releases s itself.
+//!
+//! The plan stores metadata in the order in which lanes hold it. Gathered from the rows' words, it would take a quarter
+//! of the bandwidth of shared memory and L1. With `mma.sync`, a warp with 64 rows has too few registers to load
+//! metadata ahead: metadata, in the same order, is part of the stage.
 
 #[cfg(any(module = "nm_narrow", module = "nm_narrow_mma", feature = "cuda_std"))]
 pub mod narrow;
@@ -31,13 +43,14 @@ impl NmParams {
         }
     }
 
+    /// First row and first column of a tile.
     #[inline(always)]
     fn corner(&self, tile: u32) -> [u32; 2] {
         global::ld_nc_v2(self.tiles + tile as u64 * 8, tile < self.tile_count)
     }
 }
 
-/// Operations that depend on the bytes of an element.
+/// Operations that depend on the bytes of an element. A *step* is a sparse product over half of a stage's depth.
 pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     /// A lane's metadata of a stage.
     type Meta: Copy;
@@ -46,7 +59,8 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     /// Loads this lane's metadata of a pair of stages for the rows from `top`. Past the last pair, it is zero and
     /// unused.
     fn metadata(p: &NmParams, top: u32, pair: u32) -> [Self::Meta; NM_PAIR];
-    /// Moves metadata to the registers from which `wgmma` reads it.
+    /// Moves metadata to the registers from which `wgmma` reads it. The products that read their old content must be
+    /// complete.
     fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta);
     /// Returns the word of a step for the rows of `acc[i]`.
     fn word(meta: Self::Meta, step: usize, i: usize) -> u32;
@@ -58,8 +72,8 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
         step: usize,
         meta: impl Fn(usize, usize) -> u32,
     );
-    /// Waits until at most `PENDING` groups are pending, and keeps `meta`, which the group before them reads, until
-    /// then.
+    /// Waits until at most `PENDING` groups are pending. `meta`: metadata of the newest group that is complete then.
+    /// Its registers are not reused before.
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta);
     /// Finishes and stores 64 rows of sums.
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>);
@@ -121,7 +135,9 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         });
     }
 
-    /// Issues the products of a tile by `wgmma`, while the metadata of the next pair of stages is loaded.
+    /// Multiplies a tile by `wgmma`. The products of a stage are one group. When the group of a stage is issued, the
+    /// warpgroup waits for the group before it, and releases that stage. The metadata of the next pair of stages is
+    /// loaded meanwhile.
     #[inline(always)]
     fn multiply_ahead<E>(
         p: &NmParams,
@@ -133,7 +149,8 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         Self: Products<E, MA, CHUNKS>,
     {
         let mut next = Self::metadata(p, top, 0);
-        // Two sets of registers alternate. Each is kept until the `wgmma`s that read it are complete.
+        // Metadata of the even and of the odd stages. Each set of registers is kept until the `wgmma`s that read it are
+        // complete.
         let (mut even, mut odd) = (Self::NO_META, Self::NO_META);
         let mut pending = NONE;
         let mut pair = 0;
@@ -182,7 +199,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         F::A::commit();
     }
 
-    /// Issues the products of a stage that contains its metadata.
+    /// Multiplies a stage that contains its metadata, by `mma.sync`.
     #[inline(always)]
     fn multiply_stage<E>(acc: &mut [Acc<CHUNKS>; MA], slot: u32, group: u32)
     where

@@ -6,7 +6,8 @@ use crate::families::gemm::abi::*;
 impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
     TwoOfFour<MA, CHUNKS, F>
 {
-    /// Starts the copies of all stages, each after a wait for a free stage. One thread does so where that is enough.
+    /// Starts the copies of all stages of all tiles, each after a wait for an empty stage. With TMA, thread 0 of the
+    /// producer warpgroup starts them and the others return.
     #[inline(always)]
     pub(super) fn produce(p: &NmParams, at: u64) {
         let team = Team { thread: gpu::thread() - CONSUMERS * 32, threads: Self::COPIERS };
@@ -27,7 +28,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         F::L::wait_own();
     }
 
-    /// Waits for a free stage and starts the copies of stage `s` of a tile.
+    /// Waits for an empty stage of the ring and starts the copies of stage `s` of a tile.
     #[inline(always)]
     pub(super) fn start_next(
         p: &NmParams,
@@ -44,7 +45,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         ring.advance();
     }
 
-    /// Starts the copies of stage `s` of a tile.
+    /// Starts the copies of stage `s` of a tile: A, then 64 columns of B at a time (8-bit B: all columns at once).
     #[inline(always)]
     fn start(
         p: &NmParams,

@@ -80,7 +80,7 @@ pub struct SoftmaxParams {
     /// Unmasked entries of each of these rows, which precede the masked ones, u32. Rows of a stretch are stored one
     /// after the other, `STRETCH_ROWS` each. 0 without masks.
     pub live: u64,
-    /// `STRETCH_BOUNDS` words for each stretch.
+    /// `STRETCH_BOUNDS` 16-bit words for each stretch.
     pub bounds: u64,
     /// First piece of the row and number of its pieces, u32 each, for each piece.
     pub pieces: u64,
@@ -100,7 +100,7 @@ pub struct SoftmaxParams {
     pub flags: u32,
     /// First thread block of each class, and the number of thread blocks.
     pub blocks: [u32; SOFTMAX_CLASSES + 1],
-    /// First item of each class, and the number of items.
+    /// First item of each class, and the number of items. Class 0 holds the pieces: `firsts[1]` is their number.
     pub firsts: [u32; SOFTMAX_CLASSES + 1],
 }
 

@@ -1,4 +1,5 @@
-//! Softmax of a row. The maximum is subtracted first. Sums are f32, in an order that depends on the length alone.
+//! Softmax of a row. The maximum is subtracted first. Sums are f32. Their order depends on the class of the row and on
+//! the alignment of its first entry, not on the order in which threads run.
 
 use core::marker::PhantomData;
 

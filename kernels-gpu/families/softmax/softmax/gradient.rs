@@ -13,7 +13,7 @@ pub(super) fn slope<const LOG: bool>(y: f32, dy: f32, sum: f32) -> f32 {
     if LOG { matrix::fma_f32(-exp(y), sum, dy) } else { y * (dy - sum) }
 }
 
-/// Output of the softmax and its gradient, as loaded.
+/// Output of the softmax (`given`) and the gradient of that output (`upstream`), as loaded.
 type Pair<const REP: usize> = ([Raw; REP], [Raw; REP]);
 
 /// Gradient of a row that `LANES` lanes hold, `REP` vectors each.

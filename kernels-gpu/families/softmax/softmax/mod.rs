@@ -1,7 +1,20 @@
-//! Softmax of the nonzeros of each row, and its gradient. A few lanes, a warp or a thread block hold a row in
-//! registers, so that values are read once and written once. Rows start anywhere: loads begin at the aligned vector
-//! that holds the row's first entry, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this module
-//! replaces. blockIdx.y: head.
+//! Softmax of the nonzeros of each row, and its gradient. blockIdx.y is the head. A range of blockIdx.x belongs to each
+//! *class* of items, and its thread blocks iterate over the items of the class:
+//!
+//! ```text
+//! classes 1 to 9   row      global -> registers of 4 to 128 lanes -> max, sum: shuffles (128 lanes: and shared memory)
+//!                           -> registers -> global
+//! class 0          piece    of a longer row. First launch: max and sum of each piece -> global. Second launch: loads
+//!                           the piece again, waits for the first launch, joins the results of all pieces of the row,
+//!                           writes the piece
+//! class 10         stretch  short rows: global -> shared -> one thread a row -> shared -> global (module `stretch`)
+//! ```
+//!
+//! All loads of a row are in flight together. Nothing overlaps within a row, except that the position of the thread's
+//! next row is loaded meanwhile. Other thread blocks of the multiprocessor hide the loads.
+//!
+//! Rows start anywhere: loads begin at the aligned vector that holds the row's first entry, as in Sputnik (arXiv
+//! 2006.10901, section 5.2), whose sparse softmax this module replaces.
 
 mod forward;
 mod gradient;
@@ -70,14 +83,17 @@ const fn check<const LANES: u32>(class: usize, rep: u32, wide: u32) {
     assert!(lanes == LANES && vectors == rep);
 }
 
-/// Position of a row. Slots are counted from the aligned vector that holds its first entry.
+/// Position of a row, a piece or a stretch. Slots (elements) are counted from the aligned vector that holds its first
+/// entry.
 #[derive(Clone, Copy)]
 struct Span {
     /// Slot of the tensor at which the count starts.
     base: u64,
+    /// Slot of the first entry.
     lead: u32,
-    /// Unmasked entries.
+    /// Number of unmasked entries, which precede the masked ones.
     live: u32,
+    /// One past the slot of the last entry.
     end: u32,
 }
 
@@ -126,8 +142,9 @@ struct Lane<const VEC: usize, const LANES: u32> {
     slot: u64,
     /// First slot of the row, if the row starts in the first vector.
     lead: i32,
-    /// End of the unmasked entries.
+    /// One past the last unmasked entry.
     live: i32,
+    /// One past the last entry.
     end: i32,
 }
 
@@ -206,7 +223,7 @@ fn deal<
     }
 }
 
-/// Address of the two numbers of a piece of this head.
+/// Address of the two numbers of a piece of this head. Pieces are class 0, so `firsts[1]` is their number.
 #[inline(always)]
 fn sums_of(p: &SoftmaxParams, piece: u32) -> u64 {
     p.sums + (gpu::block_y() as u64 * p.firsts[1] as u64 + piece as u64) * 8
@@ -239,7 +256,8 @@ fn exp(x: f32) -> f32 {
 }
 
 /// Sum, or maximum (NaN if one of them is NaN), over the lanes of a row, the same bits in all of them. `word`: first
-/// word of the warps' shares in shared memory; two successive reductions need different words.
+/// word of the warps' shares in shared memory. One barrier precedes the loads and none follows them. Two successive
+/// reductions therefore need different words, or a barrier between them.
 #[inline(always)]
 fn reduce<const LANES: u32, const MAX: bool>(x: f32, word: u32) -> f32 {
     let join = |a: f32, b: f32| {

@@ -1,6 +1,15 @@
-//! Neighbouring short rows in shared memory: a thread block loads a stretch of them in whole vectors, each thread
-//! computes one row there, and whole vectors are stored. Rows may be of any length up to `STRETCH_LONGEST` and begin
-//! anywhere.
+//! Neighbouring short rows in shared memory: a thread block processes a stretch of up to 128 rows. Rows may be of any
+//! length up to `STRETCH_LONGEST` and begin anywhere.
+//!
+//! ```text
+//! each thread   its vectors of the stretch   global -> registers -> shared       barrier
+//! each thread   its row                      shared -> registers, max and sum    barrier: two rows may share a group
+//! each thread   its row                      registers -> shared                 barrier
+//! each thread   its vectors of the stretch   shared -> registers -> global
+//! ```
+//!
+//! The last step reads the slots that the thread itself overwrites in the next stretch, so no fourth barrier is needed.
+//! For the gradient, shared memory holds the terms of each row's sum, then the sum; both operands stay in registers.
 
 use super::forward::{Finish, base_of};
 use super::gradient::slope;
@@ -17,8 +26,9 @@ struct Stretch {
     span: Span,
     /// First slot of the row.
     from: u32,
-    /// Entries of the row, and its unmasked entries.
+    /// Number of entries of the row.
     len: u32,
+    /// Number of unmasked entries of the row.
     live: u32,
 }
 
@@ -84,6 +94,7 @@ fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
     });
 }
 
+/// Loads the words of a vector from its slots.
 #[inline(always)]
 fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
     let mut words = [0; VEC];
@@ -178,6 +189,7 @@ impl PerThread {
         }
     }
 
+    /// Stores `word` to the masked entries.
     #[inline(always)]
     fn hide(self, word: u32) {
         let mut at = self.live;
@@ -188,7 +200,8 @@ impl PerThread {
     }
 }
 
-/// Synchronizes: the group at an end of a row holds words of the next row, which another thread writes.
+/// Barrier between the loads and the stores of rows: the group at an end of a row holds words of the next row, which
+/// another thread writes.
 #[inline(always)]
 fn all_have_read() {
     gpu::sync_threads();
@@ -338,8 +351,7 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
     });
 }
 
-/// Distributes the stretches over thread blocks. A thread first writes and last reads the same slots of shared memory:
-/// three barriers a stretch.
+/// Distributes the stretches over thread blocks. The position of the next stretch is loaded while this one is computed.
 #[inline(always)]
 pub(super) fn deal<
     E: Elem<Acc = f32>,

@@ -6,8 +6,8 @@ use crate::abi::{Dtype, Tile};
 pub const BUNDLED_THREADS: u32 = 128;
 
 /// Sub-warp tile of the module `spmm`. `SPLIT` segments of `LANES` lanes share one work item. A lane owns `REP` vectors
-/// of `VEC` columns. `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep neighbouring rows and their
-/// columns of B on one multiprocessor.
+/// of `VEC` columns, `LANES` vectors apart. `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep
+/// neighbouring rows and their columns of B on one multiprocessor.
 #[derive(Clone, Copy, Debug)]
 pub struct SubWarp<
     const LANES: u32,
@@ -28,7 +28,7 @@ impl<
 > Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
     const THREADS: u32 = THREADS;
-    // Limits registers to 128 or 102 a thread.
+    // Limits registers to 128 or 102 a thread, so that 16 or 20 warps of a multiprocessor hide each other's loads.
     const MIN_BLOCKS: u32 = if UNROLL * REP > 8 { 512 } else { 640 } / THREADS;
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = THREADS / (LANES * SPLIT);
