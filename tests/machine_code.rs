@@ -80,8 +80,11 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let sparse_ampere = count("HMMA.SP") + count("IMMA.SP");
     let sparse = count("HGMMA.SP") + count("IGMMA.SP");
     let wanted = row.module;
-    // A kernel of GPUs without `wgmma` may keep words in local memory that no loop over products reads.
-    let local = if row.stands_in { count(BESIDE_PRODUCTS) } else { count("LDL") + count("STL") };
+    // `nm_mma` may keep words in local memory, but not access them in the basic block of a product.
+    let local = match wanted {
+        "nm_mma" => count(BESIDE_PRODUCTS),
+        _ => count("LDL") + count("STL"),
+    };
     let right = match wanted {
         // A kernel that replaces another one uses `mma.sync`.
         "nm_mma" | "nm_narrow_mma" => hopper + sparse + ampere == 0 && sparse_ampere > 0,

@@ -114,7 +114,8 @@ impl<const TB: i32> Columns<TB> {
         matrix::ldmatrix_x4_trans(from + step * 16 * row_bytes)
     }
 
-    /// Columns from `column` on, a multiple of 16, for [`Self::fragment_of_two_steps`].
+    /// Columns from `column` on, for [`Self::fragment_of_two_steps`]. `column` is a multiple of the number of columns that
+    /// are read from there on, so that their offsets do not change its bits.
     #[inline(always)]
     pub(super) fn of_two_steps(descriptor: u64, column: u32, lane: u32) -> Self {
         let operand = Operand::of(descriptor);
@@ -126,7 +127,7 @@ impl<const TB: i32> Columns<TB> {
         Columns { operand, column, first: operand.swizzled(byte) }
     }
 
-    /// Loads the fragment of 8 columns from column `8 n` on, counted from the first, over a depth of 64 bytes. The four
+    /// Loads the fragment of columns `8 n` to `8 n + 7`, counted from the first column, over a depth of 64 bytes. The four
     /// registers are adjacent, as `mma.sp` reads them.
     #[inline(always)]
     pub(super) fn fragment_of_two_steps(self, n: u32) -> [u32; 4] {

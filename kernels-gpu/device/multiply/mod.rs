@@ -33,7 +33,8 @@ pub trait Multiply: AtomInfo {
         a: u64,
         b: u64,
     );
-    /// [`Self::mma`] of operands whose layout is `order`, a constant.
+    /// [`Self::mma`] of operands whose layout is `order`. An argument, because an associated constant cannot be a const
+    /// argument; after inlining, one arm is left.
     #[inline(always)]
     fn mma_ordered<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, order: u32) {
         match (order & A_COLUMNS != 0, order & B_COLUMNS != 0) {

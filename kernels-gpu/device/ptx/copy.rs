@@ -56,7 +56,7 @@ instructions! {
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p st.shared.v2.u32 [{next}], {{{a}, {b}}}; @p add.u32 {next}, {next}, 8; }}",
         in(reg32 a b yes);
     pub ld_shared_b32(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u32 {a}, [{from}];", in(reg32 from);
-    /// [`ld_shared_b32`] each time it is called: ptxas does not keep the word of an earlier load in a register.
+    /// Loads a word at every call: ptxas does not use the register of an earlier load again.
     pub ld_volatile_shared_b32(from: u32) -> u32 = a, out(reg32 a = 0):
         "ld.volatile.shared.u32 {a}, [{from}];", in(reg32 from);
     /// Loads 2 bytes from shared memory into the low half.

@@ -182,7 +182,7 @@ pub fn f16x4_from_e4m3(x: u32) -> [u32; 2] {
 #[inline(always)]
 fn e4m3_of_upper_bytes(x: u32) -> u32 {
     const TWO_TO_8: u32 = 0x5c00_5c00;
-    // 35488, times which 448 x 2^-8 is finite and a NaN code, read as 480 x 2^-8, is infinite.
+    // 35488. 448 x 2^-8 times this is finite; 480 x 2^-8, a NaN code, times this is infinite.
     const BEYOND: u32 = 0x7855_7855;
     let small = x >> 1 & 0x3f80_3f80 | x & 0x8000_8000;
     // Zero, or NaN for a NaN code.

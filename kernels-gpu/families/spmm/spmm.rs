@@ -4,7 +4,7 @@
 //! its own columns of the rows of B.
 //!
 //! ```text
-//! entries of burst j+1     global -> registers   start before the loads of B, are waited for one burst later
+//! entries of burst j+1     global -> registers   loads start before those of B; used one burst later
 //! rows of B of burst j     global -> registers   UNROLL rows start before the first multiplication
 //! value * row of B         registers             waits for the rows of B; sums in entry order
 //! parts (SPLIT > 1)        registers -> shared   one barrier of the thread block, then part 0 adds them in order

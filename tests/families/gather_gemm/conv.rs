@@ -249,7 +249,7 @@ fn convolutions_in_tf32_agree() {
 /// Runs the kernels of other GPUs by name: those without `wgmma`, and those for less shared memory. `EINSPARSE_ARCH=sm_80`
 /// and `sm_86` run the suites above with them, from the code that such GPUs load.
 #[test]
-fn convolutions_by_mma_sync_agree() {
+fn convolutions_of_other_gpus_agree() {
     fn all<T: Scalar>(gpu: &Context, dtype: Dtype, options: &ConvOptions) {
         let others = |row: &&Row| row.module == "conv_mma" || row.name.contains("_any_64x128");
         for row in kernels_here().filter(others).filter(|row| row.dtype == dtype) {

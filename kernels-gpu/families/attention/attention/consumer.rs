@@ -6,7 +6,7 @@
 //! global memory     mask bits of tile j+1, mask index of tile j+2 -> registers
 //! ```
 //!
-//! The two warpgroups share the ring and do not wait for each other otherwise. One of them may multiply during the
+//! The two warpgroups wait for each other only through the ring. One of them may multiply during the
 //! softmax of the other.
 
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};

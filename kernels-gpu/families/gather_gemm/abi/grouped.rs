@@ -71,7 +71,7 @@ pub trait GroupedForm {
     type L: LoaderInfo;
 }
 
-/// [`GroupedForm`] as a type.
+/// The [`GroupedForm`] with these parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Grouped<
     const ORDER: u32,

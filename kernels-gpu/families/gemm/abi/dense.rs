@@ -22,7 +22,7 @@ pub trait DenseForm: Copy {
     type L: LoaderInfo;
 }
 
-/// [`DenseForm`] as a type.
+/// The [`DenseForm`] with these parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseOf<
     const GROUPS: usize,

@@ -31,7 +31,7 @@ pub trait NmForm: Copy {
     type L: LoaderInfo;
 }
 
-/// [`NmForm`] as a type.
+/// The [`NmForm`] with these parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct NmOf<const BYTES: usize = 2, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 

@@ -34,7 +34,7 @@ pub trait PanelForm: Copy {
     type L: LoaderInfo;
 }
 
-/// [`PanelForm`] as a type.
+/// The [`PanelForm`] with these parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct PanelOf<
     const PM: usize,

@@ -111,7 +111,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
                     ring.advance();
                     left -= 1;
                 }
-                // Loaded here, because registers are scarce in the loop.
+                // The corner is loaded again: registers are scarce in the loop.
                 let group = gpu::opaque_thread() / 128;
                 [top, column] = p.corner(tile);
                 top += group * (MA * HALF) as u32;
