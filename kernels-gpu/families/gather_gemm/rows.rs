@@ -7,23 +7,23 @@ macro_rules! rows_gather_gemm {
         $crate::gather_rows! { $rest $($before)*
             gather_gemm {
                 conv "conv" ConvParams Convolution {
-                    conv_f16_n64: Direct, F16, Gathered<1, PLAIN>;
-                    conv_f16_n128: Direct, F16, Gathered<2, PLAIN>;
-                    conv_f16_turned_n64: Direct, F16, Gathered<1, B_COLUMNS>;
-                    conv_f16_turned_n128: Direct, F16, Gathered<2, B_COLUMNS>;
-                    conv_bf16_n64: Direct, Bf16, Gathered<1, PLAIN>;
-                    conv_bf16_n128: Direct, Bf16, Gathered<2, PLAIN>;
-                    conv_bf16_turned_n64: Direct, Bf16, Gathered<1, B_COLUMNS>;
-                    conv_bf16_turned_n128: Direct, Bf16, Gathered<2, B_COLUMNS>;
-                    conv_tf32_turned_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4>;
-                    conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
+                    conv_f16_n64: Direct, F16, Gathered<1, GatherOf<PLAIN>>;
+                    conv_f16_n128: Direct, F16, Gathered<2, GatherOf<PLAIN>>;
+                    conv_f16_turned_n64: Direct, F16, Gathered<1, GatherOf<B_COLUMNS>>;
+                    conv_f16_turned_n128: Direct, F16, Gathered<2, GatherOf<B_COLUMNS>>;
+                    conv_bf16_n64: Direct, Bf16, Gathered<1, GatherOf<PLAIN>>;
+                    conv_bf16_n128: Direct, Bf16, Gathered<2, GatherOf<PLAIN>>;
+                    conv_bf16_turned_n64: Direct, Bf16, Gathered<1, GatherOf<B_COLUMNS>>;
+                    conv_bf16_turned_n128: Direct, Bf16, Gathered<2, GatherOf<B_COLUMNS>>;
+                    conv_tf32_turned_n64: Direct, Tf32, Gathered<1, GatherOf<B_COLUMNS, 4>>;
+                    conv_tf32_turned_n128: Direct, Tf32, Gathered<2, GatherOf<B_COLUMNS, 4>>;
                 }
                 conv_mma "conv_mma" ConvWordsParams Convolution {
-                    conv_mma_f16_n64: Direct, F16, Gathered<1, PLAIN, 2, MmaSync>;
-                    conv_mma_f16_t_n64: Direct, F16, Gathered<1, B_COLUMNS, 2, MmaSync>;
-                    conv_mma_bf16_n64: Direct, Bf16, Gathered<1, PLAIN, 2, MmaSync>;
-                    conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, B_COLUMNS, 2, MmaSync>;
-                    conv_mma_tf32_t_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4, MmaSync>;
+                    conv_mma_f16_n64: Direct, F16, Gathered<1, GatherOf<PLAIN, 2, MmaSync>>;
+                    conv_mma_f16_t_n64: Direct, F16, Gathered<1, GatherOf<B_COLUMNS, 2, MmaSync>>;
+                    conv_mma_bf16_n64: Direct, Bf16, Gathered<1, GatherOf<PLAIN, 2, MmaSync>>;
+                    conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, GatherOf<B_COLUMNS, 2, MmaSync>>;
+                    conv_mma_tf32_t_n64: Direct, Tf32, Gathered<1, GatherOf<B_COLUMNS, 4, MmaSync>>;
                 }
                 conv_grad "conv_grad" ConvWordsParams Convolution {
                     conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;
@@ -77,32 +77,32 @@ macro_rules! rows_gather_gemm {
                     conv_keys: Direct, F32, ConvStep<CONV_KEYS>;
                 }
                 pit "pit" PitParams Dynamic {
-                    pit_f16_128x1: Block, F16, PitColumns<128, false>;
-                    pit_f16_64x1: Block, F16, PitColumns<64, false>;
-                    pit_f16_32x1: Block, F16, PitColumns<32, false>;
-                    pit_bf16_128x1: Block, Bf16, PitColumns<128, false>;
-                    pit_bf16_64x1: Block, Bf16, PitColumns<64, false>;
-                    pit_bf16_32x1: Block, Bf16, PitColumns<32, false>;
+                    pit_f16_128x1: Block, F16, PitColumns<PitOf<128, false>>;
+                    pit_f16_64x1: Block, F16, PitColumns<PitOf<64, false>>;
+                    pit_f16_32x1: Block, F16, PitColumns<PitOf<32, false>>;
+                    pit_bf16_128x1: Block, Bf16, PitColumns<PitOf<128, false>>;
+                    pit_bf16_64x1: Block, Bf16, PitColumns<PitOf<64, false>>;
+                    pit_bf16_32x1: Block, Bf16, PitColumns<PitOf<32, false>>;
                 }
                 pit_turned "pit_turned" PitParams Dynamic {
-                    pit_f16_1x64: Block, F16, PitColumns<64, true>;
-                    pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
+                    pit_f16_1x64: Block, F16, PitColumns<PitOf<64, true>>;
+                    pit_bf16_1x64: Block, Bf16, PitColumns<PitOf<64, true>>;
                 }
                 pit_right "pit_right" PitParams Dynamic {
-                    pit_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS>;
-                    pit_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS>;
+                    pit_right_f16_1x64: Block, F16, PitColumns<PitOf<64, true, C_COLUMNS>>;
+                    pit_right_bf16_1x64: Block, Bf16, PitColumns<PitOf<64, true, C_COLUMNS>>;
                 }
                 pit_mma "pit_mma" PitParams Dynamic {
-                    pit_mma_f16_128x1: Block, F16, PitColumns<128, false, PLAIN, MmaQuarters, CpAsync>;
-                    pit_mma_f16_64x1: Block, F16, PitColumns<64, false, PLAIN, MmaQuarters, CpAsync>;
-                    pit_mma_f16_32x1: Block, F16, PitColumns<32, false, PLAIN, MmaQuarters, CpAsync>;
-                    pit_mma_bf16_128x1: Block, Bf16, PitColumns<128, false, PLAIN, MmaQuarters, CpAsync>;
-                    pit_mma_bf16_64x1: Block, Bf16, PitColumns<64, false, PLAIN, MmaQuarters, CpAsync>;
-                    pit_mma_bf16_32x1: Block, Bf16, PitColumns<32, false, PLAIN, MmaQuarters, CpAsync>;
-                    pit_mma_f16_1x64: Block, F16, PitColumns<64, true, PLAIN, MmaQuarters, CpAsync>;
-                    pit_mma_bf16_1x64: Block, Bf16, PitColumns<64, true, PLAIN, MmaQuarters, CpAsync>;
-                    pit_mma_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
-                    pit_mma_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
+                    pit_mma_f16_128x1: Block, F16, PitColumns<PitOf<128, false, PLAIN, MmaQuarters, CpAsync>>;
+                    pit_mma_f16_64x1: Block, F16, PitColumns<PitOf<64, false, PLAIN, MmaQuarters, CpAsync>>;
+                    pit_mma_f16_32x1: Block, F16, PitColumns<PitOf<32, false, PLAIN, MmaQuarters, CpAsync>>;
+                    pit_mma_bf16_128x1: Block, Bf16, PitColumns<PitOf<128, false, PLAIN, MmaQuarters, CpAsync>>;
+                    pit_mma_bf16_64x1: Block, Bf16, PitColumns<PitOf<64, false, PLAIN, MmaQuarters, CpAsync>>;
+                    pit_mma_bf16_32x1: Block, Bf16, PitColumns<PitOf<32, false, PLAIN, MmaQuarters, CpAsync>>;
+                    pit_mma_f16_1x64: Block, F16, PitColumns<PitOf<64, true, PLAIN, MmaQuarters, CpAsync>>;
+                    pit_mma_bf16_1x64: Block, Bf16, PitColumns<PitOf<64, true, PLAIN, MmaQuarters, CpAsync>>;
+                    pit_mma_right_f16_1x64: Block, F16, PitColumns<PitOf<64, true, C_COLUMNS, MmaQuarters, CpAsync>>;
+                    pit_mma_right_bf16_1x64: Block, Bf16, PitColumns<PitOf<64, true, C_COLUMNS, MmaQuarters, CpAsync>>;
                 }
                 pit_tf32 "pit_tf32" PitParams Dynamic {
                     pit_tf32_128x1: Block, Tf32, PitWords<128>;
@@ -115,28 +115,28 @@ macro_rules! rows_gather_gemm {
                     pit_mma_tf32_32x1: Block, Tf32, PitWords<32, MmaSync, CpAsync>;
                 }
                 pit_conv "pit_conv" PitConvParams Dynamic {
-                    pit_conv_f16_128x256: Block, F16, PitConv<128, 4, false>;
-                    pit_conv_f16_128x128: Block, F16, PitConv<128, 2, false>;
-                    pit_conv_f16_64x256: Block, F16, PitConv<64, 4, false>;
-                    pit_conv_bf16_128x256: Block, Bf16, PitConv<128, 4, false>;
-                    pit_conv_bf16_128x128: Block, Bf16, PitConv<128, 2, false>;
-                    pit_conv_bf16_64x256: Block, Bf16, PitConv<64, 4, false>;
-                    pit_conv_f16_filters_128x256: Block, F16, PitConv<128, 4, true>;
-                    pit_conv_f16_filters_128x128: Block, F16, PitConv<128, 2, true>;
-                    pit_conv_f16_filters_64x256: Block, F16, PitConv<64, 4, true>;
-                    pit_conv_bf16_filters_128x256: Block, Bf16, PitConv<128, 4, true>;
-                    pit_conv_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true>;
-                    pit_conv_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true>;
+                    pit_conv_f16_128x256: Block, F16, PitConv<PitConvOf<128, 4, false>>;
+                    pit_conv_f16_128x128: Block, F16, PitConv<PitConvOf<128, 2, false>>;
+                    pit_conv_f16_64x256: Block, F16, PitConv<PitConvOf<64, 4, false>>;
+                    pit_conv_bf16_128x256: Block, Bf16, PitConv<PitConvOf<128, 4, false>>;
+                    pit_conv_bf16_128x128: Block, Bf16, PitConv<PitConvOf<128, 2, false>>;
+                    pit_conv_bf16_64x256: Block, Bf16, PitConv<PitConvOf<64, 4, false>>;
+                    pit_conv_f16_filters_128x256: Block, F16, PitConv<PitConvOf<128, 4, true>>;
+                    pit_conv_f16_filters_128x128: Block, F16, PitConv<PitConvOf<128, 2, true>>;
+                    pit_conv_f16_filters_64x256: Block, F16, PitConv<PitConvOf<64, 4, true>>;
+                    pit_conv_bf16_filters_128x256: Block, Bf16, PitConv<PitConvOf<128, 4, true>>;
+                    pit_conv_bf16_filters_128x128: Block, Bf16, PitConv<PitConvOf<128, 2, true>>;
+                    pit_conv_bf16_filters_64x256: Block, Bf16, PitConv<PitConvOf<64, 4, true>>;
                 }
                 pit_conv_mma "pit_conv_mma" PitConvParams Dynamic {
-                    pit_conv_mma_f16_128x128: Block, F16, PitConv<128, 2, false, MmaQuarters, CpAsync>;
-                    pit_conv_mma_f16_64x256: Block, F16, PitConv<64, 4, false, MmaQuarters, CpAsync>;
-                    pit_conv_mma_bf16_128x128: Block, Bf16, PitConv<128, 2, false, MmaQuarters, CpAsync>;
-                    pit_conv_mma_bf16_64x256: Block, Bf16, PitConv<64, 4, false, MmaQuarters, CpAsync>;
-                    pit_conv_mma_f16_filters_128x128: Block, F16, PitConv<128, 2, true, MmaQuarters, CpAsync>;
-                    pit_conv_mma_f16_filters_64x256: Block, F16, PitConv<64, 4, true, MmaQuarters, CpAsync>;
-                    pit_conv_mma_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true, MmaQuarters, CpAsync>;
-                    pit_conv_mma_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true, MmaQuarters, CpAsync>;
+                    pit_conv_mma_f16_128x128: Block, F16, PitConv<PitConvOf<128, 2, false, MmaQuarters, CpAsync>>;
+                    pit_conv_mma_f16_64x256: Block, F16, PitConv<PitConvOf<64, 4, false, MmaQuarters, CpAsync>>;
+                    pit_conv_mma_bf16_128x128: Block, Bf16, PitConv<PitConvOf<128, 2, false, MmaQuarters, CpAsync>>;
+                    pit_conv_mma_bf16_64x256: Block, Bf16, PitConv<PitConvOf<64, 4, false, MmaQuarters, CpAsync>>;
+                    pit_conv_mma_f16_filters_128x128: Block, F16, PitConv<PitConvOf<128, 2, true, MmaQuarters, CpAsync>>;
+                    pit_conv_mma_f16_filters_64x256: Block, F16, PitConv<PitConvOf<64, 4, true, MmaQuarters, CpAsync>>;
+                    pit_conv_mma_bf16_filters_128x128: Block, Bf16, PitConv<PitConvOf<128, 2, true, MmaQuarters, CpAsync>>;
+                    pit_conv_mma_bf16_filters_64x256: Block, Bf16, PitConv<PitConvOf<64, 4, true, MmaQuarters, CpAsync>>;
                 }
                 pit_few "pit_few" PitFewParams Dynamic {
                     pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;

@@ -21,18 +21,33 @@ pub const CONV_ENTRIES: u32 = 8;
 /// Index of a missing neighbour, and of an output row past the last one.
 pub const CONV_ABSENT: u32 = u32::MAX;
 
-/// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns of elements of `BYTES` bytes. With [`B_COLUMNS`] the matrices are
-/// stored as `[t, m, c]`. `A` is the atom; if it is `wgmma`, TMA copies the matrices.
-#[derive(Clone, Copy, Debug)]
-pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2, A = Wgmma>(
-    PhantomData<A>,
-);
+/// Parameters of a [`Gathered`]: constants and atom.
+pub trait GatherForm: Copy {
+    /// Order of the matrices; with [`B_COLUMNS`] they are stored as `[t, m, c]`.
+    const ORDER: u32;
+    /// Bytes of an element.
+    const BYTES: usize;
+    /// Atom; if it is `wgmma`, TMA copies the matrices.
+    type A: AtomInfo;
+}
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
-    Gathered<CHUNKS, ORDER, BYTES, A>
-{
+/// [`GatherForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct GatherOf<const ORDER: u32, const BYTES: usize = 2, A = Wgmma>(PhantomData<A>);
+
+impl<const ORDER: u32, const BYTES: usize, A: AtomInfo> GatherForm for GatherOf<ORDER, BYTES, A> {
+    const ORDER: u32 = ORDER;
+    const BYTES: usize = BYTES;
+    type A = A;
+}
+
+/// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns.
+#[derive(Clone, Copy, Debug)]
+pub struct Gathered<const CHUNKS: usize, F>(PhantomData<F>);
+
+impl<const CHUNKS: usize, F: GatherForm> Gathered<CHUNKS, F> {
     /// Channels of a stage: 128 bytes.
-    pub const DEPTH: usize = 128 / BYTES;
+    pub const DEPTH: usize = 128 / F::BYTES;
     /// Producer threads. With 64 accumulators a thread, two thread blocks have registers for only two producer warps
     /// each.
     pub const COPIERS: u32 = if CHUNKS == 1 || Self::ALONE { 128 } else { CONV_COPIERS };
@@ -43,11 +58,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     /// Bytes of a stage: gathered input rows, then the matrix.
     pub const STAGE: usize = 2 * SMEM_TILE + Self::B_BYTES;
     /// Whether one thread block occupies a multiprocessor: fragments of A and 64 accumulators need its registers.
-    pub const ALONE: bool = BYTES == 4 && CHUNKS > 1;
+    pub const ALONE: bool = F::BYTES == 4 && CHUNKS > 1;
     /// Stages of the ring. Two thread blocks share a multiprocessor unless [`Self::ALONE`].
     pub const STAGES: usize = match (CHUNKS, Self::ALONE) {
         // Limit: 99 KB of shared memory.
-        _ if !A::ASYNCHRONOUS => 3,
+        _ if !F::A::ASYNCHRONOUS => 3,
         (_, true) => 6,
         (1, _) => 4,
         _ => 3,
@@ -58,34 +73,32 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     /// and producers read the last indices before it is.
     pub const INDEX: usize = Self::OUT;
     /// Offset of the barriers: full and empty for each stage.
-    pub const BARRIERS: usize = if BYTES == 2 {
+    pub const BARRIERS: usize = if F::BYTES == 2 {
         Self::OUT + 2 * SMEM_TILE
     } else {
         Self::INDEX + CONV_ENTRIES as usize * CONV_ROWS * 4
     };
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> Tile
-    for Gathered<CHUNKS, ORDER, BYTES, A>
-{
-    const NEEDS: u32 = if A::ASYNCHRONOUS { A::NEEDS | TMA } else { 0 };
+impl<const CHUNKS: usize, F: GatherForm> Tile for Gathered<CHUNKS, F> {
+    const NEEDS: u32 = if F::A::ASYNCHRONOUS { F::A::NEEDS | TMA } else { 0 };
     const THREADS: u32 = 256 + Self::COPIERS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = CONV_ROWS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (CONV_ROWS as u32, Self::DEPTH as u32);
-    const ORDER: u32 = ORDER;
+    const ORDER: u32 = F::ORDER;
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
     /// Rows are copied in pieces of 16 bytes, and TMA strides are multiples of 16.
     const ACCESS: u32 = 16;
 }
 
-const _: () = assert!(Gathered::<2, B_COLUMNS, 2>::BARRIERS + 48 <= 115_712);
-const _: () = assert!(Gathered::<1, B_COLUMNS, 4>::BARRIERS + 64 <= 115_712);
+const _: () = assert!(Gathered::<2, GatherOf<B_COLUMNS>>::BARRIERS + 48 <= 115_712);
+const _: () = assert!(Gathered::<1, GatherOf<B_COLUMNS, 4>>::BARRIERS + 64 <= 115_712);
 /// Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
-const _: () = assert!(Gathered::<1, B_COLUMNS, 2, MmaSync>::SHARED_BYTES <= 99 << 10);
-const _: () = assert!(Gathered::<1, B_COLUMNS, 4, MmaSync>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(Gathered::<1, GatherOf<B_COLUMNS, 2, MmaSync>>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(Gathered::<1, GatherOf<B_COLUMNS, 4, MmaSync>>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(GatheredPairs::<1, 1, MmaSync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(GatheredPairs::<2, 2, MmaSync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(CONV_ENTRIES > CONV_AHEAD + 1);

@@ -22,10 +22,23 @@ pub const PIT_COLUMNS: usize = 256;
 /// Producer threads.
 pub const PIT_COPIERS: u32 = 128;
 
-/// Tile of `pit`: `MT` rows by up to 256 columns. `TRANSPOSED`: A is gathered too. `ORDER`: [`C_COLUMNS`] if C is
-/// stored as `[n,m]`.
+/// Parameters of a [`PitColumns`]: constants, atom and loader.
+pub trait PitForm: Copy {
+    /// Rows of a tile.
+    const MT: usize;
+    /// Whether A is gathered too.
+    const TRANSPOSED: bool;
+    /// [`C_COLUMNS`] if C is stored as `[n,m]`.
+    const ORDER: u32;
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader of A, unless it is gathered.
+    type L: LoaderInfo;
+}
+
+/// [`PitForm`] as a type.
 #[derive(Clone, Copy, Debug)]
-pub struct PitColumns<
+pub struct PitOf<
     const MT: usize,
     const TRANSPOSED: bool,
     const ORDER: u32 = PLAIN,
@@ -33,17 +46,29 @@ pub struct PitColumns<
     L = Tma,
 >(PhantomData<(A, L)>);
 
-impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: LoaderInfo>
-    PitColumns<MT, TRANSPOSED, ORDER, A, L>
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: LoaderInfo> PitForm
+    for PitOf<MT, TRANSPOSED, ORDER, A, L>
 {
+    const MT: usize = MT;
+    const TRANSPOSED: bool = TRANSPOSED;
+    const ORDER: u32 = ORDER;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of `pit`: [`PitForm::MT`] rows by up to 256 columns.
+#[derive(Clone, Copy, Debug)]
+pub struct PitColumns<F>(PhantomData<F>);
+
+impl<F: PitForm> PitColumns<F> {
     /// Chunks of 64 columns. Without `setmaxnreg` a consumer thread has registers for 64 accumulators: with 128 rows a
     /// tile has half as many columns.
     pub const CHUNKS: usize =
-        if MT == 128 && !A::ASYNCHRONOUS { PIT_COLUMNS / 128 } else { PIT_COLUMNS / 64 };
+        if F::MT == 128 && !F::A::ASYNCHRONOUS { PIT_COLUMNS / 128 } else { PIT_COLUMNS / 64 };
     /// Micro-tiles of a stage; fewer where a thread block has 99 KB of shared memory.
-    pub const DEPTH: usize = if A::ASYNCHRONOUS { 64 } else { 32 };
+    pub const DEPTH: usize = if F::A::ASYNCHRONOUS { 64 } else { 32 };
     /// Bytes of A in a stage: the micro-tiles of its rows.
-    pub const A_BYTES: usize = MT * Self::DEPTH * 2;
+    pub const A_BYTES: usize = F::MT * Self::DEPTH * 2;
     /// Bytes of 64 rows of A, or of 64 columns of B, in a stage.
     pub const SLAB: usize = Self::DEPTH * PANEL_BYTES;
     /// Offset of B in a stage.
@@ -51,46 +76,45 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: 
     /// Bytes of a stage.
     pub const STAGE: usize = Self::B_AT + Self::CHUNKS * Self::SLAB;
     /// Stages of the ring.
-    pub const STAGES: usize = match (A::ASYNCHRONOUS, MT) {
+    pub const STAGES: usize = match (F::A::ASYNCHRONOUS, F::MT) {
         (true, 128) => 4,
         (true, _) => 5,
         (false, 128) => 5,
         (false, _) => 4,
     };
     /// Arrivals that fill a stage: every producer thread, and TMA if it copies A.
-    pub const ARRIVALS: u32 = PIT_COPIERS + (L::BY_ONE && !TRANSPOSED) as u32;
+    pub const ARRIVALS: u32 = PIT_COPIERS + (F::L::BY_ONE && !F::TRANSPOSED) as u32;
     /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
     /// Bytes of a row of A's shared-memory tile, which holds up to 64 rows of A.
-    pub const A_ROW: usize = if MT * 2 < PANEL_BYTES { MT * 2 } else { PANEL_BYTES };
+    pub const A_ROW: usize = if F::MT * 2 < PANEL_BYTES { F::MT * 2 } else { PANEL_BYTES };
 }
 
-impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: LoaderInfo> Tile
-    for PitColumns<MT, TRANSPOSED, ORDER, A, L>
-{
+impl<F: PitForm> Tile for PitColumns<F> {
     const THREADS: u32 = 256 + PIT_COPIERS;
-    const NEEDS: u32 = A::NEEDS | L::NEEDS;
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * Self::CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
-    const ORDER: u32 = ORDER;
-    const BLOCK: (u32, u32) = if TRANSPOSED { (1, MT as u32) } else { (MT as u32, 1) };
+    const ORDER: u32 = F::ORDER;
+    const BLOCK: (u32, u32) = if F::TRANSPOSED { (1, F::MT as u32) } else { (F::MT as u32, 1) };
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
     const ACCESS: u32 = 16;
 }
 
-const _: () = assert!(PitColumns::<128, false>::SHARED_BYTES <= 227 << 10);
-const _: () = assert!(PitColumns::<64, true, C_COLUMNS>::SHARED_BYTES <= 227 << 10);
+const _: () = assert!(PitColumns::<PitOf<128, false>>::SHARED_BYTES <= 227 << 10);
+const _: () = assert!(PitColumns::<PitOf<64, true, C_COLUMNS>>::SHARED_BYTES <= 227 << 10);
 // Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
 const _: () =
-    assert!(PitColumns::<128, false, PLAIN, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
+    assert!(PitColumns::<PitOf<128, false, PLAIN, MmaQuarters, CpAsync>>::SHARED_BYTES <= 99 << 10);
 const _: () =
-    assert!(PitColumns::<64, false, PLAIN, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
+    assert!(PitColumns::<PitOf<64, false, PLAIN, MmaQuarters, CpAsync>>::SHARED_BYTES <= 99 << 10);
 // Shared-memory tiles must begin at a multiple of the swizzle's period.
-const _: () =
-    assert!(PitColumns::<32, false, PLAIN, MmaQuarters, CpAsync>::STAGE.is_multiple_of(1024));
+const _: () = assert!(
+    PitColumns::<PitOf<32, false, PLAIN, MmaQuarters, CpAsync>>::STAGE.is_multiple_of(1024)
+);
 
 /// Parameters of the `pit` kernels.
 #[repr(C)]

@@ -14,38 +14,61 @@ pub const PIT_CONV_COPIERS: u32 = 128;
 /// Channels of a stage.
 pub const PIT_CONV_DEPTH: usize = 64;
 
-/// Tile of `pit_conv`: a box of `MT` positions of an image by `CHUNKS` x 64 filters. `FILTERS`: filters are listed,
-/// otherwise channels.
+/// Parameters of a [`PitConv`]: constants, atom and loader.
+pub trait PitConvForm: Copy {
+    /// Positions of an image in a tile.
+    const MT: usize;
+    /// Chunks of 64 filters in a tile.
+    const CHUNKS: usize;
+    /// Whether filters are listed, otherwise channels.
+    const FILTERS: bool;
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader of A, and of packed filters.
+    type L: LoaderInfo;
+}
+
+/// [`PitConvForm`] as a type.
 #[derive(Clone, Copy, Debug)]
-pub struct PitConv<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A = Wgmma, L = Tma>(
+pub struct PitConvOf<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A = Wgmma, L = Tma>(
     PhantomData<(A, L)>,
 );
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L>
-    PitConv<MT, CHUNKS, FILTERS, A, L>
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L: LoaderInfo>
+    PitConvForm for PitConvOf<MT, CHUNKS, FILTERS, A, L>
 {
+    const MT: usize = MT;
+    const CHUNKS: usize = CHUNKS;
+    const FILTERS: bool = FILTERS;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of `pit_conv`: a box of [`PitConvForm::MT`] positions of an image by [`PitConvForm::CHUNKS`] x 64 filters.
+#[derive(Clone, Copy, Debug)]
+pub struct PitConv<F>(PhantomData<F>);
+
+impl<F: PitConvForm> PitConv<F> {
     /// Bytes of A in a stage.
-    pub const A_BYTES: usize = MT * PIT_CONV_DEPTH * 2;
+    pub const A_BYTES: usize = F::MT * PIT_CONV_DEPTH * 2;
     /// Bytes of a stage: A, then chunks of 64 columns of B.
-    pub const STAGE: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
+    pub const STAGE: usize = Self::A_BYTES + F::CHUNKS * SMEM_TILE;
     /// Stages of the ring.
-    pub const STAGES: usize = (if A::ASYNCHRONOUS { 200 << 10 } else { 82 << 10 }) / Self::STAGE;
+    pub const STAGES: usize = (if F::A::ASYNCHRONOUS { 200 << 10 } else { 82 << 10 }) / Self::STAGE;
     /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L: LoaderInfo> Tile
-    for PitConv<MT, CHUNKS, FILTERS, A, L>
-{
-    const NEEDS: u32 = A::NEEDS | L::NEEDS;
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+impl<F: PitConvForm> Tile for PitConv<F> {
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const THREADS: u32 = 256 + PIT_CONV_COPIERS;
-    const COLUMNS: u32 = 64 * CHUNKS as u32;
+    const COLUMNS: u32 = 64 * F::CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (MT as u32, PIT_CONV_DEPTH as u32);
-    const STEP: u32 = if FILTERS { STEP_FILTERS } else { STEP_CHANNELS };
+    const BLOCK: (u32, u32) = (F::MT as u32, PIT_CONV_DEPTH as u32);
+    const STEP: u32 = if F::FILTERS { STEP_FILTERS } else { STEP_CHANNELS };
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
     const ACCESS: u32 = 16;
 }
@@ -55,12 +78,14 @@ pub const STEP_CHANNELS: u32 = 1;
 /// Step of tiles with a list of filters.
 pub const STEP_FILTERS: u32 = 2;
 
-const _: () = assert!(PitConv::<128, 4, false>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(PitConv::<128, 2, true>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(PitConv::<64, 4, false>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(PitConv::<PitConvOf<128, 4, false>>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(PitConv::<PitConvOf<128, 2, true>>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(PitConv::<PitConvOf<64, 4, false>>::BARRIERS + 128 <= 227 << 10);
 // Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
-const _: () = assert!(PitConv::<128, 2, false, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
-const _: () = assert!(PitConv::<64, 4, false, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
+const _: () =
+    assert!(PitConv::<PitConvOf<128, 2, false, MmaQuarters, CpAsync>>::SHARED_BYTES <= 99 << 10);
+const _: () =
+    assert!(PitConv::<PitConvOf<64, 4, false, MmaQuarters, CpAsync>>::SHARED_BYTES <= 99 << 10);
 
 /// Parameters of the `pit_conv` kernels. `[0]` of a pair is along x, the rows of an image; `[1]` is along y, its
 /// columns.

@@ -16,12 +16,10 @@ pub trait BTile {
     const COPIERS: u32;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> BTile
-    for Gathered<CHUNKS, ORDER, BYTES, A>
-{
-    const ELEMENT: u32 = BYTES as u32;
+impl<const CHUNKS: usize, F: GatherForm> BTile for Gathered<CHUNKS, F> {
+    const ELEMENT: u32 = F::BYTES as u32;
     const CHUNKS: usize = CHUNKS;
-    const BY_COLUMNS: bool = ORDER & B_COLUMNS != 0;
+    const BY_COLUMNS: bool = F::ORDER & B_COLUMNS != 0;
     const BYTES: u32 = Self::B_BYTES as u32;
     const COPIERS: u32 = Self::COPIERS;
 }

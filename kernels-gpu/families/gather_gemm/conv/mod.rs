@@ -36,17 +36,13 @@ struct Ahead {
     entry: u32,
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> Stages
-    for Gathered<CHUNKS, ORDER, BYTES, A>
-{
+impl<const CHUNKS: usize, F: GatherForm> Stages for Gathered<CHUNKS, F> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
-    Gathered<CHUNKS, ORDER, BYTES, A>
-{
+impl<const CHUNKS: usize, F: GatherForm> Gathered<CHUNKS, F> {
     /// Number of this thread block's tile of 128 positions.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
@@ -99,7 +95,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                 ring.wait_empty();
                 let full = ring.full();
                 let b_tile = Self::stage(ring.slot) + 2 * SMEM_TILE as u32;
-                let place = [gpu::block_y() * Self::COLUMNS, k / BYTES as u32, offset];
+                let place = [gpu::block_y() * Self::COLUMNS, k / F::BYTES as u32, offset];
                 params.start::<Self>((b_tile, full), place, (thread, at));
                 if own {
                     let to = Self::stage(ring.slot) + group * Self::SHARE as u32 * 128;
@@ -173,7 +169,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     #[inline(always)]
     fn consume<E: ConvElem>(p: &ConvParams)
     where
-        A: Multiply,
+        F::A: Multiply,
     {
         let warpgroup = gpu::thread() / 128;
         let tile = Self::tile(p);
@@ -190,23 +186,23 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                 let slot = ring.wait_full();
                 if own != 0 {
                     // `cp.async` wrote the gathered rows through the generic proxy; `wgmma` reads by the async proxy.
-                    A::fence_proxy_async();
+                    F::A::fence_proxy_async();
                     let smem = Self::stage(slot) + warpgroup * SMEM_TILE as u32;
                     let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
-                    if ORDER & B_COLUMNS != 0 {
-                        E::multiply::<A, CHUNKS, 0>(&mut acc, smem, b_tile);
+                    if F::ORDER & B_COLUMNS != 0 {
+                        E::multiply::<F::A, CHUNKS, 0>(&mut acc, smem, b_tile);
                     } else {
-                        E::multiply::<A, CHUNKS, 1>(&mut acc, smem, b_tile);
+                        E::multiply::<F::A, CHUNKS, 1>(&mut acc, smem, b_tile);
                     }
-                    if A::ASYNCHRONOUS && !E::IN_REGISTERS {
-                        A::wait::<CHUNKS, 1>(&mut acc);
+                    if F::A::ASYNCHRONOUS && !E::IN_REGISTERS {
+                        F::A::wait::<CHUNKS, 1>(&mut acc);
                         ring.retire();
                     } else {
-                        A::wait::<CHUNKS, 0>(&mut acc);
+                        F::A::wait::<CHUNKS, 0>(&mut acc);
                         Self::release_pending(slot);
                     }
                 } else {
-                    A::wait::<CHUNKS, 0>(&mut acc);
+                    F::A::wait::<CHUNKS, 0>(&mut acc);
                     ring.flush();
                     Self::release_pending(slot);
                 }
@@ -215,20 +211,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
             }
             (offset, halves) = offsets.next::<true>();
         }
-        A::wait::<CHUNKS, 0>(&mut acc);
+        F::A::wait::<CHUNKS, 0>(&mut acc);
         Self::epilogue::<E>(p, tile, warpgroup, any, &mut acc);
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: ConvElem,
-    P: Matrices,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: Multiply,
-> Kernel<W, E, P> for Gathered<CHUNKS, ORDER, BYTES, A>
+impl<W: WalkInfo, E: ConvElem, P: Matrices, const CHUNKS: usize, F: GatherForm<A: Multiply>>
+    Kernel<W, E, P> for Gathered<CHUNKS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &P, at: u64) {

@@ -24,17 +24,13 @@ impl PitParams {
     }
 }
 
-impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: LoaderInfo> Stages
-    for PitColumns<MT, TRANSPOSED, ORDER, A, L>
-{
+impl<F: PitForm> Stages for PitColumns<F> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: Loader>
-    PitColumns<MT, TRANSPOSED, ORDER, A, L>
-{
+impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
     /// Rows of B of a stage that a warp gathers.
     const ROWS: u32 = Self::DEPTH as u32 / 4;
     /// Lanes that share a row of B.
@@ -48,8 +44,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
     /// all items.
     #[inline(always)]
     fn place(p: &PitParams, row_block: u32) -> (u32, u32) {
-        let (item, within) = if TRANSPOSED { p.item.of(row_block) } else { (0, row_block) };
-        (item, within * MT as u32)
+        let (item, within) = if F::TRANSPOSED { p.item.of(row_block) } else { (0, row_block) };
+        (item, within * F::MT as u32)
     }
 
     #[inline(always)]
@@ -77,7 +73,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
                 let more = from + (Self::DEPTH as u32) < work.count;
                 rows = global::ld_cg_b32(place(from + Self::DEPTH as u32), more);
                 ring.wait_empty();
-                if TRANSPOSED {
+                if F::TRANSPOSED {
                     Self::gather_a(p, of_a, ring.slot, now);
                 } else {
                     Self::start_a(p, at, work, from, ring.slot);
@@ -110,25 +106,25 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
     #[inline(always)]
     fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
         let thread = gpu::opaque_thread() - CONSUMERS * 32;
-        if L::BY_ONE && thread != 0 {
+        if F::L::BY_ONE && thread != 0 {
             return;
         }
         let (to, full) = (Self::stage(slot), Self::full(slot));
-        if L::BY_ONE {
+        if F::L::BY_ONE {
             barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
         }
         let y = work.row_block * p.stride + from;
         let (team, map) = (Team { thread, threads: PIT_COPIERS }, (at, &p.a_map));
-        L::tile(team, to, map, [0, y], Self::A_TILE, full);
-        if MT == 128 {
-            L::tile(team, to + Self::SLAB as u32, map, [64, y], Self::A_TILE, full);
+        F::L::tile(team, to, map, [0, y], Self::A_TILE, full);
+        if F::MT == 128 {
+            F::L::tile(team, to + Self::SLAB as u32, map, [64, y], Self::A_TILE, full);
         }
     }
 
     /// Returns the address of a lane's 16 bytes of the first row of a transposed A, and whether A has them.
     #[inline(always)]
     fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (u64, u32) {
-        if !TRANSPOSED {
+        if !F::TRANSPOSED {
             return (0, 0);
         }
         let (item, left) = Self::place(p, work.row_block);
@@ -199,14 +195,14 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
             while from < count {
                 let slot = ring.wait_full();
                 // `cp.async` wrote the gathered rows through the generic proxy.
-                A::fence_proxy_async();
-                A::fence(&mut acc);
+                F::A::fence_proxy_async();
+                F::A::fence(&mut acc);
                 Self::multiply::<E, C>(&mut acc, slot, group, Self::used(count, from));
-                ring.issued::<A, _>(&mut acc);
+                ring.issued::<F::A, _>(&mut acc);
                 ring.advance();
                 from += Self::DEPTH as u32;
             }
-            ring.drain::<A, _>(&mut acc);
+            ring.drain::<F::A, _>(&mut acc);
             Self::epilogue::<E, C>(p, work, group, count, &mut acc);
             index += gpu::grid_x();
         }
@@ -216,20 +212,20 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
     fn multiply<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slot: u32, group: u32, used: u32) {
         let stage = Self::stage(slot);
         let b_tile = stage + Self::B_AT as u32;
-        let (a, b) = if MT == 128 {
+        let (a, b) = if F::MT == 128 {
             (stage + group * Self::SLAB as u32, b_tile)
         } else {
             (stage, b_tile + group * 2 * Self::SLAB as u32)
         };
         let row = Self::A_ROW as u32;
         // 32 rows fill an operand of 64: its second half repeats the first.
-        let between = if MT == 32 { 0 } else { Self::DEPTH as u32 * row };
+        let between = if F::MT == 32 { 0 } else { Self::DEPTH as u32 * row };
         unroll!(step < Self::DEPTH / STEP as usize, most 4, {
             if (step as u32) < used {
                 let deep = step as u32 * STEP;
                 let a = frag::descriptor(a + deep * row, row, between);
                 let b = frag::descriptor(b + deep * PANEL_BYTES as u32, 128, Self::SLAB as u32);
-                A::mma::<E, C, 1, 1>(acc, a, b);
+                F::A::mma::<E, C, 1, 1>(acc, a, b);
             }
         });
     }
@@ -243,43 +239,40 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
         acc: &mut Acc<C>,
     ) {
         let (item, top) = Self::place(p, work.row_block);
-        let (row, column) = if MT == 128 {
+        let (row, column) = if F::MT == 128 {
             (top + group * 64, work.column)
         } else {
             (top, work.column + group * 128)
         };
         let smem = copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32;
-        let end = p.m.min(top + MT as u32);
+        let end = p.m.min(top + F::MT as u32);
         let o = p.output(item);
-        A::exchange_quarters(acc, smem, 1 + group);
-        StoreTile::<C, ORDER>::write::<E>(o, end, [row, column], (group, smem), count, acc);
+        F::A::exchange_quarters(acc, smem, 1 + group);
+        if const { F::ORDER & C_COLUMNS == 0 } {
+            StoreTile::<C, PLAIN>::write::<E>(o, end, [row, column], (group, smem), count, acc);
+        } else {
+            StoreTile::<C, C_COLUMNS>::write::<E>(o, end, [row, column], (group, smem), count, acc);
+        }
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: WgmmaElem,
-    const MT: usize,
-    const TRANSPOSED: bool,
-    const ORDER: u32,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, PitParams> for PitColumns<MT, TRANSPOSED, ORDER, A, L>
+impl<W: WalkInfo, E: WgmmaElem, F: PitForm<A: Multiply, L: Loader>> Kernel<W, E, PitParams>
+    for PitColumns<F>
 {
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
             Self::make_barriers(Self::ARRIVALS, CONSUMERS);
-            if !TRANSPOSED {
-                L::prefetch_maps::<1>(at);
+            if !F::TRANSPOSED {
+                F::L::prefetch_maps::<1>(at);
             }
         }
         gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            A: Self::produce(p, at),
-            if MT == 128 && A::ASYNCHRONOUS {
+            F::A: Self::produce(p, at),
+            if F::MT == 128 && F::A::ASYNCHRONOUS {
                 Self::consume::<E, 4>(p);
             } else {
                 Self::consume::<E, 2>(p);

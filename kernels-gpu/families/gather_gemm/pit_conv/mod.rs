@@ -24,33 +24,29 @@ struct Work {
     count: u32,
 }
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L> Stages
-    for PitConv<MT, CHUNKS, FILTERS, A, L>
-{
+impl<F: PitConvForm> Stages for PitConv<F> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: Loader>
-    PitConv<MT, CHUNKS, FILTERS, A, L>
-{
+impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Warpgroups that share the columns of a tile. They split 128 positions; with fewer positions both have all of
     /// them and half of the columns.
-    const GROUPS: u32 = if MT == 128 { 1 } else { 2 };
+    const GROUPS: u32 = if F::MT == 128 { 1 } else { 2 };
     /// Max number of chunks of 64 columns of a warpgroup.
-    const CONSUMED: usize = CHUNKS / Self::GROUPS as usize;
+    const CONSUMED: usize = F::CHUNKS / Self::GROUPS as usize;
 
     /// Returns whether TMA copies `count` channels as half lines.
     #[inline(always)]
     fn is_narrow(count: u32) -> bool {
-        L::BY_ONE && !FILTERS && count <= DEPTH / 2
+        F::L::BY_ONE && !F::FILTERS && count <= DEPTH / 2
     }
 
     /// Returns the number of columns of B: all filters, or the listed ones.
     #[inline(always)]
     fn columns(p: &PitConvParams) -> u32 {
-        if FILTERS { global::ld_cg_b32(p.counts, true) } else { p.filters }
+        if F::FILTERS { global::ld_cg_b32(p.counts, true) } else { p.filters }
     }
 
     /// Returns work item `index`. Neighbouring items share columns of B.
@@ -60,12 +56,12 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         let (image, tile) = p.image.of(index - across * p.positions);
         let (down, right) = p.row.of(tile);
         let tall = Self::BLOCK.0.checked_div(p.wide.value).unwrap_or(0);
-        let listed = global::ld_cg_b32(p.counts + image as u64 * 4, !FILTERS);
+        let listed = global::ld_cg_b32(p.counts + image as u64 * 4, !F::FILTERS);
         Work {
             image,
             corner: [down * tall, right * p.wide.value],
             column: across * Self::COLUMNS,
-            count: if FILTERS { p.channels } else { listed },
+            count: if F::FILTERS { p.channels } else { listed },
         }
     }
 
@@ -103,7 +99,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     ) {
         let mut acc = Acc::<C>::zero();
         Self::products::<E, C>((count, p.taps), group, ring, &mut acc);
-        A::exchange_quarters(&mut acc, Self::out(group), 1 + group);
+        F::A::exchange_quarters(&mut acc, Self::out(group), 1 + group);
         Self::epilogue::<E, C>(p, work, (group, columns), &acc);
     }
 
@@ -121,19 +117,19 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             let mut from = 0;
             while from < count {
                 let slot = ring.wait_full();
-                if !FILTERS {
+                if !F::FILTERS {
                     // `cp.async` wrote the gathered rows through the generic proxy.
-                    A::fence_proxy_async();
+                    F::A::fence_proxy_async();
                 }
-                A::fence(acc);
+                F::A::fence(acc);
                 Self::multiply::<E, C>(acc, slot, (group, row), steps::<DEPTH, STEP>(count, from));
-                ring.issued::<A, _>(acc);
+                ring.issued::<F::A, _>(acc);
                 ring.advance();
                 from += DEPTH;
             }
             tap += 1;
         }
-        ring.drain::<A, _>(acc);
+        ring.drain::<F::A, _>(acc);
     }
 
     #[inline(always)]
@@ -145,7 +141,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     ) {
         let stage = Self::stage(slot);
         let b_tile = stage + Self::A_BYTES as u32;
-        let (a, b) = if MT == 128 {
+        let (a, b) = if F::MT == 128 {
             (stage + group * 64 * row, b_tile)
         } else {
             (stage, b_tile + group * (C * SMEM_TILE) as u32)
@@ -155,40 +151,33 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             if (step as u32) < used {
                 let a = frag::descriptor(a + step as u32 * 32, row, 16);
                 let b = frag::descriptor(b + step as u32 * STEP * line, line, SMEM_TILE as u32);
-                A::mma::<E, C, 0, 1>(acc, a, b);
+                F::A::mma::<E, C, 0, 1>(acc, a, b);
             }
         });
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: WgmmaElem,
-    const MT: usize,
-    const CHUNKS: usize,
-    const FILTERS: bool,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, PitConvParams> for PitConv<MT, CHUNKS, FILTERS, A, L>
+impl<W: WalkInfo, E: WgmmaElem, F: PitConvForm<A: Multiply, L: Loader>> Kernel<W, E, PitConvParams>
+    for PitConv<F>
 {
     #[inline(always)]
     unsafe fn run(p: &PitConvParams, at: u64) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
             // Arrivals of TMA, and of every producer thread.
-            let arrivals = if FILTERS {
-                L::fills(PIT_CONV_COPIERS)
+            let arrivals = if F::FILTERS {
+                F::L::fills(PIT_CONV_COPIERS)
             } else {
-                PIT_CONV_COPIERS + L::BY_ONE as u32
+                PIT_CONV_COPIERS + F::L::BY_ONE as u32
             };
             Self::make_barriers(arrivals, CONSUMERS);
-            L::prefetch_maps::<2>(at);
+            F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            A: if FILTERS {
-                if !L::BY_ONE || gpu::thread() == CONSUMERS * 32 {
+            F::A: if F::FILTERS {
+                if !F::L::BY_ONE || gpu::thread() == CONSUMERS * 32 {
                     Self::slide(p, at);
                 }
             } else {

@@ -8,9 +8,7 @@ use crate::families::gather_gemm::abi::*;
 /// Row of C of a position that does not exist, or column of C of such a filter.
 const NOWHERE: u32 = u32::MAX;
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: Loader>
-    PitConv<MT, CHUNKS, FILTERS, A, L>
-{
+impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Returns the output buffer of a warpgroup.
     #[inline(always)]
     pub(super) fn out(group: u32) -> u32 {
@@ -21,7 +19,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     #[inline(always)]
     fn line(p: &PitConvParams, work: Work, group: u32) -> u32 {
         let thread = gpu::opaque_thread();
-        let row = thread / 32 % 4 * 16 + thread % 16 + if MT == 128 { group * 64 } else { 0 };
+        let row = thread / 32 % 4 * 16 + thread % 16 + if F::MT == 128 { group * 64 } else { 0 };
         let (down, right) = p.wide.of(row);
         let [x, y] = [work.corner[0] + down, work.corner[1] + right];
         if x < p.out[0] && y < p.out[1] {
@@ -40,7 +38,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         acc: &Acc<C>,
     ) {
         let line = Self::line(p, work, group);
-        let left = work.column + if MT == 128 { 0 } else { group * 64 * C as u32 };
+        let left = work.column + if F::MT == 128 { 0 } else { group * 64 * C as u32 };
         let warp = gpu::opaque_thread() / 32 % 4;
         let smem = Self::out(group) + warp * 16 * 128;
         unroll!(c < C, most 4, {
@@ -49,7 +47,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             stage_rows::<E>(&acc.0[c], smem, frag::ldmatrix_x4(gpu::opaque_thread() % 32));
             warp::sync(u32::MAX);
             let left = left + 64 * c as u32;
-            if FILTERS {
+            if F::FILTERS {
                 Self::scatter(p, (left, columns), line, smem);
             } else {
                 Self::store(p, left, line, smem);

@@ -6,16 +6,14 @@ use crate::device::stages::steps;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: Loader>
-    PitConv<MT, CHUNKS, FILTERS, A, L>
-{
+impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Positions of a tile that the threads copy at once, 16 bytes each.
     const AT_ONCE: u32 = PIT_CONV_COPIERS / 8;
 
     /// Shape of a stage's packed filters, 64 of them.
     const B_TILE: Shape = Shape { rows: PIT_CONV_DEPTH, row_bytes: PANEL_BYTES, element: 2 };
     /// Lanes that copy a row of B, 16 bytes each.
-    const LANES: u32 = 8 * CHUNKS as u32;
+    const LANES: u32 = 8 * F::CHUNKS as u32;
 
     /// Returns the position of A that the first of the tile's positions meets at this tap. Outside of the image it
     /// wraps around, as TMA requires.
@@ -46,7 +44,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         let first = from * 2 + chunk * 16;
         let line = p.a_map[MAP_ADDRESS] + image as u64 * next + first as u64;
         let to = Self::stage(slot) + own * PANEL_BYTES as u32 + (chunk ^ (own % 8)) * 16;
-        unroll!(i < MT / Self::AT_ONCE as usize, {
+        unroll!(i < F::MT / Self::AT_ONCE as usize, {
             let further = i as u32 * Self::AT_ONCE;
             let (lower, later) = p.wide.of(own + further);
             let x = x.wrapping_add(lower * p.stride[0]);
@@ -100,7 +98,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                         rows = global::ld_cg_b32(place(from), true);
                     }
                     ring.wait_empty();
-                    if !L::BY_ONE {
+                    if !F::L::BY_ONE {
                         Self::bring_a(p, work.image, origin, from, ring.slot);
                     } else if thread == 0 {
                         barrier::arrive_expect_tx(ring.full(), bytes);
@@ -175,7 +173,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                 let mut from = 0;
                 while from < work.count {
                     let (slot, full) = (ring.wait_empty(), ring.full());
-                    if L::BY_ONE {
+                    if F::L::BY_ONE {
                         barrier::arrive_expect_tx(full, bytes);
                         Self::start_a(at, work.image, origin, from, slot);
                     } else {
@@ -187,10 +185,10 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                         let column = work.column + chunk * 64;
                         let to = to + chunk * SMEM_TILE as u32;
                         let place = [column, from, tap];
-                        L::tile(team, to, (at + 128, &p.b_map), place, Self::B_TILE, full);
+                        F::L::tile(team, to, (at + 128, &p.b_map), place, Self::B_TILE, full);
                         chunk += 1;
                     }
-                    if !L::BY_ONE {
+                    if !F::L::BY_ONE {
                         copy::cp_async_arrive(full);
                     }
                     ring.advance();
@@ -200,6 +198,6 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             }
             index += gpu::grid_x();
         }
-        L::wait_own();
+        F::L::wait_own();
     }
 }
