@@ -22,26 +22,18 @@ use crate::families::spmm::abi::*;
 
 type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
-impl<
-    W: Walk,
-    E: Elem,
-    const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
-    const UNROLL: usize,
-    const SPLIT: u32,
-    const THREADS: u32,
-> Kernel<W, E, SpmmParams> for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
+impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: SubWarpForm> Kernel<W, E, SpmmParams>
+    for SubWarp<VEC, REP, F>
 {
     #[inline(always)]
     unsafe fn run(p: &SpmmParams, _at: u64) {
         grid::launch_dependents();
-        let lane = gpu::thread() % LANES;
-        let part = gpu::thread() / LANES % SPLIT;
-        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / (LANES * SPLIT);
+        let lane = gpu::thread() % F::LANES;
+        let part = gpu::thread() / F::LANES % F::SPLIT;
+        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / (F::LANES * F::SPLIT);
         let inside = index < p.item_count;
         // With one part no thread waits for another. With several, every thread must reach the barrier.
-        if SPLIT == 1 && !inside {
+        if F::SPLIT == 1 && !inside {
             return;
         }
         // The plan's lists are read while the previous kernel ends (PDL); operands are read only after
@@ -49,12 +41,12 @@ impl<
         let [row, start, len, slot] =
             global::ld_nc_no_allocate_v4(p.items + index as u64 * 16, inside);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
-        if SPLIT == 1 && THREADS == BUNDLED_THREADS && slot == BUNDLE {
+        if F::SPLIT == 1 && F::THREADS == BUNDLED_THREADS && slot == BUNDLE {
             return Self::bundle::<W, E>(p, row, len, column);
         }
         grid::wait_dependency();
         let mut acc = Self::gather::<W, E>(p, start, len, part, column);
-        if SPLIT > 1 {
+        if F::SPLIT > 1 {
             Self::join::<E>(part, &mut acc);
             if part > 0 || !inside {
                 return;
@@ -87,22 +79,14 @@ impl Run {
 
     /// Starts the loads of the burst at `at`, four entries each. Fours past the end are not loaded.
     #[inline(always)]
-    fn fetch<W: Walk, E: Elem, const UNROLL: usize>(&self, p: &SpmmParams, at: u32) -> Batch {
-        let second = UNROLL > 4 && at + 4 < self.end;
+    fn fetch<W: Walk, E: Elem, F: SubWarpForm>(&self, p: &SpmmParams, at: u32) -> Batch {
+        let second = F::UNROLL > 4 && at + 4 < self.end;
         let from = self.base + at as u64;
         W::fetch::<E>(p, from, at < self.end, second)
     }
 }
 
-impl<
-    const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
-    const UNROLL: usize,
-    const SPLIT: u32,
-    const THREADS: u32,
-> SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
-{
+impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
     /// Returns the sum over the item's entries of value x row of B, in entry order. This part processes every `SPLIT`th
     /// burst. The entries of its next burst are loaded before the rows of B of the current one.
     #[inline(always)]
@@ -115,13 +99,13 @@ impl<
     ) -> Acc<E, VEC, REP> {
         let run = Run::new::<W>(start, len);
         let mut acc = [[E::ZERO; VEC]; REP];
-        let mut at = part * UNROLL as u32;
-        let mut next = run.fetch::<W, E, UNROLL>(p, at);
+        let mut at = part * F::UNROLL as u32;
+        let mut next = run.fetch::<W, E, F>(p, at);
         while at < run.end {
             let batch = next;
-            next = run.fetch::<W, E, UNROLL>(p, at + UNROLL as u32 * SPLIT);
+            next = run.fetch::<W, E, F>(p, at + F::UNROLL as u32 * F::SPLIT);
             Self::burst::<W, E>(p, &batch, run, at, column, &mut acc);
-            at += UNROLL as u32 * SPLIT;
+            at += F::UNROLL as u32 * F::SPLIT;
         }
         acc
     }
@@ -138,10 +122,10 @@ impl<
         let mut run = Run::new::<W>(start, len);
         let mut acc = [[E::ZERO; VEC]; REP];
         let mut at = 0;
-        let mut next = run.fetch::<W, E, UNROLL>(p, 0);
+        let mut next = run.fetch::<W, E, F>(p, 0);
         loop {
             let (batch, own, from, entries) = (next, run, at, len);
-            at += UNROLL as u32;
+            at += F::UNROLL as u32;
             let done = at >= own.end;
             if done {
                 // There is no next span after the last row: the span is empty, and nothing is loaded.
@@ -151,7 +135,7 @@ impl<
                 at = 0;
             }
             ahead = global::ld_nc_v2_or(ahead, p.spans + (row + 2) as u64 * 8, done && left > 2);
-            next = run.fetch::<W, E, UNROLL>(p, at);
+            next = run.fetch::<W, E, F>(p, at);
             Self::burst::<W, E>(p, &batch, own, from, column, &mut acc);
             if done {
                 Self::store::<E>(p, row, entries, column, &acc);
@@ -168,10 +152,26 @@ impl<
         }
     }
 
-    /// Adds value x row of B for the entries of one burst, in entry order. All rows are loaded before the first
-    /// multiplication.
+    /// Adds value x row of B for the entries of one burst, in entry order.
     #[inline(always)]
     fn burst<W: Walk, E: Elem>(
+        p: &SpmmParams,
+        batch: &Batch,
+        run: Run,
+        at: u32,
+        column: u32,
+        acc: &mut Acc<E, VEC, REP>,
+    ) {
+        const { assert!(matches!(F::UNROLL, 4 | 8)) };
+        match F::UNROLL {
+            4 => Self::burst_of::<W, E, 4>(p, batch, run, at, column, acc),
+            _ => Self::burst_of::<W, E, 8>(p, batch, run, at, column, acc),
+        }
+    }
+
+    /// [`Self::burst`] of `UNROLL` entries. All rows are loaded before the first multiplication.
+    #[inline(always)]
+    fn burst_of<W: Walk, E: Elem, const UNROLL: usize>(
         p: &SpmmParams,
         batch: &Batch,
         run: Run,
@@ -188,7 +188,7 @@ impl<
             value[u] = if exists { v } else { E::ZERO };
             let from = b + col as u64 * p.ldb_bytes as u64;
             unroll!(r < REP, {
-                let shift = r as u32 * LANES * VEC as u32;
+                let shift = r as u32 * F::LANES * VEC as u32;
                 let ok = exists && column + shift < p.n;
                 raw[u][r] = E::ld_global::<VEC>(from + (shift * E::BYTES) as u64, ok);
             });
@@ -210,7 +210,7 @@ impl<
             let alpha = scale::<E>(output, entries);
             let c = p.c + row as u64 * p.ldc_bytes as u64;
             unroll!(r < REP, {
-                let column = column + r as u32 * LANES * VEC as u32;
+                let column = column + r as u32 * F::LANES * VEC as u32;
                 let mut out = acc[r];
                 unroll!(i < VEC, { out[i] = E::fma(alpha, acc[r][i], E::ZERO) });
                 if column < p.n {
@@ -225,7 +225,7 @@ impl<
         }
         let factors = (scale::<E>(output, entries), row_bias::<E>(output, row));
         unroll!(r < REP, {
-            let column = column + r as u32 * LANES * VEC as u32;
+            let column = column + r as u32 * F::LANES * VEC as u32;
             finish::<E, VEC>(output, row, column, factors, acc[r]);
         });
     }
@@ -236,10 +236,10 @@ impl<
     fn join<E: Elem>(part: u32, acc: &mut Acc<E, VEC, REP>) {
         // Consecutive words of one thread are `THREADS` words apart, so neighbouring threads use different banks.
         let thread = |part: u32, i: u32| {
-            let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT)
-                + part * LANES
-                + gpu::thread() % LANES;
-            copy::dynamic_shared() + (i * THREADS + t) * E::ACC_BYTES
+            let t = gpu::thread() / (F::LANES * F::SPLIT) * (F::LANES * F::SPLIT)
+                + part * F::LANES
+                + gpu::thread() % F::LANES;
+            copy::dynamic_shared() + (i * F::THREADS + t) * E::ACC_BYTES
         };
         if part > 0 {
             unroll!(r < REP, {
@@ -249,7 +249,7 @@ impl<
         gpu::sync_threads();
         if part == 0 {
             let mut other = 1;
-            while other < SPLIT {
+            while other < F::SPLIT {
                 unroll!(r < REP, {
                     unroll!(i < VEC, {
                         let more = E::ld_shared(thread(other, (r * VEC + i) as u32));
@@ -273,10 +273,10 @@ impl<
         column: u32,
         acc: &mut Acc<E, VEC, REP>,
     ) -> bool {
-        let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
+        let members = (u32::MAX >> (32 - F::LANES)) << (gpu::thread() % 32 / F::LANES * F::LANES);
         let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
         let at = |s: u32, r: usize, i: usize| {
-            let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;
+            let c = column as u64 + (r as u32 * F::LANES * VEC as u32) as u64 + i as u64;
             p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
         };
         unroll!(r < REP, {
@@ -290,7 +290,14 @@ impl<
         if lane == 0 {
             before = global::atom_add(arrivals, 1);
         }
-        if warp::shfl_segment::<LANES>(before, 0, members) + 1 != count {
+        const { assert!(matches!(F::LANES, 4 | 8 | 16 | 32)) };
+        let before = match F::LANES {
+            4 => warp::shfl_segment::<4>(before, 0, members),
+            8 => warp::shfl_segment::<8>(before, 0, members),
+            16 => warp::shfl_segment::<16>(before, 0, members),
+            _ => warp::shfl_segment::<32>(before, 0, members),
+        };
+        if before + 1 != count {
             return false;
         }
         // A shuffle does not order memory accesses.

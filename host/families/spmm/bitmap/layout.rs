@@ -109,7 +109,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use einsparse_kernels::abi::CpAsync;
-    use einsparse_kernels::families::{WarpTile, copying_into, stages_for};
+    use einsparse_kernels::families::{WarpOf, WarpTile, copying_into, stages_for};
     use einsparse_kernels::table::kernels;
 
     /// The host counts the same bytes as the device code.
@@ -119,12 +119,12 @@ mod tests {
             let row = kernels().iter().find(|row| row.name == name).unwrap();
             super::sums(row)
         };
-        assert_eq!(sums("bitmap_f16_256x1_warps6"), WarpTile::<1, 6, 4>::SUMS);
-        assert_eq!(sums("bitmap_f16_256x8_warps6"), WarpTile::<8, 6, 4>::SUMS);
-        assert_eq!(sums("bitmap_f16_256x8_halves3"), WarpTile::<8, 3, 2>::SUMS);
-        assert_eq!(sums("bitmap_f16_256x16_halves3"), WarpTile::<16, 3, 2>::SUMS);
+        assert_eq!(sums("bitmap_f16_256x1_warps6"), WarpTile::<1, 4, WarpOf<6>>::SUMS);
+        assert_eq!(sums("bitmap_f16_256x8_warps6"), WarpTile::<8, 4, WarpOf<6>>::SUMS);
+        assert_eq!(sums("bitmap_f16_256x8_halves3"), WarpTile::<8, 2, WarpOf<3>>::SUMS);
+        assert_eq!(sums("bitmap_f16_256x16_halves3"), WarpTile::<16, 2, WarpOf<3>>::SUMS);
         assert_eq!(sums("bitmap_f16_256x16"), 0);
-        assert_eq!(sums("bitmap_mma_f16_256x8_warps4"), WarpTile::<8, 4, 4, CpAsync>::SUMS);
+        assert_eq!(sums("bitmap_mma_f16_256x8_warps4"), WarpTile::<8, 4, WarpOf<4, CpAsync>>::SUMS);
     }
 
     #[test]

@@ -32,45 +32,56 @@ const fn shared_bytes_of(all: u32, blocks: u32) -> u32 {
 /// Kilobytes of shared memory of a multiprocessor: compute capability 9.0 and 8.0.
 const SHARED_KB: [u32; 2] = [228, 164];
 
-/// Tile of the module: `GROUPS` warpgroups of 64 rows each, times `N` columns (16, 32 or 64). `ALIGNED`: the loader
-/// copies B; otherwise B is copied element by element.
-#[derive(Clone, Copy, Debug)]
-pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool, A = Wgmma, L = Tma>(
-    PhantomData<(A, L)>,
-);
+/// Parameters of a [`BitTile`]: alignment of B, atom and loader.
+pub trait BitForm {
+    /// The loader copies B; otherwise B is copied element by element.
+    const ALIGNED: bool;
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader.
+    type L: LoaderInfo;
+}
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
-    BitTile<GROUPS, N, ALIGNED, A, L>
-{
+/// [`BitForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct BitOf<const ALIGNED: bool, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
+
+impl<const ALIGNED: bool, A: AtomInfo, L: LoaderInfo> BitForm for BitOf<ALIGNED, A, L> {
+    const ALIGNED: bool = ALIGNED;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of the module: `GROUPS` warpgroups of 64 rows each, times `N` columns (16, 32 or 64).
+#[derive(Clone, Copy, Debug)]
+pub struct BitTile<const GROUPS: usize, const N: usize, F>(PhantomData<F>);
+
+impl<const GROUPS: usize, const N: usize, F> BitTile<GROUPS, N, F> {
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BIT_TILE * N * 2;
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: LoaderInfo>
-    BitTile<GROUPS, N, ALIGNED, A, L>
-{
+impl<const GROUPS: usize, const N: usize, F: BitForm> BitTile<GROUPS, N, F> {
     /// Producer threads.
-    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, false);
+    pub const COPIERS: u32 = 32 * copying_warps(F::L::BY_ONE, false);
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: AtomInfo, L: LoaderInfo> Tile
-    for BitTile<GROUPS, N, ALIGNED, A, L>
-{
+impl<const GROUPS: usize, const N: usize, F: BitForm> Tile for BitTile<GROUPS, N, F> {
     /// Consumer and producer threads.
     const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
-    const NEEDS: u32 = A::NEEDS | L::NEEDS;
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 =
-        if A::ASYNCHRONOUS && GROUPS == 2 && N == 16 { 3 } else { 4 / GROUPS as u32 };
+        if F::A::ASYNCHRONOUS && GROUPS == 2 && N == 16 { 3 } else { 4 / GROUPS as u32 };
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BIT_TILE as u32);
     /// All shared memory, divided among the thread blocks of a multiprocessor.
     const SHARED_BYTES: u32 = {
-        let all = SHARED_KB[!A::ASYNCHRONOUS as usize];
+        let all = SHARED_KB[!F::A::ASYNCHRONOUS as usize];
         shared_bytes_of(all, Self::MIN_BLOCKS)
     };
-    const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
+    const ACCESS: u32 = if F::ALIGNED { 16 } else { 1 };
 }
 
 /// Returns the groups of eight columns that sums of `N` columns occupy. One column occupies a whole group.
@@ -111,40 +122,48 @@ pub const fn stages_for(stages: u32, most: u32) -> u32 {
     stages
 }
 
+/// Parameters of a [`WarpTile`]: number of phases, and loader.
+pub trait WarpForm {
+    /// A warp processes every `PHASES`th stage.
+    const PHASES: usize;
+    /// Loader.
+    type L: LoaderInfo;
+}
+
+/// [`WarpForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct WarpOf<const PHASES: usize, L = Tma>(PhantomData<L>);
+
+impl<const PHASES: usize, L: LoaderInfo> WarpForm for WarpOf<PHASES, L> {
+    const PHASES: usize = PHASES;
+    type L = L;
+}
+
 /// Tile of the module: 256 rows times `N` columns (1, 8 or 16; one column is a contiguous vector). A warp processes
-/// every `PHASES`th stage, and `SLABS` slabs of 16 rows of its tiles. `SLABS` is 2 or 4, and at most `PHASES`. No warp
+/// `SLABS` slabs of 16 rows of the tiles of its stages. `SLABS` is 2 or 4, and at most [`WarpForm::PHASES`]. No warp
 /// waits for another before the CTA tile ends.
 #[derive(Clone, Copy, Debug)]
-pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize, L = Tma>(
-    PhantomData<L>,
-);
+pub struct WarpTile<const N: usize, const SLABS: usize, F>(PhantomData<F>);
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize, L> WarpTile<N, PHASES, SLABS, L> {
+impl<const N: usize, const SLABS: usize, F: WarpForm> WarpTile<N, SLABS, F> {
     /// Consumer warps.
-    pub const WARPS: usize = BIT_PANEL * PHASES * 4 / SLABS;
+    pub const WARPS: usize = BIT_PANEL * F::PHASES * 4 / SLABS;
     /// Bytes after the stages where the sums of the phases are added, two slabs of each warp at a time.
     pub const SUMS: usize = Self::WARPS * 32 * eights(N) * 8 * 4;
-}
-
-impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo>
-    WarpTile<N, PHASES, SLABS, L>
-{
     /// Producer threads.
-    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, true);
+    pub const COPIERS: u32 = 32 * copying_warps(F::L::BY_ONE, true);
 }
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo> Tile
-    for WarpTile<N, PHASES, SLABS, L>
-{
+impl<const N: usize, const SLABS: usize, F: WarpForm> Tile for WarpTile<N, SLABS, F> {
     /// Consumer and producer threads.
     const THREADS: u32 = Self::WARPS as u32 * 32 + Self::COPIERS;
-    const NEEDS: u32 = L::NEEDS;
-    const STANDS_IN: bool = !L::BY_ONE;
+    const NEEDS: u32 = F::L::NEEDS;
+    const STANDS_IN: bool = !F::L::BY_ONE;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = BIT_PANEL as u32;
-    const PARTS: u32 = PHASES as u32;
+    const PARTS: u32 = F::PHASES as u32;
     const BLOCK: (u32, u32) = ((BIT_PANEL * BIT_TILE) as u32, BIT_TILE as u32);
-    const SHARED_BYTES: u32 = L::SHARED as u32;
+    const SHARED_BYTES: u32 = F::L::SHARED as u32;
     const ACCESS: u32 = 16;
 }
 
@@ -157,38 +176,53 @@ pub const BYTE_UNIT: usize = 4;
 /// Bytes of a byte tile expanded to a dense one.
 pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
 
+/// Parameters of a [`ByteTile`]: atom and loader.
+pub trait ByteForm {
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader.
+    type L: LoaderInfo;
+}
+
+/// [`ByteForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteOf<A = Wgmma, L = Tma>(PhantomData<(A, L)>);
+
+impl<A: AtomInfo, L: LoaderInfo> ByteForm for ByteOf<A, L> {
+    type A = A;
+    type L = L;
+}
+
 /// Tile of the module for A with byte positions: `GROUPS` warpgroups of 64 rows each, times `N` columns (16, 32 or 64).
 #[derive(Clone, Copy, Debug)]
-pub struct ByteTile<const GROUPS: usize, const N: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
+pub struct ByteTile<const GROUPS: usize, const N: usize, F>(PhantomData<F>);
 
-impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> ByteTile<GROUPS, N, A, L> {
+impl<const GROUPS: usize, const N: usize, F: ByteForm> ByteTile<GROUPS, N, F> {
     /// Producer threads.
-    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, false);
+    pub const COPIERS: u32 = 32 * copying_warps(F::L::BY_ONE, false);
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BYTE_DEPTH * N * 2;
     /// Expanded tiles of a warpgroup. With asynchronous products there are two: one is filled while the other is
     /// multiplied.
-    pub const SPREAD: usize = if A::ASYNCHRONOUS { 2 } else { 1 };
+    pub const SPREAD: usize = if F::A::ASYNCHRONOUS { 2 } else { 1 };
     /// Bytes before the stages: barriers, and each warpgroup's expanded tiles of A.
     pub const HEAD: usize = BIT_HEAD + GROUPS * Self::SPREAD * BYTE_TILE;
 }
 
-impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Tile
-    for ByteTile<GROUPS, N, A, L>
-{
+impl<const GROUPS: usize, const N: usize, F: ByteForm> Tile for ByteTile<GROUPS, N, F> {
     /// Consumer and producer threads.
     const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
-    const NEEDS: u32 = A::NEEDS | L::NEEDS;
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
-    const MIN_BLOCKS: u32 = if A::ASYNCHRONOUS || N < 64 { 4 / GROUPS as u32 } else { 1 };
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
+    const MIN_BLOCKS: u32 = if F::A::ASYNCHRONOUS || N < 64 { 4 / GROUPS as u32 } else { 1 };
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BYTE_DEPTH as u32);
     /// All shared memory, divided among the thread blocks of a multiprocessor. Two stages with 64 columns need more
     /// than half of the shared memory of compute capability 8.0.
-    const SHARED_BYTES: u32 = match (A::ASYNCHRONOUS, N) {
+    const SHARED_BYTES: u32 = match (F::A::ASYNCHRONOUS, N) {
         (true, _) => shared_bytes_of(SHARED_KB[0], Self::MIN_BLOCKS),
-        (false, 64) => L::SHARED as u32,
+        (false, 64) => F::L::SHARED as u32,
         (false, _) => shared_bytes_of(SHARED_KB[1], Self::MIN_BLOCKS),
     };
     const ACCESS: u32 = 16;

@@ -1,5 +1,7 @@
 //! The module `vectors`: A as column vectors of eight rows, on `mma.sync` with swapped operands.
 
+use core::marker::PhantomData;
+
 use crate::abi::Tile;
 
 /// Rows of a window: the length of a vector, and the 8-wide operand of `mma.m16n8`.
@@ -23,29 +25,46 @@ pub const VECTOR_STAGES: usize = 3;
 /// Bytes of a slab in a stage, one row for each vector.
 pub const STAGE_SLAB: usize = STEP_VECTORS * SLAB_BYTES;
 
-/// Tile of the module: `WINDOWS` windows of eight rows, times `SLABS` x 128 bytes of columns. `PARTS` warps share a
-/// window and take its steps round-robin. Elements have `BYTES` bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Vectors<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize = 2>;
+/// Constants of a [`Vectors`].
+pub trait VectorsForm {
+    /// Windows of eight rows.
+    const WINDOWS: u32;
+    /// Warps that share a window and take its steps round-robin.
+    const PARTS: u32;
+    /// Bytes of an element.
+    const BYTES: usize;
+}
 
-impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
-    Vectors<WINDOWS, PARTS, SLABS, BYTES>
+/// [`VectorsForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct VectorsOf<const WINDOWS: u32, const PARTS: u32, const BYTES: usize = 2>;
+
+impl<const WINDOWS: u32, const PARTS: u32, const BYTES: usize> VectorsForm
+    for VectorsOf<WINDOWS, PARTS, BYTES>
 {
+    const WINDOWS: u32 = WINDOWS;
+    const PARTS: u32 = PARTS;
+    const BYTES: usize = BYTES;
+}
+
+/// Tile of the module: [`VectorsForm::WINDOWS`] windows, times `SLABS` x 128 bytes of columns.
+#[derive(Clone, Copy, Debug)]
+pub struct Vectors<const SLABS: usize, F>(PhantomData<F>);
+
+impl<const SLABS: usize, F: VectorsForm> Vectors<SLABS, F> {
     /// Columns of a slab.
-    pub const SLAB_COLUMNS: usize = SLAB_BYTES / BYTES;
+    pub const SLAB_COLUMNS: usize = SLAB_BYTES / F::BYTES;
     /// Bytes of a warp's ring. At the end it holds the warp's sums in f32, which fit in it.
     pub const RING: usize = VECTOR_STAGES * SLABS * STAGE_SLAB;
 }
 
-impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize> Tile
-    for Vectors<WINDOWS, PARTS, SLABS, BYTES>
-{
-    const THREADS: u32 = 32 * WINDOWS * PARTS;
+impl<const SLABS: usize, F: VectorsForm> Tile for Vectors<SLABS, F> {
+    const THREADS: u32 = 32 * F::WINDOWS * F::PARTS;
     /// 24 warps with one slab, 16 with two: as many as have their rings in shared memory.
-    const MIN_BLOCKS: u32 = if SLABS == 1 { 24 } else { 16 } / (WINDOWS * PARTS);
-    const COLUMNS: u32 = (SLABS * SLAB_BYTES / BYTES) as u32;
-    const ITEMS: u32 = WINDOWS;
-    const PARTS: u32 = PARTS;
+    const MIN_BLOCKS: u32 = if SLABS == 1 { 24 } else { 16 } / (F::WINDOWS * F::PARTS);
+    const COLUMNS: u32 = (SLABS * SLAB_BYTES / F::BYTES) as u32;
+    const ITEMS: u32 = F::WINDOWS;
+    const PARTS: u32 = F::PARTS;
     const BURST: u32 = STEP_VECTORS as u32;
     const SHARED_BYTES: u32 = Self::THREADS / 32 * Self::RING as u32;
     const ACCESS: u32 = 16;

@@ -50,16 +50,16 @@ impl PerWarp {
 }
 
 /// Stages hold B; A is stored after the ring.
-impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Stages
-    for ByteTile<GROUPS, N, A, L>
-{
+impl<const GROUPS: usize, const N: usize, F: ByteForm> Stages for ByteTile<GROUPS, N, F> {
     const COUNT: usize = BIT_STAGES;
     const STRIDE: usize = Self::B_BYTES;
     const FIRST_BARRIER: usize = 0;
     const FIRST_STAGE: usize = Self::HEAD;
 }
 
-impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<GROUPS, N, A, L> {
+impl<const GROUPS: usize, const N: usize, F: ByteForm<A: MultiplyThin, L: Loader>>
+    ByteTile<GROUPS, N, F>
+{
     /// Returns the shared address of A of a stage: counts, positions, values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
@@ -74,12 +74,12 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         // There are more threads than stages.
         let slot = gpu::thread();
         if slot < p.stages {
-            barrier::init(Self::full(slot), L::arrivals(32, false));
+            barrier::init(Self::full(slot), F::L::arrivals(32, false));
             barrier::init(Self::empty(slot), GROUPS as u32 * WARPS);
             barrier::init_fence();
         }
         if slot == 0 {
-            L::prefetch_maps::<1>(at);
+            F::L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();
     }
@@ -116,7 +116,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
             let mut acc = Thin::<N>::zero();
             let (mut stage, mut last) = (0, 0);
             while stage < piece.stages {
-                if !A::ASYNCHRONOUS {
+                if !F::A::ASYNCHRONOUS {
                     Self::at_once::<E>(p, own, &mut ring, &mut acc);
                     stage += 1;
                     continue;
@@ -124,16 +124,16 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
                 let (tile, other) = (own.tile + odd, own.tile + (BYTE_TILE as u32 - odd));
                 barrier::wait(Self::full(ring.slot), ring.parity);
                 let now = Self::spread(p, ring.slot, own, tile);
-                A::wait_thin(&mut acc);
+                F::A::wait_thin(&mut acc);
                 if stage != 0 && p.stages != 1 {
                     Self::release(last);
                 }
-                A::fence_proxy_async();
+                F::A::fence_proxy_async();
                 // The tile is complete, and no warp reads the other tile any more.
                 barrier::sync_named(1 + group, 128);
-                A::fence_thin(&mut acc);
+                F::A::fence_thin(&mut acc);
                 Self::multiply::<E>(&mut acc, tile, ring.slot);
-                A::commit();
+                F::A::commit();
                 Self::clear_values(own, before, other);
                 barrier::sync_named(1 + group, 128);
                 before = now;
@@ -141,14 +141,14 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
                 last = ring.slot;
                 if p.stages == 1 {
                     // With one stage the next copy can only start after these products.
-                    A::wait_thin(&mut acc);
+                    F::A::wait_thin(&mut acc);
                     Self::release(last);
                 }
                 ring.advance(p.stages);
                 stage += 1;
             }
-            A::wait_thin(&mut acc);
-            if A::ASYNCHRONOUS && stage != 0 && p.stages != 1 {
+            F::A::wait_thin(&mut acc);
+            if F::A::ASYNCHRONOUS && stage != 0 && p.stages != 1 {
                 Self::release(last);
             }
             Self::epilogue::<E>(p, piece, group, &mut acc);
@@ -196,12 +196,12 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
     fn spread(p: &BitmapParams, slot: u32, own: PerWarp, tile: u32) -> Spread {
         let a = Self::a(p, slot);
         let chunks = copy::ld_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
-        let (front, all) = if L::BY_ONE {
-            let offset = copy::ld_shared_b32(offsets::<L>(slot) + own.group * 4);
+        let (front, all) = if F::L::BY_ONE {
+            let offset = copy::ld_shared_b32(offsets::<F::L>(slot) + own.group * 4);
             (offset & 0xffff, offset >> 16)
         } else {
             let chunks = [own.group * 4, GROUPS as u32 * 4];
-            let [front, all] = chunks.map(|at| units_before::<L>(slot, at) * BYTE_UNIT as u32);
+            let [front, all] = chunks.map(|at| units_before::<F::L>(slot, at) * BYTE_UNIT as u32);
             (front, all)
         };
         let bank = tile + own.lane * 4;
@@ -257,20 +257,20 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         let tile = a as u32 | warp::uniform(tile) >> 4;
         let from = b as u32 | warp::uniform(Self::stage(slot)) >> 4;
         let at = |descriptor: u64, low: u32| descriptor & 0xffff_ffff_0000_0000 | low as u64;
-        A::mma_thin_shared::<E, N>(acc, at(a, tile), at(b, from));
+        F::A::mma_thin_shared::<E, N>(acc, at(a, tile), at(b, from));
     }
 }
 
-impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GROUPS>
-    for ByteTile<GROUPS, N, A, L>
+impl<const GROUPS: usize, const N: usize, F: ByteForm<A: MultiplyThin, L: Loader>> Filled<GROUPS>
+    for ByteTile<GROUPS, N, F>
 {
-    const BY_ONE: bool = L::BY_ONE;
-    const B_COPIED: bool = L::BY_ONE;
+    const BY_ONE: bool = F::L::BY_ONE;
+    const B_COPIED: bool = F::L::BY_ONE;
 
     #[inline(always)]
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         let lane = gpu::thread() % 32;
-        if L::BY_ONE && lane != 0 {
+        if F::L::BY_ONE && lane != 0 {
             return;
         }
         let slot = ring.slot;
@@ -279,31 +279,31 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
         // The last start is the end of the last tile.
         let chunks = (own[GROUPS] - own[0]) * unit;
         let counts = piece.height * BYTE_COUNTS as u32;
-        if !L::BY_ONE {
-            bring_starts::<GROUPS, L>(p, piece, tile, slot);
+        if !F::L::BY_ONE {
+            bring_starts::<GROUPS, F::L>(p, piece, tile, slot);
         } else if lane == 0 {
             let mut starts = [0; 8];
             unroll!(j < GROUPS, { starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16) });
             let [a, b, c, d, ..] = starts;
-            copy::st_shared_v4(offsets::<L>(slot), [a, b, c, d]);
+            copy::st_shared_v4(offsets::<F::L>(slot), [a, b, c, d]);
         }
         let (to, full) = (Self::a(p, slot), Self::full(slot));
-        L::expect(full, lane, counts + chunks * 12 + Self::B_BYTES as u32, false);
+        F::L::expect(full, lane, counts + chunks * 12 + Self::B_BYTES as u32, false);
         let team = Team { thread: lane, threads: 32 };
         let first = p.words + tile as u64 * BYTE_COUNTS as u64;
-        L::line(team, to, first, counts, full);
+        F::L::line(team, to, first, counts, full);
         if chunks != 0 {
             let places = p.words + (p.places as u64 + own[0] as u64) * 16;
-            L::long_line(team, to + COUNTS, places, chunks * 4, full);
+            F::L::long_line(team, to + COUNTS, places, chunks * 4, full);
             let values = p.values + own[0] as u64 * 32;
-            L::long_line(team, to + COUNTS + chunks * 4, values, chunks * 8, full);
+            F::L::long_line(team, to + COUNTS + chunks * 4, values, chunks * 8, full);
         }
     }
 
     #[inline(always)]
     fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
         let lane = gpu::thread() % 32;
-        if L::BY_ONE && lane != 0 {
+        if F::L::BY_ONE && lane != 0 {
             return;
         }
         let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
@@ -311,9 +311,9 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
         let half = (BYTE_DEPTH / 2) as u32;
         let (team, map) = (Team { thread: lane, threads: 32 }, (at, &p.b_map));
         let shape = Shape { rows: BYTE_DEPTH / 2, row_bytes: N * 2, element: 2 };
-        L::tile(team, to, map, [piece.column, k], shape, full);
-        L::tile(team, to + half * N as u32 * 2, map, [piece.column, k + half], shape, full);
-        L::started(full, lane);
+        F::L::tile(team, to, map, [piece.column, k], shape, full);
+        F::L::tile(team, to + half * N as u32 * 2, map, [piece.column, k + half], shape, full);
+        F::L::started(full, lane);
     }
 }
 
@@ -339,8 +339,10 @@ fn halves([a, b]: [u32; 2]) -> [u32; 4] {
     [a, a >> 16, b, b >> 16]
 }
 
-impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader>
-    Kernel<W, E, BitmapParams> for ByteTile<GROUPS, N, A, L>
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, F> Kernel<W, E, BitmapParams>
+    for ByteTile<GROUPS, N, F>
+where
+    F: ByteForm<A: MultiplyThin, L: Loader>,
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {

@@ -19,8 +19,8 @@ struct PerThread {
     weights: bits::Weights,
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, L: Loader>
-    BitTile<GROUPS, N, ALIGNED, A, L>
+impl<const GROUPS: usize, const N: usize, F: BitForm<A: MultiplyThin, L: Loader>>
+    BitTile<GROUPS, N, F>
 {
     #[inline(always)]
     pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
@@ -29,7 +29,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
         let mut ring = Ring::first(0);
         // Without `wgmma` the kernel needs more registers, so the value is computed again instead of carried through
         // the loop.
-        let now = |group| if A::ASYNCHRONOUS { group } else { gpu::opaque_thread() / 128 };
+        let now = |group| if F::A::ASYNCHRONOUS { group } else { gpu::opaque_thread() / 128 };
         let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
         let own = PerThread {
             word: warp::opaque(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
@@ -54,16 +54,16 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
                 let (full, parity) = ring.full();
                 barrier::wait(full, parity);
                 let a = Self::fragments(p, ring.slot, own);
-                A::fence_thin(&mut acc);
+                F::A::fence_thin(&mut acc);
                 Self::multiply::<E>(&mut acc, ring.slot, a);
-                A::commit();
+                F::A::commit();
                 // `wgmma` reads the fragments' registers until then. Other warpgroups expand meanwhile.
-                A::wait_thin(&mut acc);
+                F::A::wait_thin(&mut acc);
                 Self::release(ring.slot);
                 ring.advance(p.stages);
                 stage += 1;
             }
-            let piece = if A::ASYNCHRONOUS { piece } else { p.piece(round - 1) };
+            let piece = if F::A::ASYNCHRONOUS { piece } else { p.piece(round - 1) };
             let group = now(group);
             match N {
                 16 if GROUPS == 4 => {
@@ -104,7 +104,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
         let b = frag::descriptor(0, (N * 2) as u32, 16);
         // The lowest bits of a descriptor are the address in units of 16 bytes.
         let low = (b as u32 | Self::stage(slot) >> 4) as u64;
-        A::mma_thin::<E, N>(acc, a, b & 0xffff_ffff_0000_0000 | low);
+        F::A::mma_thin::<E, N>(acc, a, b & 0xffff_ffff_0000_0000 | low);
     }
 }
 

@@ -206,18 +206,14 @@ impl BitmapParams {
 }
 
 /// Stages hold B; A is stored after the ring.
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L> Stages
-    for BitTile<GROUPS, N, ALIGNED, A, L>
-{
+impl<const GROUPS: usize, const N: usize, F> Stages for BitTile<GROUPS, N, F> {
     const COUNT: usize = BIT_STAGES;
     const STRIDE: usize = Self::B_BYTES;
     const FIRST_BARRIER: usize = 0;
     const FIRST_STAGE: usize = BIT_HEAD;
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
-    BitTile<GROUPS, N, ALIGNED, A, L>
-{
+impl<const GROUPS: usize, const N: usize, F: BitForm<L: Loader>> BitTile<GROUPS, N, F> {
     /// Returns the shared address of A of a stage: the words of the tiles, then their values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
@@ -230,10 +226,10 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
     /// Returns the address of the values of a warpgroup's tile; `at` is four times the index of the warpgroup.
     #[inline(always)]
     fn values(p: &BitmapParams, slot: u32, at: u32) -> u32 {
-        if L::BY_ONE {
-            return copy::ld_shared_b32(offsets::<L>(slot) + at);
+        if F::L::BY_ONE {
+            return copy::ld_shared_b32(offsets::<F::L>(slot) + at);
         }
-        Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<L>(slot, at) * 16
+        Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<F::L>(slot, at) * 16
     }
 
     /// Initializes the barriers and prefetches the tensor map. `warps` warps release a stage.
@@ -242,22 +238,21 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
-            barrier::init(Self::full(slot), L::arrivals(32, !ALIGNED));
+            barrier::init(Self::full(slot), F::L::arrivals(32, !F::ALIGNED));
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }
-        if slot == 0 && ALIGNED {
-            L::prefetch_maps::<1>(at);
+        if slot == 0 && F::ALIGNED {
+            F::L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();
     }
 }
 
-impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
-    Kernel<W, E, BitmapParams> for BitTile<GROUPS, N, ALIGNED, A, L>
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, F> Kernel<W, E, BitmapParams>
+    for BitTile<GROUPS, N, F>
 where
-    A: MultiplyThin,
-    L: Loader,
+    F: BitForm<A: MultiplyThin, L: Loader>,
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {

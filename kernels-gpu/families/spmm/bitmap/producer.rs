@@ -9,24 +9,24 @@ use crate::families::spmm::abi::*;
 /// columns.
 const BATCH: usize = 4;
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: Loader>
-    Filled<GROUPS> for BitTile<GROUPS, N, ALIGNED, A, L>
+impl<const GROUPS: usize, const N: usize, F: BitForm<A: Multiply, L: Loader>> Filled<GROUPS>
+    for BitTile<GROUPS, N, F>
 {
-    const BY_ONE: bool = L::BY_ONE;
-    const B_COPIED: bool = ALIGNED && L::BY_ONE;
+    const BY_ONE: bool = F::L::BY_ONE;
+    const B_COPIED: bool = F::ALIGNED && F::L::BY_ONE;
 
     #[inline(always)]
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         let slot = ring.slot;
         let tile = piece.tile + stage * piece.step;
-        if !ALIGNED {
+        if !F::ALIGNED {
             let k = (piece.place + stage) * BIT_TILE as u32;
             Self::copy_elements(p, k, piece.column, Self::stage(slot));
-            A::fence_proxy_async();
+            F::A::fence_proxy_async();
             warp::sync(u32::MAX);
         }
         let lane = gpu::thread() % 32;
-        if L::BY_ONE && lane != 0 {
+        if F::L::BY_ONE && lane != 0 {
             return;
         }
         // The last start is the end of the last tile.
@@ -34,31 +34,31 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
         let words = piece.height * BIT_BYTES as u32;
         let at_words = Self::a(p, slot);
         let at_values = at_words + (GROUPS * BIT_BYTES) as u32;
-        if !L::BY_ONE {
-            bring_starts::<GROUPS, L>(p, piece, tile, slot);
+        if !F::L::BY_ONE {
+            bring_starts::<GROUPS, F::L>(p, piece, tile, slot);
         } else if lane == 0 {
             let mut starts = [0; 8];
             unroll!(j < GROUPS, { starts[j] = at_values + (own[j] - own[0]) * 16 });
             let [a, b, c, d, ..] = starts;
-            copy::st_shared_v4(offsets::<L>(slot), [a, b, c, d]);
+            copy::st_shared_v4(offsets::<F::L>(slot), [a, b, c, d]);
         }
         let (full, _) = ring.full();
-        let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
-        L::expect(full, lane, words + values + b, !ALIGNED);
+        let b = if F::ALIGNED { Self::B_BYTES as u32 } else { 0 };
+        F::L::expect(full, lane, words + values + b, !F::ALIGNED);
         let team = Team { thread: lane, threads: 32 };
-        L::long_line(team, at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
+        F::L::long_line(team, at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
         if values != 0 {
-            L::long_line(team, at_values, p.values + own[0] as u64 * 16, values, full);
+            F::L::long_line(team, at_values, p.values + own[0] as u64 * 16, values, full);
         }
-        if !ALIGNED {
-            L::started(full, lane);
+        if !F::ALIGNED {
+            F::L::started(full, lane);
         }
     }
 
     #[inline(always)]
     fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
         let lane = gpu::thread() % 32;
-        if !ALIGNED || L::BY_ONE && lane != 0 {
+        if !F::ALIGNED || F::L::BY_ONE && lane != 0 {
             return;
         }
         let k = (piece.place + stage) * BIT_TILE as u32;
@@ -67,21 +67,19 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
         let map = (at, &p.b_map);
         if N > 1 {
             let shape = Shape { rows: BIT_TILE, row_bytes: N * 2, element: 2 };
-            L::tile(team, to, map, [piece.column, k], shape, full);
-        } else if L::BY_ONE {
+            F::L::tile(team, to, map, [piece.column, k], shape, full);
+        } else if F::L::BY_ONE {
             // One column is mapped as a row of a matrix.
             let shape = Shape { rows: 1, row_bytes: BIT_TILE * 2, element: 2 };
-            L::tile(team, to, map, [k, 0], shape, full);
+            F::L::tile(team, to, map, [k, 0], shape, full);
         } else {
             Self::copy_column(p, k, to);
         }
-        L::started(full, lane);
+        F::L::started(full, lane);
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
-    BitTile<GROUPS, N, ALIGNED, A, L>
-{
+impl<const GROUPS: usize, const N: usize, F> BitTile<GROUPS, N, F> {
     /// Copies 64 elements of one column of B from `k` on, with zeros past the last row. A lane copies eight of them,
     /// without a swizzle.
     #[inline(always)]

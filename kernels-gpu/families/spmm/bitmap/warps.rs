@@ -29,7 +29,7 @@ struct PerWarp {
 }
 
 /// Layout of shared memory, which is that of [`BitTile`].
-type Shared<const N: usize, L> = BitTile<BIT_PANEL, N, true, Wgmma, L>;
+type Shared<const N: usize, L> = BitTile<BIT_PANEL, N, BitOf<true, Wgmma, L>>;
 
 impl Ring {
     #[inline(always)]
@@ -52,9 +52,7 @@ impl Ring {
     }
 }
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
-    WarpTile<N, PHASES, SLABS, L>
-{
+impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLABS, F> {
     /// Warps that share a tile.
     const PARTS_OF: u32 = (4 / SLABS) as u32;
 
@@ -62,7 +60,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
     fn consume<E: ThinElem>(p: &BitmapParams) {
         let own = Self::own();
         // Each barrier is always waited for by the same phase, which therefore sees all its rounds.
-        const { assert!(BIT_STAGES.is_multiple_of(PHASES)) };
+        const { assert!(BIT_STAGES.is_multiple_of(F::PHASES)) };
         let mut first = Ring::first(0);
         let mut round = 0;
         loop {
@@ -74,7 +72,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
             let valid = own.group < warp::uniform(piece.height);
             let mut sums = [[[0.0; 4]; 2]; SLABS];
             let mut ring = first;
-            let phases = PHASES as u32;
+            let phases = F::PHASES as u32;
             let mut stage = (own.phase + phases - first.arrival % phases) % phases;
             ring.skip(stage, p.stages);
             while stage < piece.stages {
@@ -83,7 +81,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
                 if valid {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
-                Shared::<N, L>::release(ring.slot);
+                Shared::<N, F::L>::release(ring.slot);
                 ring.skip(phases, p.stages);
                 stage += phases;
             }
@@ -109,7 +107,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
         let index = warp::uniform(gpu::thread() / 32);
         // Further warps exist only if there are more phases than slabs.
         let slabs = SLABS as u32;
-        let more = const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32;
+        let more = const { if F::PHASES > SLABS { F::PHASES - SLABS } else { 1 } } as u32;
         let (group, part, phase) = if index < 16 {
             (index / 4, index % 4 / slabs, index % slabs)
         } else {
@@ -123,8 +121,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
     /// Multiplies a tile of A by its rows of B.
     #[inline(always)]
     fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: PerWarp, sums: &mut Sums<SLABS>) {
-        let a = Shared::<N, L>::a(p, slot) + own.group * BIT_BYTES as u32;
-        let values = Shared::<N, L>::values(p, slot, own.group * 4);
+        let a = Shared::<N, F::L>::a(p, slot) + own.group * BIT_BYTES as u32;
+        let values = Shared::<N, F::L>::values(p, slot, own.group * 4);
         let b = Self::rows(slot, own.lane);
         // Two slabs at once, so that their chains of shuffles overlap.
         unroll!(pair < 2, {
@@ -167,7 +165,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
     /// A single column is repeated in all eight columns of a fragment.
     #[inline(always)]
     fn rows(slot: u32, lane: u32) -> Rows {
-        let b = Shared::<N, L>::stage(slot);
+        let b = Shared::<N, F::L>::stage(slot);
         let mut rows = [[[0; 2]; 2]; SQUARES];
         if N == 1 {
             // Each row of a matrix is the same eight elements.
@@ -203,7 +201,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
         let base = end - Self::SUMS as u32 + own.lane * 16;
         let pair = own.group * Self::PARTS_OF + own.part;
         let place = |slab: u32, phase: u32, j: u32| {
-            base + (((pair * 2 + slab % 2) * PHASES as u32 + phase) * across + j) * 512
+            base + (((pair * 2 + slab % 2) * F::PHASES as u32 + phase) * across + j) * 512
         };
         let mut acc = Thin::<N>::zero();
         unroll!(round < 2, {
@@ -216,9 +214,9 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
                         }
                     });
                 });
-                barrier::sync_named(1 + pair, PHASES as u32 * 32);
+                barrier::sync_named(1 + pair, F::PHASES as u32 * 32);
                 if own.phase / 2 == round as u32 {
-                    unroll!(phase < PHASES, {
+                    unroll!(phase < F::PHASES, {
                         unroll!(j < eights(N), {
                             let four = copy::ld_shared_v4(place(own.phase, phase as u32, j as u32));
                             unroll!(i < 4, { acc.0[4 * j + i] += f32::from_bits(four[i]) });
@@ -226,24 +224,24 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
                     });
                 }
                 // After this barrier the next sums may be stored.
-                barrier::sync_named(1 + pair, PHASES as u32 * 32);
+                barrier::sync_named(1 + pair, F::PHASES as u32 * 32);
             }
         });
         acc
     }
 }
 
-impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS: usize, L>
-    Kernel<W, E, BitmapParams> for WarpTile<N, PHASES, SLABS, L>
+impl<W: WalkInfo, E: ThinElem, const N: usize, const SLABS: usize, F> Kernel<W, E, BitmapParams>
+    for WarpTile<N, SLABS, F>
 where
-    L: Loader,
+    F: WarpForm<L: Loader>,
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
-        Shared::<N, L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
+        Shared::<N, F::L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
         if gpu::thread() >= Self::WARPS as u32 * 32 {
             let copier = copier(p, Self::WARPS as u32 * 32, Self::COPIERS);
-            Shared::<N, L>::produce(p, at, copier);
+            Shared::<N, F::L>::produce(p, at, copier);
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

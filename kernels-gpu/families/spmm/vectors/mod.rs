@@ -114,9 +114,7 @@ impl Share {
     }
 }
 
-impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
-    Vectors<WINDOWS, PARTS, SLABS, BYTES>
-{
+impl<const SLABS: usize, F: VectorsForm> Vectors<SLABS, F> {
     /// Sums every `PARTS`th step of a window from `part` on. Rows of B are copied two steps ahead, entries of A are
     /// loaded one step ahead.
     #[inline(always)]
@@ -126,15 +124,15 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
         let end = share.ring + Self::RING as u32;
         let mut step = part;
         let first = share.record(p, step);
-        let mut next = share.record(p, step + PARTS);
-        let mut ahead = share.record(p, step + 2 * PARTS);
+        let mut next = share.record(p, step + F::PARTS);
+        let mut ahead = share.record(p, step + 2 * F::PARTS);
         share.fetch::<E, SLABS>(p, step, share.ring, first.columns);
         let mut entries = share.entries::<E>(p, first.word);
-        share.fetch::<E, SLABS>(p, step + PARTS, share.ring + each, next.columns);
+        share.fetch::<E, SLABS>(p, step + F::PARTS, share.ring + each, next.columns);
         let (mut here, mut free) = (share.ring, share.ring + 2 * each);
         while step < share.steps {
-            share.fetch::<E, SLABS>(p, step + 2 * PARTS, free, ahead.columns);
-            let later = share.record(p, step + 3 * PARTS);
+            share.fetch::<E, SLABS>(p, step + 2 * F::PARTS, free, ahead.columns);
+            let later = share.record(p, step + 3 * F::PARTS);
             let following = share.entries::<E>(p, next.word);
             copy::cp_async_wait::<2>();
             // The copies of all lanes become visible to the warp.
@@ -146,7 +144,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             (next, ahead, entries) = (ahead, later, following);
             free = here;
             here = if here + each == end { share.ring } else { here + each };
-            step += PARTS;
+            step += F::PARTS;
             // No lane overwrites a stage that another lane still reads.
             warp::sync(u32::MAX);
         }
@@ -196,7 +194,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             let row = window * WINDOW as u32 + within;
             let mut sum = [0f32; V];
             let mut of = 0;
-            while of < PARTS {
+            while of < F::PARTS {
                 let from = rings + of * Self::RING as u32;
                 unroll!(i < V, {
                     if i % 4 == 0 {
@@ -219,33 +217,27 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
                 let factors = (scale::<E>(o, own), row_bias::<E>(o, row));
                 finish::<E, V>(o, row, column, factors, sum);
             }
-            item += PARTS * 32;
+            item += F::PARTS * 32;
         }
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: VectorElem,
-    const WINDOWS: u32,
-    const PARTS: u32,
-    const SLABS: usize,
-    const BYTES: usize,
-> Kernel<W, E, VectorsParams> for Vectors<WINDOWS, PARTS, SLABS, BYTES>
+impl<W: WalkInfo, E: VectorElem, const SLABS: usize, F: VectorsForm> Kernel<W, E, VectorsParams>
+    for Vectors<SLABS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &VectorsParams, _at: u64) {
         let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
-        let part = warp % PARTS;
-        let index = gpu::block_x() * WINDOWS + warp / PARTS;
+        let part = warp % F::PARTS;
+        let index = gpu::block_x() * F::WINDOWS + warp / F::PARTS;
         let inside = index < p.window_count;
         // With one part no thread waits for another. With several, every thread must reach the barrier.
-        if PARTS == 1 && !inside {
+        if F::PARTS == 1 && !inside {
             return;
         }
         let [window, first, vectors, base] =
             global::ld_nc_v4(p.windows + index as u64 * 16, inside);
-        let column = gpu::block_y() * Self::COLUMNS + lane % 8 * (16 / BYTES) as u32;
+        let column = gpu::block_y() * Self::COLUMNS + lane % 8 * (16 / F::BYTES) as u32;
         let count = vectors & WINDOW_VECTORS as u32;
         let share = Share {
             records: p.records + first as u64 * record_bytes(p.wide != 0) as u64,
@@ -259,7 +251,7 @@ impl<
         };
         let acc = Self::sum::<E>(p, &share, part);
         Self::stage_sums(&share, &acc);
-        if PARTS > 1 {
+        if F::PARTS > 1 {
             gpu::sync_threads();
         } else {
             warp::sync(u32::MAX);
@@ -268,7 +260,7 @@ impl<
             return;
         }
         let (at, rings) = ((window, vectors >> 24), share.ring - part * Self::RING as u32);
-        if BYTES == 2 {
+        if F::BYTES == 2 {
             Self::write::<E, 8>(p, at, rings, part);
         } else {
             Self::write::<E, 4>(p, at, rings, part);
