@@ -27,19 +27,13 @@ impl Run {
     }
 }
 
-impl<
-    W: Walk,
-    E: Terms,
-    const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
-    const FLIGHT: usize,
-    const BLOCKS: u32,
-> Kernel<W, E, SddmmParams> for Dots<LANES, VEC, REP, FLIGHT, BLOCKS>
+impl<W: Walk, E: Terms, const VEC: usize, const REP: usize, F: SegmentForm>
+    Kernel<W, E, SddmmParams> for Dots<VEC, REP, F>
 {
     #[inline(always)]
     unsafe fn run(p: &SddmmParams, _at: u64) {
-        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
+        const { assert!(F::FLIGHT == 4 || F::FLIGHT == 8) };
+        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / F::LANES;
         let item = p.items + index as u64 * 16;
         // Past the last item all values are zero, including the length.
         let [row, start, len, _] = global::ld_nc_no_allocate_v4(item, index < p.item_count);
@@ -58,42 +52,47 @@ impl<
                 // If k is a single step, the row is loaded once for all entries.
                 if at == 0 || p.k > Self::COLUMNS {
                     let from = p.x + row as u64 * p.ldx_bytes as u64;
-                    x = slice::<E, LANES, VEC, REP>(p, from, k, len > 0);
+                    x = slice::<E, VEC, REP>(p, from, k, len > 0, F::LANES);
                 }
                 let place = (run, at, k);
                 if k + Self::COLUMNS <= p.k {
-                    add::<E, LANES, VEC, REP, FLIGHT>(p, place, column, &x, &mut sums);
+                    if F::FLIGHT == 4 {
+                        add::<E, VEC, REP, 4>(p, place, column, &x, &mut sums, F::LANES);
+                    } else {
+                        add::<E, VEC, REP, 8>(p, place, column, &x, &mut sums, F::LANES);
+                    }
                 } else {
-                    add_ragged::<E, LANES, VEC, REP>(p, place, column, &x, &mut sums);
+                    add_ragged::<E, VEC, REP>(p, place, column, &x, &mut sums, F::LANES);
                 }
                 k += Self::COLUMNS;
             }
-            let sum = over_lanes::<E, LANES>(sums);
-            store::<E, LANES>(p, run, at, sum);
+            let sum = over_lanes::<E>(sums, F::LANES);
+            store::<E>(p, run, at, sum, F::LANES);
             at += SAMPLES as u32;
         }
     }
 }
 
-/// Index of this lane in its segment.
+/// Index of this lane in its segment of `lanes` lanes, a constant here and below.
 #[inline(always)]
-fn lane<const LANES: u32>() -> u32 {
-    gpu::thread() % LANES
+fn lane(lanes: u32) -> u32 {
+    gpu::thread() % lanes
 }
 
 /// Loads this lane's vectors of a row for the step along k that begins at `k`; zeros past the end.
 #[inline(always)]
-pub(super) fn slice<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
+pub(super) fn slice<E: Terms, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
     row: u64,
     k: u32,
     ok: bool,
+    lanes: u32,
 ) -> [Raw; REP] {
     let mut raw = [[0u32; 4]; REP];
-    let first = k + lane::<LANES>() * VEC as u32;
+    let first = k + lane(lanes) * VEC as u32;
     let from = row + (first * E::BYTES) as u64;
     unroll!(r < REP, {
-        let shift = r as u32 * LANES * VEC as u32;
+        let shift = r as u32 * lanes * VEC as u32;
         let inside = first + shift < p.k;
         raw[r] = E::load::<VEC>(from + (shift * E::BYTES) as u64, ok && inside);
     });
@@ -102,20 +101,21 @@ pub(super) fn slice<E: Terms, const LANES: u32, const VEC: usize, const REP: usi
 
 /// Adds the terms of a whole step along k to the sums of eight entries, `FLIGHT` rows of Y at a time.
 #[inline(always)]
-fn add<E: Terms, const LANES: u32, const VEC: usize, const REP: usize, const FLIGHT: usize>(
+fn add<E: Terms, const VEC: usize, const REP: usize, const FLIGHT: usize>(
     p: &SddmmParams,
     (run, at, k): (Run, u32, u32),
     column: u32,
     x: &[Raw; REP],
     sums: &mut [E::Acc; SAMPLES],
+    lanes: u32,
 ) {
     unroll!(step < SAMPLES / FLIGHT, {
         let mut raw = [[[0u32; 4]; REP]; FLIGHT];
         unroll!(f < FLIGHT, {
             let u = (step * FLIGHT + f) as u32;
-            let from = row_of_y::<E, LANES, VEC>(p, column, u, k);
+            let from = row_of_y::<E, VEC>(p, column, u, k, lanes);
             unroll!(r < REP, {
-                let shift = (r as u32 * LANES * VEC as u32 * E::BYTES) as u64;
+                let shift = (r as u32 * lanes * VEC as u32 * E::BYTES) as u64;
                 raw[f][r] = E::load::<VEC>(from + shift, at + u < run.len);
             });
         });
@@ -131,20 +131,21 @@ fn add<E: Terms, const LANES: u32, const VEC: usize, const REP: usize, const FLI
 /// [`add`] for the step that crosses the end of k: one vector of all eight rows at a time, so that the predicates for
 /// the ends of k and of the run do not multiply.
 #[inline(always)]
-fn add_ragged<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
+fn add_ragged<E: Terms, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
     (run, at, k): (Run, u32, u32),
     column: u32,
     x: &[Raw; REP],
     sums: &mut [E::Acc; SAMPLES],
+    lanes: u32,
 ) {
     unroll!(r < REP, {
-        let k = k + r as u32 * LANES * VEC as u32;
+        let k = k + r as u32 * lanes * VEC as u32;
         // Not in a branch: shuffles require all lanes.
-        let inside = k + lane::<LANES>() * (VEC as u32) < p.k;
+        let inside = k + lane(lanes) * (VEC as u32) < p.k;
         let mut raw = [[0u32; 4]; SAMPLES];
         unroll!(u < SAMPLES, {
-            let from = row_of_y::<E, LANES, VEC>(p, column, u as u32, k);
+            let from = row_of_y::<E, VEC>(p, column, u as u32, k, lanes);
             raw[u] = E::load::<VEC>(from, inside && at + (u as u32) < run.len);
         });
         unroll!(u < SAMPLES, {
@@ -155,23 +156,24 @@ fn add_ragged<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
 
 /// Address at which this lane reads the row of Y of entry `u` of eight, from `k` on.
 #[inline(always)]
-fn row_of_y<E: Terms, const LANES: u32, const VEC: usize>(
+fn row_of_y<E: Terms, const VEC: usize>(
     p: &SddmmParams,
     column: u32,
     u: u32,
     k: u32,
+    lanes: u32,
 ) -> u64 {
     let column = warp::shfl_segment::<{ SAMPLES as u32 }>(column, u, u32::MAX);
-    let offset = (k + lane::<LANES>() * VEC as u32) * E::BYTES;
+    let offset = (k + lane(lanes) * VEC as u32) * E::BYTES;
     p.y + column as u64 * p.ldy_bytes as u64 + offset as u64
 }
 
-/// Sum over a segment for the entry that this lane belongs to: entry `e` belongs to lanes `e LANES / 8` and on. Each of
-/// three exchanges halves a lane's entries: 7 shuffles for 8 sums, where separate sums would take 24.
+/// Sum over a segment for the entry that this lane belongs to: entry `e` belongs to lanes `e * lanes / 8` and on. Each
+/// of three exchanges halves a lane's entries: 7 shuffles for 8 sums, where separate sums would take 24.
 #[inline(always)]
-pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
+pub(super) fn over_lanes<E: Terms>(mut sums: [E::Acc; SAMPLES], lanes: u32) -> E::Acc {
     unroll!(level < 3, {
-        let (stride, half) = (LANES >> (level + 1), SAMPLES >> (level + 1));
+        let (stride, half) = (lanes >> (level + 1), SAMPLES >> (level + 1));
         let upper = gpu::thread() & stride != 0;
         unroll!(i < 4, {
             if i < half {
@@ -181,7 +183,7 @@ pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]
             }
         });
     });
-    let mut stride = LANES >> 4;
+    let mut stride = lanes >> 4;
     while stride > 0 {
         sums[0] = E::add(sums[0], exchange::<E>(sums[0], stride));
         stride >>= 1;
@@ -199,10 +201,10 @@ fn exchange<E: Terms>(a: E::Acc, other: u32) -> E::Acc {
 
 /// Finishes and stores the entry that this lane keeps, of those at `at..at + 8`: scalar, mask, `=` or `+=`.
 #[inline(always)]
-pub(super) fn store<E: Terms, const LANES: u32>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc) {
-    let share = LANES / SAMPLES as u32;
-    let own = at + lane::<LANES>() / share;
-    if own >= run.len || !lane::<LANES>().is_multiple_of(share) {
+pub(super) fn store<E: Terms>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc, lanes: u32) {
+    let share = lanes / SAMPLES as u32;
+    let own = at + lane(lanes) / share;
+    if own >= run.len || !lane(lanes).is_multiple_of(share) {
         return;
     }
     E::store(p, run.start as u64 + own as u64, sum);

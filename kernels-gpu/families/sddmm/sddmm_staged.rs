@@ -26,8 +26,8 @@ fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
     gpu::sync_threads();
 }
 
-impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
-    Kernel<W, E, SddmmStagedParams> for StagedDots<LANES, REP, FLIGHT, KIB>
+impl<W: Walk, E: Elem, const REP: usize, const FLIGHT: usize, F: ShelfForm>
+    Kernel<W, E, SddmmStagedParams> for StagedDots<REP, FLIGHT, F>
 {
     #[inline(always)]
     unsafe fn run(p: &SddmmStagedParams, _at: u64) {
@@ -39,7 +39,7 @@ impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize, 
             let at = p.items + (first + index) as u64 * 16;
             global::ld_nc_no_allocate_v4(at, index < items)
         };
-        let mut index = gpu::thread() / LANES;
+        let mut index = gpu::thread() / F::LANES;
         let mut later = item(index);
         // The segments of a warp iterate as often as the first of them: shuffles require all lanes.
         while warp::uniform(index) < items {
@@ -47,20 +47,18 @@ impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize, 
             index += Self::ITEMS;
             later = item(index);
             let from = p.x + row as u64 * p.ldx_bytes as u64;
-            let x = slice::<E, LANES, 4, REP>(p, from, 0, len > 0);
+            let x = slice::<E, 4, REP>(p, from, 0, len > 0, F::LANES);
             Self::entries::<E>(p, Run { start, len }, column, &x);
         }
     }
 }
 
-impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
-    StagedDots<LANES, REP, FLIGHT, KIB>
-{
+impl<const REP: usize, const FLIGHT: usize, F: ShelfForm> StagedDots<REP, FLIGHT, F> {
     /// Computes the entries of a run, eight at a time.
     #[inline(always)]
     fn entries<E: Elem>(p: &SddmmParams, run: Run, column: u32, x: &[Raw; REP]) {
-        let lane = gpu::thread() % LANES;
-        let inside = |r: usize| (lane + r as u32 * LANES) * 4 < p.k;
+        let lane = gpu::thread() % F::LANES;
+        let inside = |r: usize| (lane + r as u32 * F::LANES) * 4 < p.k;
         let mut next = run.column(p, 0);
         let last = warp::max(run.len);
         let mut at = 0;
@@ -79,7 +77,7 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
                         warp::shfl_segment::<{ SAMPLES as u32 }>(row, u, u32::MAX) + lane * 16;
                     unroll!(r < REP, {
                         if inside(r) {
-                            raw[f][r] = copy::ld_shared_v4(from + r as u32 * LANES * 16);
+                            raw[f][r] = copy::ld_shared_v4(from + r as u32 * F::LANES * 16);
                         }
                     });
                 });
@@ -90,8 +88,8 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
                     });
                 });
             });
-            let sum = over_lanes::<E, LANES>(sums);
-            store::<E, LANES>(p, run, at, sum);
+            let sum = over_lanes::<E>(sums, F::LANES);
+            store::<E>(p, run, at, sum, F::LANES);
             at += SAMPLES as u32;
         }
     }

@@ -9,30 +9,47 @@ use crate::abi::{STEPS, Strip, Tile, Tma, Wgmma};
 /// Max chunks of 64 columns of a window.
 pub const WINDOW_CHUNKS: usize = 4;
 
-/// Tile of the modules `sampled` and `sampled_mma`. The columns of a window, `CHUNKS` (2 or 4) times 64, are gathered
-/// in pieces of `P` (16, 32 or 64). `ORDER` is the memory order of X and Y. Elements have 16 bits: a stage is 64 deep.
-#[derive(Clone, Copy, Debug)]
-pub struct Sampled<
-    const P: usize,
-    const ORDER: u32,
-    const CHUNKS: usize = WINDOW_CHUNKS,
-    A = Wgmma,
-    L = Tma,
->(PhantomData<(A, L)>);
+/// Parameters of a [`Sampled`]: constants, atom and loader.
+pub trait WindowForm {
+    /// Columns of a piece: 16, 32 or 64.
+    const P: usize;
+    /// Memory order of X and Y.
+    const ORDER: u32;
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader.
+    type L: LoaderInfo;
+}
 
-impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo>
-    Sampled<P, ORDER, CHUNKS, A, L>
+/// [`WindowForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowOf<const P: usize, const ORDER: u32, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
+
+impl<const P: usize, const ORDER: u32, A: AtomInfo, L: LoaderInfo> WindowForm
+    for WindowOf<P, ORDER, A, L>
 {
+    const P: usize = P;
+    const ORDER: u32 = ORDER;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of the modules `sampled` and `sampled_mma`. The columns of a window, `CHUNKS` (2, or [`WINDOW_CHUNKS`]) times
+/// 64, are gathered in pieces. Elements have 16 bits: a stage is 64 deep.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampled<const CHUNKS: usize, F>(PhantomData<F>);
+
+impl<const CHUNKS: usize, F: WindowForm> Sampled<CHUNKS, F> {
     /// Pieces of columns of a window.
-    pub const PIECES: usize = CHUNKS * 64 / P;
+    pub const PIECES: usize = CHUNKS * 64 / F::P;
     /// Bytes of a piece in a stage.
-    pub const PIECE: usize = P * PANEL_BYTES;
+    pub const PIECE: usize = F::P * PANEL_BYTES;
     /// Bytes of a stage: two halves of X, the chunks of Y.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = match L::BY_ONE {
+    pub const STAGES: usize = match F::L::BY_ONE {
         true => 4,
-        false => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
+        false => (F::L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
     };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
@@ -40,16 +57,14 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo>
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: AtomInfo, L: LoaderInfo> Tile
-    for Sampled<P, ORDER, CHUNKS, A, L>
-{
+impl<const CHUNKS: usize, F: WindowForm> Tile for Sampled<CHUNKS, F> {
     const THREADS: u32 = 384;
-    const NEEDS: u32 = A::NEEDS | L::NEEDS;
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (16, P as u32);
-    const ORDER: u32 = ORDER;
+    const BLOCK: (u32, u32) = (16, F::P as u32);
+    const ORDER: u32 = F::ORDER;
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16 + 16) as u32;
     const ACCESS: u32 = 16;
 }

@@ -1,32 +1,44 @@
 //! The module `sddmm_staged`: products of dense matrices at many unstructured nonzeros, on CUDA cores. A thread block
 //! keeps rows of Y in shared memory, and computes the entries that rows of S have in these columns.
 
-use crate::abi::{BOTH_ROWS, Dtype, Tile};
+use core::marker::PhantomData;
 
-/// Tile of the module `sddmm_staged`: a segment of `LANES` (8, 16 or 32) lanes computes a run of entries. `REP` vectors
-/// of four elements a lane hold all of k. `FLIGHT` rows of Y are read at once, from `KIB` KiB of shared memory.
-#[derive(Clone, Copy, Debug)]
-pub struct StagedDots<
-    const LANES: u32,
-    const REP: usize,
-    const FLIGHT: usize,
-    const KIB: usize = STAGED_KIB,
->;
+use crate::abi::{BOTH_ROWS, Dtype, Tile};
 
 /// KiB of shared memory of the kernels for GPUs that have as much.
 const STAGED_KIB: usize = 200;
 
-impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize> Tile
-    for StagedDots<LANES, REP, FLIGHT, KIB>
-{
+/// Parameters of a [`StagedDots`].
+pub trait ShelfForm {
+    /// Lanes of a segment: 8, 16 or 32.
+    const LANES: u32;
+    /// KiB of shared memory for rows of Y.
+    const KIB: usize;
+}
+
+/// [`ShelfForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct ShelfOf<const LANES: u32, const KIB: usize = STAGED_KIB>;
+
+impl<const LANES: u32, const KIB: usize> ShelfForm for ShelfOf<LANES, KIB> {
+    const LANES: u32 = LANES;
+    const KIB: usize = KIB;
+}
+
+/// Tile of the module `sddmm_staged`: a segment of lanes computes a run of entries. `REP` vectors of four elements a
+/// lane hold all of k. `FLIGHT` rows of Y are read at once.
+#[derive(Clone, Copy, Debug)]
+pub struct StagedDots<const REP: usize, const FLIGHT: usize, F>(PhantomData<F>);
+
+impl<const REP: usize, const FLIGHT: usize, F: ShelfForm> Tile for StagedDots<REP, FLIGHT, F> {
     const THREADS: u32 = 512;
-    const STANDS_IN: bool = KIB < STAGED_KIB;
+    const STANDS_IN: bool = F::KIB < STAGED_KIB;
     /// Max terms of a product.
-    const COLUMNS: u32 = LANES * 4 * REP as u32;
-    const ITEMS: u32 = Self::THREADS / LANES;
+    const COLUMNS: u32 = F::LANES * 4 * REP as u32;
+    const ITEMS: u32 = Self::THREADS / F::LANES;
     const BURST: u32 = FLIGHT as u32;
     const ORDER: u32 = BOTH_ROWS;
-    const SHARED_BYTES: u32 = (KIB << 10) as u32;
+    const SHARED_BYTES: u32 = (F::KIB << 10) as u32;
     const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         4

@@ -6,17 +6,37 @@ use core::marker::PhantomData;
 use crate::abi::{AtomInfo, HALF, LoaderInfo, MapWords, PANEL_BYTES, SMEM_TILE};
 use crate::abi::{STEPS, STRIP, Tile, Tma, Wgmma};
 
-/// Tile of the modules `sddmm_tiles` and `sddmm_tiles_mma`: 128 rows of the output by up to `CHUNKS` chunks of 64
-/// gathered columns. `ORDER` is the memory order of X and Y, `BYTES` the size of an element: 2, or 4 for TF32. A stage
-/// is 128 bytes deep.
+/// Parameters of a [`PickTile`]: constants, atom and loader.
+pub trait PickForm {
+    /// Memory order of X and Y.
+    const ORDER: u32;
+    /// Bytes of an element: 2, or 4 for TF32.
+    const BYTES: usize;
+    /// Atom.
+    type A: AtomInfo;
+    /// Loader.
+    type L: LoaderInfo;
+}
+
+/// [`PickForm`] as a type.
 #[derive(Clone, Copy, Debug)]
-pub struct PickTile<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize = 2,
-    A = Wgmma,
-    L = Tma,
->(PhantomData<(A, L)>);
+pub struct PickOf<const ORDER: u32, const BYTES: usize = 2, A = Wgmma, L = Tma>(
+    PhantomData<(A, L)>,
+);
+
+impl<const ORDER: u32, const BYTES: usize, A: AtomInfo, L: LoaderInfo> PickForm
+    for PickOf<ORDER, BYTES, A, L>
+{
+    const ORDER: u32 = ORDER;
+    const BYTES: usize = BYTES;
+    type A = A;
+    type L = L;
+}
+
+/// Tile of the modules `sddmm_tiles` and `sddmm_tiles_mma`: 128 rows of the output by up to `CHUNKS` chunks of 64
+/// gathered columns. A stage is 128 bytes deep.
+#[derive(Clone, Copy, Debug)]
+pub struct PickTile<const CHUNKS: usize, F>(PhantomData<F>);
 
 /// Rows of a tile whose picks form one list: the rows of a warp.
 pub const PICK_ROWS: usize = 16;
@@ -29,22 +49,20 @@ pub const CHUNK: usize = HALF;
 /// Bit of a pick that is an entry. A half word without it pads a pair.
 pub const PICKED: u32 = 0x8000;
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo>
-    PickTile<CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PickForm> PickTile<CHUNKS, F> {
     /// Elements along k of a stage.
-    pub const DEPTH: usize = PANEL_BYTES / BYTES;
+    pub const DEPTH: usize = PANEL_BYTES / F::BYTES;
     /// Bytes of a row of finished sums in shared memory.
-    pub const ROW_BYTES: usize = CHUNKS * CHUNK * BYTES;
+    pub const ROW_BYTES: usize = CHUNKS * CHUNK * F::BYTES;
     /// Bytes of a stage: two halves of X, the chunks of Y.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = match (L::BY_ONE, CHUNKS, BYTES) {
+    pub const STAGES: usize = match (F::L::BY_ONE, CHUNKS, F::BYTES) {
         (true, 4, _) => 3,
         (true, 2, 2) => 6,
         (true, 2, _) => 5,
         (true, ..) => 8,
-        (false, ..) => (L::SHARED - 2 * HALF * Self::ROW_BYTES - 512) / Self::STAGE,
+        (false, ..) => (F::L::SHARED - 2 * HALF * Self::ROW_BYTES - 512) / Self::STAGE,
     };
     /// Offset of the finished sums, `HALF` rows for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
@@ -52,15 +70,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo
     pub const BARRIERS: usize = Self::OUT + 2 * HALF * Self::ROW_BYTES;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo, L: LoaderInfo> Tile
-    for PickTile<CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PickForm> Tile for PickTile<CHUNKS, F> {
     const THREADS: u32 = 384;
-    const NEEDS: u32 = A::NEEDS | L::NEEDS;
-    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = (CHUNK * CHUNKS) as u32;
     const BURST: u32 = Self::STAGES as u32;
-    const ORDER: u32 = ORDER;
+    const ORDER: u32 = F::ORDER;
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
     const ACCESS: u32 = 16;
 }

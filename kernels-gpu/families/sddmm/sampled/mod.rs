@@ -31,21 +31,17 @@ fn window(p: &SampledParams, round: u32) -> Window {
     }
 }
 
-impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo> Stages
-    for Sampled<P, ORDER, CHUNKS, A, L>
-{
+impl<const CHUNKS: usize, F: WindowForm> Stages for Sampled<CHUNKS, F> {
     /// A stage holds X's two halves, then Y's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Loader>
-    Sampled<P, ORDER, CHUNKS, A, L>
-{
+impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS, F> {
     /// Whether X and Y are contiguous along k.
-    const X_ALONG: bool = ORDER & A_COLUMNS == 0;
-    const Y_ALONG: bool = ORDER & B_COLUMNS != 0;
+    const X_ALONG: bool = F::ORDER & A_COLUMNS == 0;
+    const Y_ALONG: bool = F::ORDER & B_COLUMNS != 0;
 
     /// Address of two words for the split-K fix-up of the warpgroups.
     #[inline(always)]
@@ -70,7 +66,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         if Self::Y_ALONG {
             frag::descriptor(chunk + step as u32 * 32, PANEL_BYTES as u32, 16)
         } else {
-            let row = P as u32 * 2;
+            let row = F::P as u32 * 2;
             frag::descriptor(chunk + step as u32 * 16 * row, row, Self::PIECE as u32)
         }
     }
@@ -81,7 +77,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     fn produce(p: &SampledParams, at: u64) {
         let thread = gpu::thread() % COPIERS;
         // Neighbouring copies belong to different warps: the lanes of a warp start theirs one after the other.
-        let own = if L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 };
+        let own = if F::L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 };
         let piece = own.wrapping_sub(2);
         let column = |round: u32, valid: bool| {
             let at = p.columns + (index(round) * Self::PIECES as u64 + piece as u64) * 4;
@@ -104,9 +100,9 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
             let end = k + now.stages * 64;
             while k < end {
                 let slot = ring.wait_empty();
-                L::expect(ring.full(), thread, bytes, false);
-                L::each(2 + pieces, across, |lane, across| {
-                    let i = if L::BY_ONE { own } else { lane };
+                F::L::expect(ring.full(), thread, bytes, false);
+                F::L::each(2 + pieces, across, |lane, across| {
+                    let i = if F::L::BY_ONE { own } else { lane };
                     let wanted = match i {
                         0 | 1 => now.live >> (4 * i) & 15 != 0,
                         _ => i - 2 < pieces,
@@ -115,12 +111,12 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                         Self::start(p, at, (slot, i), [k, across]);
                     }
                 });
-                L::started(ring.full(), thread);
+                F::L::started(ring.full(), thread);
                 k += 64;
                 ring.advance();
             }
         }
-        L::wait_own();
+        F::L::wait_own();
     }
 
     /// Starts copy `i` of a stage, from these positions along and across k.
@@ -134,22 +130,22 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
             false => Shape { rows: PANEL_BYTES / 2, row_bytes: 2 * width, element: 2 },
         };
         let (stage, full) = (Self::stage(slot), Self::full(slot));
-        if L::BY_ONE {
+        if F::L::BY_ONE {
             // One instruction for both operands: two in divergent lanes would be issued one after the other.
             let (to, at, along) = match i {
                 0 | 1 => (i * SMEM_TILE as u32, at, Self::X_ALONG),
                 _ => (2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32, at + 128, Self::Y_ALONG),
             };
-            let shape = shape(along, P);
-            L::tile(team, stage + to, (at, &p.x_map), place(along), shape, full);
+            let shape = shape(along, F::P);
+            F::L::tile(team, stage + to, (at, &p.x_map), place(along), shape, full);
         } else if i < 2 {
             let to = stage + i * SMEM_TILE as u32;
             let shape = shape(Self::X_ALONG, HALF);
-            L::tile(team, to, (at, &p.x_map), place(Self::X_ALONG), shape, full);
+            F::L::tile(team, to, (at, &p.x_map), place(Self::X_ALONG), shape, full);
         } else {
             let to = stage + 2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32;
-            let shape = shape(Self::Y_ALONG, P);
-            L::tile(team, to, (at + 128, &p.y_map), place(Self::Y_ALONG), shape, full);
+            let shape = shape(Self::Y_ALONG, F::P);
+            F::L::tile(team, to, (at + 128, &p.y_map), place(Self::Y_ALONG), shape, full);
         }
     }
 
@@ -172,14 +168,14 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                 if live == 0 {
                     Self::release_pending(slot);
                 } else {
-                    A::fence(&mut acc);
+                    F::A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, warpgroup, live);
-                    ring.issued::<A, _>(&mut acc);
+                    ring.issued::<F::A, _>(&mut acc);
                 }
                 ring.advance();
                 s += 1;
             }
-            ring.drain::<A, _>(&mut acc);
+            ring.drain::<F::A, _>(&mut acc);
             if live != 0 {
                 Self::epilogue::<E>(p, now, warpgroup, live, &mut acc);
             }
@@ -190,7 +186,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     /// as Y. A choice between all chunks and some takes more registers than are available (C7511).
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, warpgroup: u32, live: u32) {
-        const { assert!(!A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
+        const { assert!(!F::A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
         let (smem, b_tile) = Self::operands(slot, warpgroup);
         unroll!(pair < CHUNKS / 2, most 4, {
             if live >> (2 * pair) & 3 != 0 {
@@ -198,7 +194,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                 let chunk = b_tile + 2 * pair as u32 * SMEM_TILE as u32;
                 unroll!(step < STEPS, {
                     let (x, y) = (Self::x(smem, step), Self::y(chunk, step));
-                    A::mma_ordered::<E, 2>(&mut two, x, y, ORDER);
+                    F::A::mma_ordered::<E, 2>(&mut two, x, y, F::ORDER);
                 });
                 [acc.0[2 * pair], acc.0[2 * pair + 1]] = two.0;
             }
@@ -206,23 +202,16 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: WgmmaElem,
-    const P: usize,
-    const ORDER: u32,
-    const CHUNKS: usize,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, SampledParams> for Sampled<P, ORDER, CHUNKS, A, L>
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>>
+    Kernel<W, E, SampledParams> for Sampled<CHUNKS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: u64) {
         if gpu::thread() == 0 {
-            Self::make_barriers(L::arrivals(COPIERS, false), CONSUMERS);
-            L::prefetch_maps::<2>(at);
+            Self::make_barriers(F::L::arrivals(COPIERS, false), CONSUMERS);
+            F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
-        roles!(A: Self::produce(p, at), Self::consume::<E>(p));
+        roles!(F::A: Self::produce(p, at), Self::consume::<E>(p));
     }
 }

@@ -6,9 +6,7 @@ use crate::device::split_k::{SplitK, fix_up};
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::sddmm::abi::*;
 
-impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Loader>
-    Sampled<P, ORDER, CHUNKS, A, L>
-{
+impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS, F> {
     #[inline(always)]
     pub(super) fn epilogue<E: WgmmaElem>(
         p: &SampledParams,
@@ -32,7 +30,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
             }
         }
         // After the fix-up: partial sums of all thread blocks have one layout, whichever it is.
-        A::exchange_quarters(acc, Self::out(warpgroup), 1 + warpgroup);
+        F::A::exchange_quarters(acc, Self::out(warpgroup), 1 + warpgroup);
         let alpha = E::scalar(p.alpha);
         if alpha != 1.0 {
             unroll!(c < CHUNKS, most 4, {
@@ -47,7 +45,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         let in_halves = warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
         unroll!(c < CHUNKS, most 4, {
             if live >> c & 1 != 0 {
-                let places = places + (c * 64 / P * 4) as u64;
+                let places = places + (c * 64 / F::P * 4) as u64;
                 if in_halves {
                     Self::store::<E>(p, places, warpgroup, &acc.0[c]);
                 } else {
@@ -74,13 +72,13 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     fn store<E: WgmmaElem>(p: &SampledParams, places: u64, warpgroup: u32, acc: &[f32; 32]) {
         let (lane, warp) = gpu::lane_and_warp();
         let column = lane % 8 * 8;
-        let place = global::ld_nc_b32(places + (column / P as u32 * 4) as u64, true);
+        let place = global::ld_nc_b32(places + (column / F::P as u32 * 4) as u64, true);
         let smem = Self::out(warpgroup) + warp * 2048;
         let own = frag::ldmatrix_x4(lane);
         warp::sync(u32::MAX);
         stage_rows::<E>(acc, smem, own);
         warp::sync(u32::MAX);
-        let to = Self::address(p.values, place) + (column % P as u32 * 2) as u64;
+        let to = Self::address(p.values, place) + (column % F::P as u32 * 2) as u64;
         unroll!(j < 4, {
             let row = j as u32 * 4 + lane / 8;
             let eight = staged(smem, row, lane);
@@ -95,8 +93,8 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     fn update<E: WgmmaElem>(p: &SampledParams, places: u64, acc: &[f32; 32]) {
         let lane = gpu::opaque_thread() % 32;
         unroll!(j < 8, {
-            let place = global::ld_nc_b32(places + (j * 8 / P * 4) as u64, true);
-            let column = (j * 8 % P) as u32 + lane % 4 * 2;
+            let place = global::ld_nc_b32(places + (j * 8 / F::P * 4) as u64, true);
+            let column = (j * 8 % F::P) as u32 + lane % 4 * 2;
             unroll!(r < 2, {
                 let row = lane / 4 + r as u32 * 8;
                 let offset = row as u64 * p.row_bytes as u64 + column as u64 * 2;

@@ -88,21 +88,17 @@ impl PerThread {
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo> Stages
-    for PickTile<CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PickForm> Stages for PickTile<CHUNKS, F> {
     /// A stage holds X's two halves, then Y's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: Loader>
-    PickTile<CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, F> {
     /// Whether X and Y are contiguous along k.
-    const X_ALONG: bool = ORDER & A_COLUMNS == 0;
-    const Y_ALONG: bool = ORDER & B_COLUMNS != 0;
+    const X_ALONG: bool = F::ORDER & A_COLUMNS == 0;
+    const Y_ALONG: bool = F::ORDER & B_COLUMNS != 0;
 
     /// Descriptor of a warpgroup's X for a step of 32 bytes along k.
     #[inline(always)]
@@ -132,8 +128,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         if gpu::thread() != 0 {
             return;
         }
-        L::prefetch_maps::<2>(at);
-        Self::make_barriers(L::arrivals(COPIERS, false), CONSUMERS);
+        F::L::prefetch_maps::<2>(at);
+        Self::make_barriers(F::L::arrivals(COPIERS, false), CONSUMERS);
     }
 
     /// Index of the copy whose word this thread holds. If a thread starts a copy, neighbouring copies belong to
@@ -141,7 +137,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     #[inline(always)]
     fn copy() -> u32 {
         let thread = gpu::opaque_thread() % COPIERS;
-        if L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 }
+        if F::L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 }
     }
 
     #[inline(always)]
@@ -172,7 +168,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             // Lists are long if rows are full, and the latency of HBM is long.
             if thread == 127 && later.picks.words > 0 {
                 let from = p.picks + later.picks.start as u64 * 4;
-                L::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
+                F::L::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
             }
             let chunks = live >> 8;
             let across = if own < 2 { row + own * HALF as u32 } else { column };
@@ -182,20 +178,20 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             let mut stage = 0;
             while stage < p.stages {
                 let (slot, k) = (ring.wait_empty(), stage * Self::DEPTH as u32);
-                L::expect(ring.full(), thread, bytes, false);
-                L::each(2 + chunks, across, |lane, across| {
-                    let i = if L::BY_ONE { own } else { lane };
+                F::L::expect(ring.full(), thread, bytes, false);
+                F::L::each(2 + chunks, across, |lane, across| {
+                    let i = if F::L::BY_ONE { own } else { lane };
                     let wanted = if i < 2 { live >> i & 1 != 0 } else { i - 2 < chunks };
                     if wanted {
                         Self::start(p, at, (slot, i), [k, across]);
                     }
                 });
-                L::started(ring.full(), thread);
+                F::L::started(ring.full(), thread);
                 stage += 1;
                 ring.advance();
             }
         }
-        L::wait_own();
+        F::L::wait_own();
     }
 
     /// Starts copy `i` of a stage, from these positions along and across k.
@@ -204,13 +200,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         let team = Team { thread: gpu::thread() % COPIERS, threads: COPIERS };
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // One shape for both orders: a stage is 128 bytes deep, and only 16-bit elements are contiguous across k.
-        let shape = Shape { rows: HALF, row_bytes: PANEL_BYTES, element: BYTES };
+        let shape = Shape { rows: HALF, row_bytes: PANEL_BYTES, element: F::BYTES };
         let (to, full) = (Self::stage(slot) + i * SMEM_TILE as u32, Self::full(slot));
         let (at, map, place) = match i {
             0 | 1 => (at, p.x_map, place(Self::X_ALONG)),
             _ => (at + 128, p.y_map, place(Self::Y_ALONG)),
         };
-        L::tile(team, to, (at, &map), place, shape, full);
+        F::L::tile(team, to, (at, &map), place, shape, full);
     }
 
     #[inline(always)]
@@ -230,7 +226,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             let (live, chunks) = (all >> warpgroup & 1, all >> 8);
             // Ping-pong: one warpgroup runs half a tile behind, so one stores while the other multiplies. In a ring
             // that holds less than a tile, the warpgroup ahead would wait for stages that the other has not read.
-            let apart = BYTES == 2 && round == 1 && p.rounds > 1 && p.stages <= Self::STAGES as u32;
+            let apart =
+                F::BYTES == 2 && round == 1 && p.rounds > 1 && p.stages <= Self::STAGES as u32;
             if apart && warpgroup == 1 {
                 barrier::sync_named(1, CONSUMERS * 32);
             }
@@ -238,25 +235,25 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             let mut s = 0;
             while s < p.stages {
                 let slot = ring.wait_full();
-                if BYTES == 4 {
+                if F::BYTES == 4 {
                     Self::round(slot);
                 }
                 if live == 0 {
                     Self::release_pending(slot);
                 } else {
-                    A::fence(&mut acc);
+                    F::A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, (slot, warpgroup), chunks);
-                    ring.issued::<A, _>(&mut acc);
+                    ring.issued::<F::A, _>(&mut acc);
                 }
                 ring.advance();
                 s += 1;
             }
-            ring.drain::<A, _>(&mut acc);
+            ring.drain::<F::A, _>(&mut acc);
             if apart && warpgroup == 0 {
                 barrier::arrive_named(1, CONSUMERS * 32);
             }
             if live != 0 {
-                A::exchange_quarters(&mut acc, Self::out(warpgroup), 2 + warpgroup);
+                F::A::exchange_quarters(&mut acc, Self::out(warpgroup), 2 + warpgroup);
                 Self::epilogue::<E>(p, now, first, &mut acc);
             }
         }
@@ -273,7 +270,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             copy::st_shared_v4(at, four);
             i += 1;
         }
-        A::fence_proxy_async();
+        F::A::fence_proxy_async();
         barrier::sync_named(1, CONSUMERS * 32);
     }
 
@@ -281,7 +278,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     /// chunks and some takes more registers than are available (C7511).
     #[inline(always)]
     fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, warpgroup): (u32, u32), chunks: u32) {
-        const { assert!(!A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
+        const { assert!(!F::A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
         let (smem, b_tile) = Self::operands(slot, warpgroup);
         if CHUNKS < 4 {
             return Self::steps::<E, CHUNKS>(acc, smem, b_tile);
@@ -300,24 +297,17 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, smem: u32, b_tile: u32) {
         unroll!(step < STEPS, {
             let (x, y) = (Self::x(smem, step), Self::y(b_tile, step));
-            if ORDER == BOTH_ROWS {
-                E::mma::<A, C, 0, 0>(acc, x, y)
+            if F::ORDER == BOTH_ROWS {
+                E::mma::<F::A, C, 0, 0>(acc, x, y)
             } else {
-                E::mma::<A, C, 1, 1>(acc, x, y)
+                E::mma::<F::A, C, 1, 1>(acc, x, y)
             }
         });
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: TileElem,
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize,
-    A: Multiply,
-    L: Loader,
-> Kernel<W, E, SddmmTilesParams> for PickTile<CHUNKS, ORDER, BYTES, A, L>
+impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>>
+    Kernel<W, E, SddmmTilesParams> for PickTile<CHUNKS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &SddmmTilesParams, at: u64) {
@@ -328,6 +318,6 @@ impl<
         let (copied, multiplied) = (Self::copies(p, other), PerThread::load(p, own));
         Self::set_up(at);
         gpu::sync_threads();
-        roles!(A: Self::produce(p, at, copied), Self::consume::<E>(p, multiplied));
+        roles!(F::A: Self::produce(p, at, copied), Self::consume::<E>(p, multiplied));
     }
 }

@@ -13,11 +13,9 @@ const STEP: u32 = BATCH as u32 * 32;
 /// The first two batches of a list: the second is loaded while the first is used.
 pub(super) type First = [[u32; BATCH]; 2];
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: Loader>
-    PickTile<CHUNKS, ORDER, BYTES, A, L>
-{
+impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, F> {
     /// Passes, such that the f32 sums of a pass fit into shared memory.
-    const PASSES: u32 = 4 / BYTES as u32;
+    const PASSES: u32 = 4 / F::BYTES as u32;
     /// Columns of a pass.
     const WIDTH: u32 = Self::COLUMNS / Self::PASSES;
 
@@ -71,7 +69,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
                 });
             });
         }
-        if BYTES == 2 && warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
+        if F::BYTES == 2 && warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
             Self::store::<E>(p, own, first, acc);
         } else {
             // Sums are not rounded before the mask or the addition.
@@ -126,7 +124,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             });
         });
         unroll!(u < BATCH, most 4, {
-            let to = p.values + slots[u] as u64 * BYTES as u64;
+            let to = p.values + slots[u] as u64 * F::BYTES as u64;
             let ([low, high], word) = (values[u], words[u]);
             let pair = whole && word & BOTH == BOTH;
             global::st_b32_if(to, low | high << 16, pair);
@@ -186,7 +184,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     ) {
         unroll!(h < 2, {
             let pick = word >> (16 * h) & 0xffff;
-            let (row, column) = picked(pick, Self::COLUMNS, BYTES as u32);
+            let (row, column) = picked(pick, Self::COLUMNS, F::BYTES as u32);
             let column = column.wrapping_sub(pass * Self::WIDTH);
             if pick & PICKED != 0 && column < Self::WIDTH {
                 let piece = frag::swizzle(row, column / 4, Self::ROW_BYTES as u32);
@@ -199,7 +197,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     /// Multiplies a sum by the mask, adds the old value, and stores it.
     #[inline(always)]
     fn finish<E: TileElem>(p: &SddmmTilesParams, slot: u64, sum: f32) {
-        let offset = slot * BYTES as u64;
+        let offset = slot * F::BYTES as u64;
         let mut value = sum;
         if p.flags & FLAG_MASK_VALUES != 0 {
             value = E::mul(value, E::get(&E::ld_global::<1>(p.mask + offset, true), 0));

@@ -47,13 +47,12 @@ pub const fn softmax_class(class: usize, wide: u32) -> (u32, u32) {
     }
 }
 
-/// Tile of unstructured rows: a vector is `VEC` elements, 16 bytes; a lane holds up to `WIDE` of them, and `HALF` is
-/// half of that.
+/// Tile of unstructured rows: a vector is `VEC` elements, 16 bytes; a lane holds up to `WIDE` of them.
 #[derive(Clone, Copy, Debug)]
-pub struct SoftmaxRows<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool>;
+pub struct SoftmaxRows<const VEC: usize, const WIDE: usize, const GRADIENT: bool>;
 
-impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool> Tile
-    for SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
+impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> Tile
+    for SoftmaxRows<VEC, WIDE, GRADIENT>
 {
     const THREADS: u32 = SOFTMAX_THREADS;
     // The gradient holds two operands, with an equal number of bytes in flight.

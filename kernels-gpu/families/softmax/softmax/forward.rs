@@ -3,7 +3,7 @@
 
 use core::marker::PhantomData;
 
-use super::{FIRST, SECOND, Span, each_piece, reduce, store_sums};
+use super::{FIRST, RowForm, SECOND, Span, each_piece, reduce, store_sums};
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
@@ -18,17 +18,18 @@ pub(super) struct Finish {
 }
 
 impl Finish {
-    /// Conversion of a row. If no score is above -Inf, the row becomes 0 (-Inf), as if every entry were masked.
+    /// Conversion of a row, with `log` (a constant) of the logarithm. If no score is above -Inf, the row becomes 0
+    /// (-Inf), as if every entry were masked.
     #[inline(always)]
-    pub fn new<const LOG: bool>(max: f32, sum: f32) -> Finish {
+    pub fn new(max: f32, sum: f32, log: bool) -> Finish {
         let none = max == f32::NEG_INFINITY;
-        let (factor, shift) = if LOG {
+        let (factor, shift) = if log {
             (1.0, -core::f32::consts::LN_2 * matrix::lg2_approx(sum))
         } else {
             (matrix::rcp_approx(sum), 0.0)
         };
         Finish {
-            factor: if none && !LOG { 0.0 } else { factor },
+            factor: if none && !log { 0.0 } else { factor },
             shift: if none { 0.0 } else { shift },
         }
     }
@@ -42,37 +43,33 @@ pub(super) fn base_of(max: f32) -> f32 {
 
 /// Factor of scores. Except for the logarithm, it makes them exponents of two.
 #[inline(always)]
-fn factor<const LOG: bool>(scale: f32) -> f32 {
-    if LOG { scale } else { scale * core::f32::consts::LOG2_E }
+fn factor(scale: f32, log: bool) -> f32 {
+    if log { scale } else { scale * core::f32::consts::LOG2_E }
 }
 
 /// Exponential of a difference of scaled scores.
 #[inline(always)]
-fn power<const LOG: bool>(difference: f32) -> f32 {
-    let of_two = if LOG { core::f32::consts::LOG2_E } else { 1.0 };
+fn power(difference: f32, log: bool) -> f32 {
+    let of_two = if log { core::f32::consts::LOG2_E } else { 1.0 };
     matrix::ex2_approx_ftz(difference * of_two)
 }
 
-/// Softmax of a row that `LANES` lanes hold, `REP` vectors each.
-pub(super) struct Forward<E, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>(
-    PhantomData<E>,
-);
+/// Softmax of a row of which a lane holds `REP` vectors.
+pub(super) struct Forward<const VEC: usize, const REP: usize, F>(PhantomData<F>);
 
-impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>
-    Forward<E, VEC, LANES, REP, LOG>
-{
+impl<const VEC: usize, const REP: usize, F: RowForm> Forward<VEC, REP, F> {
     /// Loads the lane's scores, and returns them with their maximum.
     #[inline(always)]
     fn scores(p: &SoftmaxParams, span: Span) -> (Scores<VEC, REP>, f32) {
-        let factor = factor::<LOG>(p.scale);
-        let lane = span.lane::<VEC, LANES>();
+        let factor = factor(p.scale, F::LOG);
+        let lane = span.lane::<VEC, F>();
         let mut raw = [[0u32; 4]; REP];
-        unroll!(r < REP, { raw[r] = lane.load::<E>(p.input, r) });
+        unroll!(r < REP, { raw[r] = lane.load(p.input, r) });
         let mut scores = [[f32::NEG_INFINITY; VEC]; REP];
         let mut max = f32::NEG_INFINITY;
         unroll!(r < REP, {
             unroll!(i < VEC, {
-                let scaled = matrix::mul_f32(E::get(&raw[r], i), factor);
+                let scaled = matrix::mul_f32(F::E::get(&raw[r], i), factor);
                 if lane.is_live(r, i) {
                     scores[r][i] = scaled;
                 }
@@ -90,9 +87,9 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         unroll!(r < REP, {
             unroll!(i < VEC, {
                 let difference = scores[r][i] - base;
-                let power = power::<LOG>(difference);
+                let power = power(difference, F::LOG);
                 sum += power;
-                scores[r][i] = if LOG { difference } else { power };
+                scores[r][i] = if F::LOG { difference } else { power };
             });
         });
         sum
@@ -100,13 +97,13 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
 
     #[inline(always)]
     fn write(p: &SoftmaxParams, span: Span, values: &Scores<VEC, REP>, finish: Finish) {
-        let lane = span.lane::<VEC, LANES>();
-        let masked = if LOG { f32::NEG_INFINITY } else { 0.0 };
+        let lane = span.lane::<VEC, F>();
+        let masked = if F::LOG { f32::NEG_INFINITY } else { 0.0 };
         unroll!(r < REP, {
             let mut out = [masked; VEC];
             unroll!(i < VEC, {
                 out[i] =
-                    if LOG { values[r][i] + finish.shift } else { values[r][i] * finish.factor };
+                    if F::LOG { values[r][i] + finish.shift } else { values[r][i] * finish.factor };
             });
             if p.live != 0 {
                 // Masked entries do not depend on the others.
@@ -116,7 +113,7 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
                     }
                 });
             }
-            lane.store::<E>(p.output, r, &out);
+            lane.store(p.output, r, &out);
         });
     }
 
@@ -124,10 +121,10 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
     #[inline(always)]
     pub fn row(p: &SoftmaxParams, span: Span) {
         let (mut values, max) = Self::scores(p, span);
-        let max = reduce::<LANES, true>(max, FIRST);
+        let max = reduce::<F, true>(max, FIRST);
         let sum = Self::exponentials(&mut values, base_of(max));
-        let sum = reduce::<LANES, false>(sum, SECOND);
-        let finish = Finish::new::<LOG>(max, sum);
+        let sum = reduce::<F, false>(sum, SECOND);
+        let finish = Finish::new(max, sum, F::LOG);
         Self::write(p, span, &values, finish);
     }
 
@@ -138,9 +135,9 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         let (mut values, max) = Self::scores(p, span);
         if p.flags & SOFTMAX_SUMS != 0 {
             grid::launch_dependents();
-            let max = reduce::<LANES, true>(max, FIRST);
+            let max = reduce::<F, true>(max, FIRST);
             let sum = Self::exponentials(&mut values, base_of(max));
-            let sum = reduce::<LANES, false>(sum, SECOND);
+            let sum = reduce::<F, false>(sum, SECOND);
             store_sums(p, index, [max, sum]);
             return;
         }
@@ -148,14 +145,14 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         each_piece(p, index, |[more_max, more_sum]| {
             let above = matrix::max_nan(max, more_max);
             let base = base_of(above);
-            let (more, less) = (power::<LOG>(more_max - base), power::<LOG>(max - base));
+            let (more, less) = (power(more_max - base, F::LOG), power(max - base, F::LOG));
             sum = matrix::fma_f32(more_sum, more, sum * less);
             max = above;
         });
-        let all = reduce::<LANES, true>(max, FIRST);
+        let all = reduce::<F, true>(max, FIRST);
         let base = base_of(all);
-        let sum = reduce::<LANES, false>(sum * power::<LOG>(max - base), SECOND);
+        let sum = reduce::<F, false>(sum * power(max - base, F::LOG), SECOND);
         Self::exponentials(&mut values, base);
-        Self::write(p, span, &values, Finish::new::<LOG>(all, sum));
+        Self::write(p, span, &values, Finish::new(all, sum, F::LOG));
     }
 }

@@ -3,34 +3,31 @@
 
 use core::marker::PhantomData;
 
-use super::{FIRST, Span, each_piece, exp, reduce, store_sums};
+use super::{FIRST, RowForm, Span, each_piece, exp, reduce, store_sums};
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
-/// Gradient of a scaled score, from the output of the softmax, the gradient of that output, and the row's sum.
+/// Gradient of a scaled score, from the output of the softmax, the gradient of that output, and the row's sum. `log` is
+/// a constant.
 #[inline(always)]
-pub(super) fn slope<const LOG: bool>(y: f32, dy: f32, sum: f32) -> f32 {
-    if LOG { matrix::fma_f32(-exp(y), sum, dy) } else { y * (dy - sum) }
+pub(super) fn slope(y: f32, dy: f32, sum: f32, log: bool) -> f32 {
+    if log { matrix::fma_f32(-exp(y), sum, dy) } else { y * (dy - sum) }
 }
 
 /// Output of the softmax (`given`) and the gradient of that output (`upstream`), as loaded.
 type Pair<const REP: usize> = ([Raw; REP], [Raw; REP]);
 
-/// Gradient of a row that `LANES` lanes hold, `REP` vectors each.
-pub(super) struct Gradient<E, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>(
-    PhantomData<E>,
-);
+/// Gradient of a row of which a lane holds `REP` vectors.
+pub(super) struct Gradient<const VEC: usize, const REP: usize, F>(PhantomData<F>);
 
-impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>
-    Gradient<E, VEC, LANES, REP, LOG>
-{
+impl<const VEC: usize, const REP: usize, F: RowForm> Gradient<VEC, REP, F> {
     #[inline(always)]
     fn load(p: &SoftmaxParams, span: Span) -> Pair<REP> {
         let (mut given, mut upstream) = ([[0u32; 4]; REP], [[0u32; 4]; REP]);
-        let lane = span.lane::<VEC, LANES>();
+        let lane = span.lane::<VEC, F>();
         unroll!(r < REP, {
-            given[r] = lane.load::<E>(p.input, r);
-            upstream[r] = lane.load::<E>(p.upstream, r);
+            given[r] = lane.load(p.input, r);
+            upstream[r] = lane.load(p.upstream, r);
         });
         (given, upstream)
     }
@@ -39,11 +36,11 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
     #[inline(always)]
     fn share(span: Span, (given, upstream): &Pair<REP>) -> f32 {
         let mut sum = 0.0;
-        let lane = span.lane::<VEC, LANES>();
+        let lane = span.lane::<VEC, F>();
         unroll!(r < REP, {
             unroll!(i < VEC, {
-                let weight = if LOG { 1.0 } else { E::get(&given[r], i) };
-                let more = matrix::fma_f32(weight, E::get(&upstream[r], i), sum);
+                let weight = if F::LOG { 1.0 } else { F::E::get(&given[r], i) };
+                let more = matrix::fma_f32(weight, F::E::get(&upstream[r], i), sum);
                 if lane.is_live(r, i) {
                     sum = more;
                 }
@@ -54,17 +51,17 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
 
     #[inline(always)]
     fn write(p: &SoftmaxParams, span: Span, (given, upstream): &Pair<REP>, sum: f32) {
-        let lane = span.lane::<VEC, LANES>();
+        let lane = span.lane::<VEC, F>();
         unroll!(r < REP, {
             let mut out = [0.0; VEC];
             unroll!(i < VEC, {
-                let (y, dy) = (E::get(&given[r], i), E::get(&upstream[r], i));
-                let gradient = slope::<LOG>(y, dy, sum) * p.scale;
+                let (y, dy) = (F::E::get(&given[r], i), F::E::get(&upstream[r], i));
+                let gradient = slope(y, dy, sum, F::LOG) * p.scale;
                 if lane.is_live(r, i) {
                     out[i] = gradient;
                 }
             });
-            lane.store::<E>(p.output, r, &out);
+            lane.store(p.output, r, &out);
         });
     }
 
@@ -72,8 +69,8 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
     #[inline(always)]
     pub(super) fn row(p: &SoftmaxParams, span: Span) {
         let pair = Self::load(p, span);
-        let sum = reduce::<LANES, false>(Self::share(span, &pair), FIRST);
-        if LANES > 32 {
+        let sum = reduce::<F, false>(Self::share(span, &pair), FIRST);
+        if F::LANES > 32 {
             // The next row's shares are stored to the same words.
             gpu::sync_threads();
         }
@@ -93,7 +90,7 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         } else {
             each_piece(p, index, |[more, _]| sum += more);
         }
-        let sum = reduce::<LANES, false>(sum, FIRST);
+        let sum = reduce::<F, false>(sum, FIRST);
         gpu::sync_threads();
         if sums_only {
             store_sums(p, index, [sum, 0.0]);

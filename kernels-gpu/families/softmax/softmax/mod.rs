@@ -20,20 +20,16 @@ mod forward;
 mod gradient;
 mod stretch;
 
+use core::marker::PhantomData;
+
 use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 use forward::Forward;
 use gradient::Gradient;
 
-impl<
-    W: WalkInfo,
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const WIDE: usize,
-    const HALF: usize,
-    const GRADIENT: bool,
-> Kernel<W, E, SoftmaxParams> for SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
+impl<W: WalkInfo, E: Elem<Acc = f32>, const VEC: usize, const WIDE: usize, const GRADIENT: bool>
+    Kernel<W, E, SoftmaxParams> for SoftmaxRows<VEC, WIDE, GRADIENT>
 {
     #[inline(always)]
     unsafe fn run(p: &SoftmaxParams, _: u64) {
@@ -45,24 +41,25 @@ impl<
     }
 }
 
-impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool>
-    SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
-{
+impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> SoftmaxRows<VEC, WIDE, GRADIENT> {
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const LOG: bool>(p: &SoftmaxParams) {
-        // Lanes and vectors equal those of `softmax_class`: arguments of types cannot be computed from `WIDE`.
+        // Lanes and vectors equal those of `softmax_class`: arguments of types cannot be computed from `WIDE`, so half
+        // of it is one of two numbers.
         macro_rules! classes {
-            ($($class:literal: $lanes:literal, $rep:expr;)+) => {$(
+            ($($class:literal: $lanes:literal, $($rep:expr),+;)+) => {$(
                 if gpu::block_x() < p.blocks[$class + 1] {
-                    const { check::<$lanes>($class, $rep as u32, WIDE as u32) };
-                    return deal::<E, VEC, $lanes, { $rep }, $class, GRADIENT, LOG>(p);
+                    const { assert!($(agree::<$lanes>($class, $rep as u32, WIDE as u32))||+) };
+                    $(if const { agree::<$lanes>($class, $rep as u32, WIDE as u32) } {
+                        return deal::<E, VEC, $lanes, { $rep }, $class, GRADIENT, LOG>(p);
+                    })+
                 }
             )+};
         }
         classes! {
             0: 128, WIDE;
             1: 128, WIDE;
-            2: 128, HALF;
+            2: 128, 4, 2;
             3: 32, WIDE;
             4: 32, 4;
             5: 32, 2;
@@ -71,16 +68,40 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
             8: 4, 2;
             9: 4, 1;
         }
-        const { check::<SOFTMAX_THREADS>(SOFTMAX_STRETCHES, HALF as u32, WIDE as u32) };
-        const { assert!(HALF as u32 * VEC as u32 * SOFTMAX_THREADS == STRETCH_SLOTS) };
-        stretch::deal::<E, VEC, HALF, GRADIENT, LOG>(p);
+        const { assert!(agree::<SOFTMAX_THREADS>(SOFTMAX_STRETCHES, WIDE as u32 / 2, WIDE as u32)) };
+        const { assert!(WIDE as u32 / 2 * VEC as u32 * SOFTMAX_THREADS == STRETCH_SLOTS) };
+        const { assert!(WIDE == 8 || WIDE == 4) };
+        if WIDE == 8 {
+            stretch::deal::<E, VEC, 4, GRADIENT, LOG>(p);
+        } else {
+            stretch::deal::<E, VEC, 2, GRADIENT, LOG>(p);
+        }
     }
 }
 
-/// Asserts that host and device agree on the classes.
-const fn check<const LANES: u32>(class: usize, rep: u32, wide: u32) {
+/// Whether a class has `LANES` lanes and `rep` vectors: host and device agree on the classes.
+const fn agree<const LANES: u32>(class: usize, rep: u32, wide: u32) -> bool {
     let (lanes, vectors) = softmax_class(class, wide);
-    assert!(lanes == LANES && vectors == rep);
+    lanes == LANES && vectors == rep
+}
+
+/// Parameters of the computation of a row: constants and the element type.
+trait RowForm {
+    /// Lanes that hold a row.
+    const LANES: u32;
+    /// The logarithm of the softmax.
+    const LOG: bool;
+    /// Element type.
+    type E: Elem<Acc = f32>;
+}
+
+/// [`RowForm`] as a type.
+struct RowOf<E, const LANES: u32, const LOG: bool>(PhantomData<E>);
+
+impl<E: Elem<Acc = f32>, const LANES: u32, const LOG: bool> RowForm for RowOf<E, LANES, LOG> {
+    const LANES: u32 = LANES;
+    const LOG: bool = LOG;
+    type E = E;
 }
 
 /// Position of a row, a piece or a stretch. Slots (elements) are counted from the aligned vector that holds its first
@@ -124,20 +145,21 @@ impl Span {
     /// This thread's part of the row. Computed again for each pass: if it were kept between passes or rows, it would
     /// take a register for each element.
     #[inline(always)]
-    fn lane<const VEC: usize, const LANES: u32>(&self) -> Lane<VEC, LANES> {
-        let first = gpu::opaque_thread() % LANES * VEC as u32;
+    fn lane<const VEC: usize, F: RowForm>(&self) -> Lane<VEC, F> {
+        let first = gpu::opaque_thread() % F::LANES * VEC as u32;
         Lane {
             slot: self.base + first as u64,
             lead: self.lead as i32 - first as i32,
             live: (self.lead + self.live) as i32 - first as i32,
             end: self.end as i32 - first as i32,
+            form: PhantomData,
         }
     }
 }
 
-/// A thread's vectors of a row, `LANES` apart. Slots are counted from its first vector, so that they are constants.
-#[derive(Clone, Copy)]
-struct Lane<const VEC: usize, const LANES: u32> {
+/// A thread's vectors of a row, [`RowForm::LANES`] apart. Slots are counted from its first vector, so that they are
+/// constants.
+struct Lane<const VEC: usize, F> {
     /// Slot of the tensor at the first vector.
     slot: u64,
     /// First slot of the row, if the row starts in the first vector.
@@ -146,16 +168,17 @@ struct Lane<const VEC: usize, const LANES: u32> {
     live: i32,
     /// One past the last entry.
     end: i32,
+    form: PhantomData<F>,
 }
 
-impl<const VEC: usize, const LANES: u32> Lane<VEC, LANES> {
+impl<const VEC: usize, F: RowForm> Lane<VEC, F> {
     const fn ahead(r: usize) -> i32 {
-        (r * LANES as usize * VEC) as i32
+        (r * F::LANES as usize * VEC) as i32
     }
 
     #[inline(always)]
-    fn address<E: Elem>(&self, array: u64, r: usize) -> u64 {
-        array + self.slot * E::BYTES as u64 + Self::ahead(r) as u64 * E::BYTES as u64
+    fn address(&self, array: u64, r: usize) -> u64 {
+        array + self.slot * F::E::BYTES as u64 + Self::ahead(r) as u64 * F::E::BYTES as u64
     }
 
     /// Returns whether element `i` of vector `r` is an unmasked entry. Only the first vector can start before the row.
@@ -167,22 +190,22 @@ impl<const VEC: usize, const LANES: u32> Lane<VEC, LANES> {
 
     /// Loads vector `r`, with neighbouring elements before and after the row; zeros if it holds nothing of the row.
     #[inline(always)]
-    fn load<E: Elem>(&self, from: u64, r: usize) -> Raw {
+    fn load(&self, from: u64, r: usize) -> Raw {
         // Not `ld_nc`: in place, this thread writes the vector later, and others write before and after the row.
-        E::ld_global::<VEC>(self.address::<E>(from, r), Self::ahead(r) < self.live)
+        F::E::ld_global::<VEC>(self.address(from, r), Self::ahead(r) < self.live)
     }
 
     /// Stores the elements of the row: whole vectors, and at its ends single elements.
     #[inline(always)]
-    fn store<E: Elem<Acc = f32>>(&self, to: u64, r: usize, v: &[f32; VEC]) {
-        let (slot, at) = (Self::ahead(r), self.address::<E>(to, r));
+    fn store(&self, to: u64, r: usize, v: &[f32; VEC]) {
+        let (slot, at) = (Self::ahead(r), self.address(to, r));
         if slot + VEC as i32 <= self.end && (r > 0 || slot >= self.lead) {
-            E::store::<VEC>(at, v);
+            F::E::store::<VEC>(at, v);
         } else if slot < self.end {
             unroll!(i < VEC, {
                 let slot = slot + i as i32;
                 if slot < self.end && (r > 0 || slot >= self.lead) {
-                    E::store::<1>(at + (i as u32 * E::BYTES) as u64, &[v[i]]);
+                    F::E::store::<1>(at + (i as u32 * F::E::BYTES) as u64, &[v[i]]);
                 }
             });
         }
@@ -215,10 +238,10 @@ fn deal<
         // The position of the next row is loaded while this one is computed.
         next = Span::load::<VEC>(p, first + own, end);
         match (GRADIENT, CLASS) {
-            (false, 0) => Forward::<E, VEC, LANES, REP, LOG>::piece(p, span, index),
-            (false, _) => Forward::<E, VEC, LANES, REP, LOG>::row(p, span),
-            (true, 0) => Gradient::<E, VEC, LANES, REP, LOG>::piece(p, span, index),
-            (true, _) => Gradient::<E, VEC, LANES, REP, LOG>::row(p, span),
+            (false, 0) => Forward::<VEC, REP, RowOf<E, LANES, LOG>>::piece(p, span, index),
+            (false, _) => Forward::<VEC, REP, RowOf<E, LANES, LOG>>::row(p, span),
+            (true, 0) => Gradient::<VEC, REP, RowOf<E, LANES, LOG>>::piece(p, span, index),
+            (true, _) => Gradient::<VEC, REP, RowOf<E, LANES, LOG>>::row(p, span),
         }
     }
 }
@@ -259,12 +282,19 @@ fn exp(x: f32) -> f32 {
 /// word of the warps' shares in shared memory. One barrier precedes the loads and none follows them. Two successive
 /// reductions therefore need different words, or a barrier between them.
 #[inline(always)]
-fn reduce<const LANES: u32, const MAX: bool>(x: f32, word: u32) -> f32 {
+fn reduce<F: RowForm, const MAX: bool>(x: f32, word: u32) -> f32 {
     let join = |a: f32, b: f32| {
         if MAX { matrix::max_nan(a, b) } else { a + b }
     };
-    let mut x = lanes::reduced::<LANES, MAX>(x);
-    if LANES > 32 {
+    let mut x = match F::LANES {
+        4 => lanes::reduced::<4, MAX>(x),
+        8 => lanes::reduced::<8, MAX>(x),
+        _ => {
+            const { assert!(matches!(F::LANES, 4 | 8 | 32 | SOFTMAX_THREADS)) };
+            lanes::reduced::<32, MAX>(x)
+        }
+    };
+    if F::LANES > 32 {
         let share = |warp: u32| copy::dynamic_shared() + (word + warp) * 4;
         if gpu::thread().is_multiple_of(32) {
             copy::st_shared_b32(share(gpu::thread() / 32), x.to_bits());

@@ -248,7 +248,7 @@ fn soften<const LOG: bool>(own: PerThread) {
             });
         }
     });
-    let finish = Finish::new::<LOG>(max, sum);
+    let finish = Finish::new(max, sum, LOG);
     all_have_read();
     unroll!(c < 4, {
         if own.reaches(c) {
@@ -343,7 +343,7 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
             let mut values = [0.0; VEC];
             unroll!(i < VEC, {
                 let (y, dy) = (E::get(&given[r], i), E::get(&upstream[r], i));
-                let slope = slope::<LOG>(y, dy, f32::from_bits(sums[i])) * p.scale;
+                let slope = slope(y, dy, f32::from_bits(sums[i]), LOG) * p.scale;
                 values[i] = if sums[i] == MASKED { 0.0 } else { slope };
             });
             store::<E, VEC>(p.output, own.span, slot, &values);

@@ -1,6 +1,8 @@
 //! The module `equivariant`: channel-wise tensor products whose coefficients are constants of the kernel, for single
 //! items or the edges of a graph. One kernel computes all their gradients.
 
+use core::marker::PhantomData;
+
 use crate::abi::Tile;
 
 /// Max paths of a kernel.
@@ -231,15 +233,32 @@ pub const fn equivariant_step(backward: bool, largest: u32, odd: bool, channels:
 #[derive(Clone, Copy, Debug)]
 pub struct EquivariantForward<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
 
+/// Parameters of an [`EquivariantBackward`].
+pub trait EquivariantForm {
+    /// Largest degree.
+    const LARGEST: u32;
+    /// The sums of degrees are odd.
+    const ODD: bool;
+    /// Thread blocks that a multiprocessor holds.
+    const BLOCKS: u32;
+}
+
+/// [`EquivariantForm`] as a type.
+#[derive(Clone, Copy, Debug)]
+pub struct EquivariantOf<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
+
+impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> EquivariantForm
+    for EquivariantOf<LARGEST, ODD, BLOCKS>
+{
+    const LARGEST: u32 = LARGEST;
+    const ODD: bool = ODD;
+    const BLOCKS: u32 = BLOCKS;
+}
+
 /// Its gradients. One warp for each chunk of 32 lanes' channels, up to [`equivariant_warps`], share a row. A lane has
 /// one channel or two neighboring ones, which share the terms that depend on the entry alone.
 #[derive(Clone, Copy, Debug)]
-pub struct EquivariantBackward<
-    const LARGEST: u32,
-    const ODD: bool,
-    const BLOCKS: u32,
-    const CHANNELS: usize,
->;
+pub struct EquivariantBackward<const CHANNELS: usize, F>(PhantomData<F>);
 
 impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> Tile
     for EquivariantForward<LARGEST, ODD, BLOCKS>
@@ -253,15 +272,13 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> Tile
     const ACCESS: u32 = 1;
 }
 
-impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usize> Tile
-    for EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
-{
+impl<const CHANNELS: usize, F: EquivariantForm> Tile for EquivariantBackward<CHANNELS, F> {
     const THREADS: u32 = 32 * equivariant_warps(CHANNELS as u32);
-    const MIN_BLOCKS: u32 = BLOCKS;
+    const MIN_BLOCKS: u32 = F::BLOCKS;
     const COLUMNS: u32 = 32 * CHANNELS as u32;
     const ITEMS: u32 = 1;
-    const STEP: u32 = equivariant_step(true, LARGEST, ODD, CHANNELS as u32);
-    const SHARED_BYTES: u32 = EdgeRows::of(true, LARGEST as usize, ODD, CHANNELS as u32)
+    const STEP: u32 = equivariant_step(true, F::LARGEST, F::ODD, CHANNELS as u32);
+    const SHARED_BYTES: u32 = EdgeRows::of(true, F::LARGEST as usize, F::ODD, CHANNELS as u32)
         .shared_bytes()
         + equivariant_warps(CHANNELS as u32) * EQUIVARIANT_BATCH * EQUIVARIANT_SUMS;
     const ACCESS: u32 = 1;

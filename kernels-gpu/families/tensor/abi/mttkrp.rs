@@ -1,20 +1,43 @@
 //! The module `mttkrp`: for every entry of a sparse tensor, one to three gathered rows times the value, summed by
 //! output row.
 
+use core::marker::PhantomData;
+
 use crate::abi::{Dtype, SpmmParams, Tile};
 
-/// Tile of the module. A segment of `LANES` lanes processes an item for `LANES * VEC * REP` columns of the output.
-/// `FACTORS` rows are gathered for each entry, for `UNROLL` (4 or 8) entries at once. `REDUCE`: [`REDUCE_SUM`],
-/// [`REDUCE_MAX`] or [`REDUCE_MEAN`].
+/// Parameters of a [`Rows`].
+pub trait GatherForm {
+    /// Rows that are gathered for each entry.
+    const FACTORS: usize;
+    /// Lanes of a segment.
+    const LANES: u32;
+    /// Entries whose rows are gathered at once: 4 or 8.
+    const UNROLL: usize;
+    /// [`REDUCE_SUM`], [`REDUCE_MAX`] or [`REDUCE_MEAN`].
+    const REDUCE: u32;
+}
+
+/// [`GatherForm`] as a type.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<
+pub struct GatherOf<
     const FACTORS: usize,
     const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
     const UNROLL: usize,
     const REDUCE: u32 = REDUCE_SUM,
 >;
+
+impl<const FACTORS: usize, const LANES: u32, const UNROLL: usize, const REDUCE: u32> GatherForm
+    for GatherOf<FACTORS, LANES, UNROLL, REDUCE>
+{
+    const FACTORS: usize = FACTORS;
+    const LANES: u32 = LANES;
+    const UNROLL: usize = UNROLL;
+    const REDUCE: u32 = REDUCE;
+}
+
+/// Tile of the module. A segment of lanes processes an item, a lane `REP` times `VEC` columns of the output.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<const VEC: usize, const REP: usize, F>(PhantomData<F>);
 
 /// Products of a row are added.
 pub const REDUCE_SUM: u32 = 0;
@@ -30,27 +53,19 @@ pub const fn rows_step(factors: usize, reduce: u32) -> u32 {
     factors as u32 | reduce << 4
 }
 
-impl<
-    const FACTORS: usize,
-    const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
-    const UNROLL: usize,
-    const REDUCE: u32,
-> Tile for Rows<FACTORS, LANES, VEC, REP, UNROLL, REDUCE>
-{
+impl<const VEC: usize, const REP: usize, F: GatherForm> Tile for Rows<VEC, REP, F> {
     const THREADS: u32 = 128;
     // The limits are 85, 102, 128 or 168 registers.
-    const MIN_BLOCKS: u32 = match (FACTORS * UNROLL * REP, UNROLL) {
+    const MIN_BLOCKS: u32 = match (F::FACTORS * F::UNROLL * REP, F::UNROLL) {
         (0..=4, _) => 6,
         (5..=8, 4) => 5,
         (5..=8, _) => 4,
         _ => 3,
     };
-    const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
-    const ITEMS: u32 = 128 / LANES;
-    const BURST: u32 = UNROLL as u32;
-    const STEP: u32 = rows_step(FACTORS, REDUCE);
+    const COLUMNS: u32 = F::LANES * VEC as u32 * REP as u32;
+    const ITEMS: u32 = 128 / F::LANES;
+    const BURST: u32 = F::UNROLL as u32;
+    const STEP: u32 = rows_step(F::FACTORS, F::REDUCE);
     const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         VEC as u32

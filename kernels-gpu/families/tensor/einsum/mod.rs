@@ -37,9 +37,9 @@ impl<W: WalkInfo, E: Elem, const N: usize, const FIXED: usize, const VEC: usize>
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
-            Unit::<E, N, FIXED, VEC, 4, false>::run(p);
+            Unit::<N, VEC, UnitOf<E, FIXED, false>>::run::<4>(p);
         } else {
-            Unit::<E, N, FIXED, VEC, 2, false>::run(p);
+            Unit::<N, VEC, UnitOf<E, FIXED, false>>::run::<2>(p);
         }
     }
 }
@@ -48,9 +48,9 @@ impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Thin<N
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
-            Unit::<E, N, 0, 1, 4, false>::run(p);
+            Unit::<N, 1, UnitOf<E, 0, false>>::run::<4>(p);
         } else {
-            Unit::<E, N, 0, 1, 2, false>::run(p);
+            Unit::<N, 1, UnitOf<E, 0, false>>::run::<2>(p);
         }
     }
 }
@@ -59,9 +59,9 @@ impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Across
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: u64) {
         if N < 4 {
-            Unit::<E, N, 0, 1, 4, true>::run(p);
+            Unit::<N, 1, UnitOf<E, 0, true>>::run::<4>(p);
         } else {
-            Unit::<E, N, 0, 1, 2, true>::run(p);
+            Unit::<N, 1, UnitOf<E, 0, true>>::run::<2>(p);
         }
     }
 }
@@ -86,9 +86,9 @@ struct Kept {
 
 impl Kept {
     #[inline(always)]
-    fn new<const VEC: usize, const ACROSS: bool>(p: &EinsumParams, rest: u32, lane: u32) -> Kept {
-        let (lanes, lane) = if ACROSS { (0, 0) } else { (p.lane_bits, lane) };
-        let run = if ACROSS { 1 } else { VEC as u64 } << lanes;
+    fn new<const VEC: usize, F: UnitForm>(p: &EinsumParams, rest: u32, lane: u32) -> Kept {
+        let (lanes, lane) = if F::ACROSS { (0, 0) } else { (p.lane_bits, lane) };
+        let run = if F::ACROSS { 1 } else { VEC as u64 } << lanes;
         Kept {
             width: p.per_item as u64 * run,
             first: rest as u64 * run + (lane * VEC as u32) as u64,
@@ -115,8 +115,8 @@ struct Run<const N: usize> {
 
 impl<const N: usize> Run<N> {
     #[inline(always)]
-    fn new<const UNROLL: usize, const ACROSS: bool>(mut line: Line<N>, step: u32) -> Self {
-        let lead = if ACROSS { 0 } else { line.first % vector(UNROLL) };
+    fn new<const UNROLL: usize, F: UnitForm>(mut line: Line<N>, step: u32) -> Self {
+        let lead = if F::ACROSS { 0 } else { line.first % vector(UNROLL) };
         line.first -= lead;
         line.len += lead;
         Run { line, lead, step }
@@ -125,21 +125,18 @@ impl<const N: usize> Run<N> {
     /// Loads the table slots of the burst at `at` for the factors with the lanes' index; 0 past the end. The loads are
     /// issued before the previous burst waits for its factors.
     #[inline(always)]
-    fn fetch<const FIXED: usize, const UNROLL: usize, const ACROSS: bool>(
-        &self,
-        at: u32,
-    ) -> Slots<N, UNROLL> {
+    fn fetch<const UNROLL: usize, F: UnitForm>(&self, at: u32) -> Slots<N, UNROLL> {
         let mut slots = [[0; UNROLL]; N];
         unroll!(f < N, {
             let table = self.line.tables[f];
             let from = table + (self.line.first + at) as u64 * 4;
-            if f >= FIXED && ACROSS {
+            if f >= F::FIXED && F::ACROSS {
                 unroll!(u < UNROLL, {
                     let behind = u as u32 * self.step;
                     let ok = table != 0 && at + behind < self.line.len;
                     slots[f][u] = global::ld_nc_b32(from + behind as u64 * 4, ok);
                 });
-            } else if f >= FIXED {
+            } else if f >= F::FIXED {
                 unroll!(u < UNROLL, {
                     let ok = table != 0 && at + (u as u32) < self.line.len;
                     if UNROLL < 4 && u.is_multiple_of(2) {
@@ -161,28 +158,31 @@ const fn vector(unroll: usize) -> u32 {
     if unroll < 4 { 2 } else { 4 }
 }
 
-/// Processes `UNROLL` terms at once. `FIXED` of the `N` factors do not have the lanes' index, along which a lane has
-/// `VEC` elements. `ACROSS`: lanes run along terms.
-struct Unit<
-    E,
-    const N: usize,
-    const FIXED: usize,
-    const VEC: usize,
-    const UNROLL: usize,
-    const ACROSS: bool,
->(PhantomData<E>);
+/// Parameters of a [`Unit`]: constants and the element type.
+trait UnitForm {
+    /// Leading factors that do not have the lanes' index.
+    const FIXED: usize;
+    /// Lanes run along terms.
+    const ACROSS: bool;
+    /// Element type.
+    type E: Elem;
+}
 
-impl<
-    E: Elem,
-    const N: usize,
-    const FIXED: usize,
-    const VEC: usize,
-    const UNROLL: usize,
-    const ACROSS: bool,
-> Unit<E, N, FIXED, VEC, UNROLL, ACROSS>
-{
+/// [`UnitForm`] as a type.
+struct UnitOf<E, const FIXED: usize, const ACROSS: bool>(PhantomData<E>);
+
+impl<E: Elem, const FIXED: usize, const ACROSS: bool> UnitForm for UnitOf<E, FIXED, ACROSS> {
+    const FIXED: usize = FIXED;
+    const ACROSS: bool = ACROSS;
+    type E = E;
+}
+
+/// Processes `UNROLL` terms of `N` factors at once. A lane has `VEC` elements along the lanes' index.
+struct Unit<const N: usize, const VEC: usize, F>(PhantomData<F>);
+
+impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
     #[inline(always)]
-    fn run(p: &EinsumParams) {
+    fn run<const UNROLL: usize>(p: &EinsumParams) {
         let lanes = 1 << p.lane_bits;
         let lane = gpu::thread() & (lanes - 1);
         let (item, rest) = own_item(p);
@@ -191,7 +191,7 @@ impl<
         let mut spot = p.spot::<N>(&Device, place, rest);
         let column = (spot.chunk * lanes + lane) * VEC as u32;
         // Sums over lanes need whole warps. Otherwise lanes without an element exit.
-        if !ACROSS {
+        if !F::ACROSS {
             if !live || column >= p.columns {
                 return;
             }
@@ -200,28 +200,28 @@ impl<
             });
             spot.out += column as u64 * p.out_inner;
         }
-        let mut sum = Sum::<E, VEC> { acc: [E::ZERO; VEC], seen: false };
-        let kept = Kept::new::<VEC, ACROSS>(p, rest, lane);
-        let (first, step) = if ACROSS { (lane, lanes) } else { (0, 1) };
+        let mut sum = Sum::<F::E, VEC> { acc: [F::E::ZERO; VEC], seen: false };
+        let kept = Kept::new::<VEC, F>(p, rest, lane);
+        let (first, step) = if F::ACROSS { (lane, lanes) } else { (0, 1) };
         if p.flags & FLAG_JOIN != 0 {
-            out::join::<E, VEC>(p, &mut sum, (start + first, start + len, step), kept);
+            out::join::<F::E, VEC>(p, &mut sum, (start + first, start + len, step), kept);
         } else if p.summed == 0 {
             let line = p.listed(spot.base, start, len);
-            Self::add_line::<true>(p, &mut sum, line, (first, step));
+            Self::add_line::<UNROLL, true>(p, &mut sum, line, (first, step));
         } else {
             Self::add_lines(p, &mut sum, spot.base, (start, len), (first, step));
         }
-        if ACROSS {
-            out::over_lanes::<E, VEC>(p, &mut sum);
+        if F::ACROSS {
+            out::over_lanes::<F::E, VEC>(p, &mut sum);
             if !live || lane != 0 {
                 return;
             }
         }
         if slot != EINSUM_WHOLE {
-            out::epilogue::<E, VEC>(p, &sum, Kept::new::<VEC, ACROSS>(p, rest, lane).at(slot));
+            out::epilogue::<F::E, VEC>(p, &sum, Kept::new::<VEC, F>(p, rest, lane).at(slot));
         } else {
-            let column = if ACROSS { 0 } else { column };
-            out::finish::<E, VEC>(p, &sum, spot.out, (place, rest, column));
+            let column = if F::ACROSS { 0 } else { column };
+            out::finish::<F::E, VEC>(p, &sum, spot.out, (place, rest, column));
         }
     }
 
@@ -229,7 +229,7 @@ impl<
     #[inline(always)]
     fn add_lines(
         p: &EinsumParams,
-        sum: &mut Sum<E, VEC>,
+        sum: &mut Sum<F::E, VEC>,
         base: [u64; N],
         (start, len): (u32, u32),
         lanes: (u32, u32),
@@ -240,7 +240,7 @@ impl<
             while number < p.lines {
                 let line = p.line_of(&Device, base, start + term, number);
                 if line.ok {
-                    Unit::<E, N, FIXED, VEC, 2, ACROSS>::add_line::<false>(p, sum, line, lanes);
+                    Self::add_line::<2, false>(p, sum, line, lanes);
                 }
                 number += 1;
             }
@@ -250,19 +250,19 @@ impl<
 
     /// Adds the terms of a line from `lane` on, `step` apart.
     #[inline(always)]
-    fn add_line<const AHEAD: bool>(
+    fn add_line<const UNROLL: usize, const AHEAD: bool>(
         p: &EinsumParams,
-        sum: &mut Sum<E, VEC>,
+        sum: &mut Sum<F::E, VEC>,
         line: Line<N>,
         (lane, step): (u32, u32),
     ) {
-        let run = Run::new::<UNROLL, ACROSS>(line, step);
+        let run = Run::new::<UNROLL, F>(line, step);
         let mut at = lane;
-        let mut next = run.fetch::<FIXED, UNROLL, ACROSS>(at);
+        let mut next = run.fetch::<UNROLL, F>(at);
         while at < run.line.len {
-            let slots = if AHEAD { next } else { run.fetch::<FIXED, UNROLL, ACROSS>(at) };
+            let slots = if AHEAD { next } else { run.fetch::<UNROLL, F>(at) };
             if AHEAD {
-                next = run.fetch::<FIXED, UNROLL, ACROSS>(at + step * UNROLL as u32);
+                next = run.fetch::<UNROLL, F>(at + step * UNROLL as u32);
             }
             Self::burst(p, sum, &run, at, &slots);
             at += step * UNROLL as u32;
@@ -271,9 +271,9 @@ impl<
 
     /// Adds `UNROLL` terms: computes all addresses, then issues all loads, then adds the products in term order.
     #[inline(always)]
-    fn burst(
+    fn burst<const UNROLL: usize>(
         p: &EinsumParams,
-        sum: &mut Sum<E, VEC>,
+        sum: &mut Sum<F::E, VEC>,
         run: &Run<N>,
         at: u32,
         slots: &Slots<N, UNROLL>,
@@ -287,7 +287,7 @@ impl<
             unroll!(f < N, {
                 let walk = (line.tables[f], line.strides[f]);
                 let place = line.first + own;
-                let (bytes, valid) = if f < FIXED {
+                let (bytes, valid) = if f < F::FIXED {
                     stepped(&Device, walk, place, ok)
                 } else {
                     moved(walk, place, slots[f][u], ok)
@@ -300,17 +300,17 @@ impl<
         let mut raw: [[Raw; N]; UNROLL] = [[[0; 4]; N]; UNROLL];
         unroll!(u < UNROLL, {
             unroll!(f < N, {
-                raw[u][f] = if f < FIXED {
-                    E::ld_nc::<1>(from[u][f], exists[u])
+                raw[u][f] = if f < F::FIXED {
+                    F::E::ld_nc::<1>(from[u][f], exists[u])
                 } else {
-                    E::ld_nc::<VEC>(from[u][f], exists[u])
+                    F::E::ld_nc::<VEC>(from[u][f], exists[u])
                 };
             });
         });
         unroll!(u < UNROLL, {
-            let first = E::get(&raw[u][0], 0);
+            let first = F::E::get(&raw[u][0], 0);
             // A zero that fills a block is not a nonzero: its product with an infinite factor must not be added.
-            let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && is_zero::<E>(first));
+            let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && is_zero::<F::E>(first));
             if real {
                 Self::add_product(sum, &raw[u]);
             }
@@ -319,25 +319,25 @@ impl<
 
     /// Adds one term: the product of the `FIXED` factors is computed once, the other factors multiply each element.
     #[inline(always)]
-    fn add_product(sum: &mut Sum<E, VEC>, raw: &[Raw; N]) {
-        let mut fixed = E::get(&raw[0], 0);
-        unroll!(f < FIXED, {
+    fn add_product(sum: &mut Sum<F::E, VEC>, raw: &[Raw; N]) {
+        let mut fixed = F::E::get(&raw[0], 0);
+        unroll!(f < F::FIXED, {
             if f > 0 {
-                fixed = E::mul(fixed, E::get(&raw[f], 0));
+                fixed = F::E::mul(fixed, F::E::get(&raw[f], 0));
             }
         });
         unroll!(i < VEC, {
-            let mut product = if FIXED == 0 { E::get(&raw[0], i) } else { fixed };
+            let mut product = if F::FIXED == 0 { F::E::get(&raw[0], i) } else { fixed };
             unroll!(f < N, {
-                if f + 1 < N && f >= FIXED && f > 0 {
-                    product = E::mul(product, E::get(&raw[f], i));
+                if f + 1 < N && f >= F::FIXED && f > 0 {
+                    product = F::E::mul(product, F::E::get(&raw[f], i));
                 }
             });
             // A single factor is added without a product.
             sum.acc[i] = if N == 1 {
-                E::add(sum.acc[i], product)
+                F::E::add(sum.acc[i], product)
             } else {
-                E::fma(product, E::get(&raw[N - 1], i), sum.acc[i])
+                F::E::fma(product, F::E::get(&raw[N - 1], i), sum.acc[i])
             };
         });
         sum.seen = true;

@@ -7,15 +7,13 @@ use super::{COMPONENTS, Lane, Part, channel_of, each_component, load, positions}
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usize>
-    EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
-{
-    const PATHS: Paths = Paths::of(LARGEST as usize, ODD);
+impl<const CHANNELS: usize, F: EquivariantForm> EquivariantBackward<CHANNELS, F> {
+    const PATHS: Paths = Paths::of(F::LARGEST as usize, F::ODD);
     /// Components of Y, rounded up to a power of two.
-    const SUMMED: u32 = if LARGEST == 1 { 4 } else { 16 };
+    const SUMMED: u32 = if F::LARGEST == 1 { 4 } else { 16 };
     /// Bytes of shared memory before the sums over channels.
     const BEFORE_SUMS: u32 =
-        EdgeRows::of(true, LARGEST as usize, ODD, CHANNELS as u32).shared_bytes();
+        EdgeRows::of(true, F::LARGEST as usize, F::ODD, CHANNELS as u32).shared_bytes();
 }
 
 /// The warps that share a row.
@@ -28,18 +26,12 @@ struct Team {
     number: u32,
 }
 
-impl<
-    W: WalkInfo,
-    E: Elem,
-    const LARGEST: u32,
-    const ODD: bool,
-    const BLOCKS: u32,
-    const CHANNELS: usize,
-> Kernel<W, E, EquivariantParams> for EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
+impl<W: WalkInfo, E: Elem, const CHANNELS: usize, F: EquivariantForm>
+    Kernel<W, E, EquivariantParams> for EquivariantBackward<CHANNELS, F>
 {
     #[inline(always)]
     unsafe fn run(p: &EquivariantParams, _: u64) {
-        Entries::<true, LARGEST, ODD, CHANNELS>::prepare(p);
+        Entries::<true, CHANNELS, F>::prepare(p);
         let chunks = p.width.div_ceil(32 * CHANNELS as u32);
         let all = equivariant_warps(CHANNELS as u32);
         let warps = chunks.clamp(1, all);
@@ -63,9 +55,7 @@ impl<
     }
 }
 
-impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usize>
-    EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
-{
+impl<const CHANNELS: usize, F: EquivariantForm> EquivariantBackward<CHANNELS, F> {
     /// Processes a warp's channels of a row. `again`: the gradient of Y already has sums of other channels. `batch`:
     /// alternates between 0 and 1 for the batches of sums.
     #[inline(always)]
@@ -74,17 +64,17 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         let mut x = [[E::ZERO; COMPONENTS]; CHANNELS];
         let from = channel_of::<E>(p, 0, lane.row, lane.channel);
         let each = |c: usize| (c as u32 * E::BYTES) as u64;
-        each_component::<LARGEST>(p, 0, from, |i, at| {
+        each_component::<F>(p, 0, from, |i, at| {
             unroll!(c < CHANNELS, { x[c][i] = load::<E>(at + each(c), lane.inside) });
         });
         let mut dx = [[E::ZERO; COMPONENTS]; CHANNELS];
         let to_dx = channel_of::<E>(p, 4, lane.row, lane.channel);
         if p.dx != 0 && p.flags & FLAG_ADD_DX != 0 {
-            each_component::<LARGEST>(p, 2, to_dx, |i, at| {
+            each_component::<F>(p, 2, to_dx, |i, at| {
                 unroll!(c < CHANNELS, { dx[c][i] = load::<E>(at + each(c), lane.inside) });
             });
         }
-        let mut entries = Entries::<true, LARGEST, ODD, CHANNELS>::new::<E>(
+        let mut entries = Entries::<true, CHANNELS, F>::new::<E>(
             p,
             [first, end],
             lane.channel - gpu::thread() % 32 * CHANNELS as u32,
@@ -108,7 +98,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
                 if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
                     let number = const { Self::PATHS.number([A, B, C]) };
                     let first = const { Self::PATHS.below(C) };
-                    let part = const { C.saturating_sub(ODD as usize) };
+                    let part = const { C.saturating_sub(F::ODD as usize) };
                     let row = number - first;
                     if row == 0 {
                         if part > 0 {
@@ -143,7 +133,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
                     }
                 }
             });
-            entries.replace::<E>(p, const { LARGEST as usize - ODD as usize });
+            entries.replace::<E>(p, const { F::LARGEST as usize - F::ODD as usize });
             if p.dy != 0 {
                 // Shared memory is uninitialized for channels past the width.
                 if !lane.inside {
@@ -159,7 +149,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
             entries.turn(p);
         }
         if p.dx != 0 && lane.inside {
-            each_component::<LARGEST>(p, 2, to_dx, |i, at| {
+            each_component::<F>(p, 2, to_dx, |i, at| {
                 let mut own = [E::ZERO; CHANNELS];
                 unroll!(c < CHANNELS, { own[c] = dx[c][i] });
                 Self::store::<E>(p, at, &own);
@@ -208,7 +198,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
     fn deliver<E: Elem>(
         p: &EquivariantParams,
         team: Team,
-        entries: &Entries<true, LARGEST, ODD, CHANNELS>,
+        entries: &Entries<true, CHANNELS, F>,
         (sum, again): (E::Acc, bool),
         batch: &mut u32,
     ) {

@@ -1,5 +1,7 @@
 //! Prefetch of entries into shared memory: a warp copies its channels of later entries while it computes.
 
+use core::marker::PhantomData;
+
 use super::path::Component;
 use super::{COMPONENTS, Part, channel_of, entry, has_degree};
 use crate::device::prelude::*;
@@ -12,8 +14,7 @@ const _: () = assert!(KNOWN.is_multiple_of(EQUIVARIANT_BATCH));
 /// The entries of a row that a warp has in shared memory or in flight. The gathered items are those of X; backward
 /// those of the output's gradient.
 #[derive(Clone, Copy)]
-pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: usize>
-{
+pub struct Entries<const BACKWARD: bool, const CHANNELS: usize, F> {
     /// Positions of the row: the first, the current one, and the end.
     first: u32,
     pub at: u32,
@@ -32,12 +33,13 @@ pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, co
     /// Byte offset of the component of Y that this lane copies, and whether it exists.
     component: u32,
     has_component: bool,
+    form: PhantomData<F>,
 }
 
-impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: usize>
-    Entries<BACKWARD, LARGEST, ODD, CHANNELS>
+impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
+    Entries<BACKWARD, CHANNELS, F>
 {
-    const ROWS: EdgeRows = EdgeRows::of(BACKWARD, LARGEST as usize, ODD, CHANNELS as u32);
+    const ROWS: EdgeRows = EdgeRows::of(BACKWARD, F::LARGEST as usize, F::ODD, CHANNELS as u32);
     /// Bytes of a row in shared memory.
     const ROW: u32 = Self::ROWS.row_bytes();
     /// Parts whose copies are committed after the part that is waited for.
@@ -93,6 +95,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
             inside: channel < p.width,
             component,
             has_component,
+            form: PhantomData,
         };
         let mut asked = 0;
         while asked < Self::ROWS.entries as u32 {
@@ -271,7 +274,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         let mut x = [[E::ZERO; COMPONENTS]; CHANNELS];
         macro_rules! each {
             ($($row:literal)*) => {$(
-                if $row < (LARGEST + 1) * (LARGEST + 1) {
+                if $row < (F::LARGEST + 1) * (F::LARGEST + 1) {
                     let own = self.row::<E>($row);
                     unroll!(c < CHANNELS, { x[c][$row] = own[c] });
                 }
@@ -312,7 +315,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         let mut y = [E::ZERO; COMPONENTS];
         let from = self.slot + Self::ROWS.count() as u32 * Self::ROW;
         unroll!(piece < 4, {
-            if ((piece * 4) as u32) < (LARGEST + 1) * (LARGEST + 1) {
+            if ((piece * 4) as u32) < (F::LARGEST + 1) * (F::LARGEST + 1) {
                 let raw = copy::ld_shared_v4(from + piece as u32 * 16);
                 unroll!(i < 4, {
                     y[piece * 4 + i] = E::get(&raw, i);

@@ -17,7 +17,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
 {
     #[inline(always)]
     unsafe fn run(p: &EquivariantParams, _: u64) {
-        Entries::<false, LARGEST, ODD, 1>::prepare(p);
+        Entries::<false, 1, EquivariantOf<LARGEST, ODD, BLOCKS>>::prepare(p);
         let warp = gpu::block_x() as u64 * EQUIVARIANT_WARPS as u64 + gpu::thread() as u64 / 32;
         let chunks = p.width.div_ceil(32) as u64;
         // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
@@ -28,8 +28,11 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
         let first = (warp - row * chunks) as u32 * 32;
         let channel = first + gpu::thread() % 32;
         let lane = Lane { row: row as u32, channel, inside: channel < p.width };
-        let mut entries =
-            Entries::<false, LARGEST, ODD, 1>::new::<E>(p, positions(p, lane.row), first);
+        let mut entries = Entries::<false, 1, EquivariantOf<LARGEST, ODD, BLOCKS>>::new::<E>(
+            p,
+            positions(p, lane.row),
+            first,
+        );
         let mut sums = [[E::ZERO; 7]; MOST_PATHS];
         while entries.any() {
             warp::nounroll();

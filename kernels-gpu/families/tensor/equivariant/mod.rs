@@ -71,14 +71,14 @@ fn has_degree(p: &EquivariantParams, operand: usize, degree: usize) -> bool {
 
 /// Calls `each` with the components of X (0), or of its gradient (2), and their addresses in an item.
 #[inline(always)]
-fn each_component<const LARGEST: u32>(
+fn each_component<F: EquivariantForm>(
     p: &EquivariantParams,
     which: usize,
     item: u64,
     mut each: impl FnMut(usize, u64),
 ) {
     unroll!(l < 4, {
-        if l as u32 <= LARGEST && has_degree(p, 0, l) {
+        if l as u32 <= F::LARGEST && has_degree(p, 0, l) {
             let mut at = item + p.parts[which][l] as u64;
             unroll!(m < 7, {
                 if m < 2 * l + 1 {

@@ -12,22 +12,15 @@ use terms::{load, reduced, scaled};
 
 type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
-impl<
-    W: Walk,
-    E: Elem,
-    const FACTORS: usize,
-    const LANES: u32,
-    const VEC: usize,
-    const REP: usize,
-    const UNROLL: usize,
-    const REDUCE: u32,
-> Kernel<W, E, MttkrpParams> for Rows<FACTORS, LANES, VEC, REP, UNROLL, REDUCE>
+impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: GatherForm> Kernel<W, E, MttkrpParams>
+    for Rows<VEC, REP, F>
 {
     #[inline(always)]
     unsafe fn run(p: &MttkrpParams, _at: u64) {
+        const { assert!(F::UNROLL == 4 || F::UNROLL == 8) };
         grid::launch_dependents();
-        let lane = gpu::thread() % LANES;
-        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
+        let lane = gpu::thread() % F::LANES;
+        let index = gpu::block_x() * Self::ITEMS + gpu::thread() / F::LANES;
         if index >= p.product.item_count {
             return;
         }
@@ -36,7 +29,7 @@ impl<
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if len == 0 {
             grid::wait_dependency();
-            return clear::<E, LANES, VEC, REP>(p, row, start, column);
+            return clear::<E, VEC, REP, F>(p, row, start, column);
         }
         let run = Run {
             lead: W::lead(start),
@@ -45,34 +38,37 @@ impl<
             whole: slot == BUNDLE,
         };
         // The plan owns the indices; values and factors may be written by the preceding kernel.
-        let mut next = run.places::<FACTORS, UNROLL>(p, 0);
+        let mut next = run.places::<F>(p, 0);
         grid::wait_dependency();
-        let mut values = run.values::<E, UNROLL, REDUCE>(p, 0);
-        let mut acc = [[start_of::<E, REDUCE>(); VEC]; REP];
+        let mut values = run.values::<E, F>(p, 0);
+        let mut acc = [[start_of::<E, F>(); VEC]; REP];
         let (mut at, mut rank) = (0, row);
         while at < run.end {
             let burst = Burst { places: next, values, at };
-            at += UNROLL as u32;
-            next = run.places::<FACTORS, UNROLL>(p, at);
-            values = run.values::<E, UNROLL, REDUCE>(p, at);
-            rank = burst
-                .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(p, run, column, rank, &mut acc);
+            at += F::UNROLL as u32;
+            next = run.places::<F>(p, at);
+            values = run.values::<E, F>(p, at);
+            rank = if F::UNROLL == 4 {
+                burst.add::<E, VEC, REP, 4, F>(p, run, column, rank, &mut acc)
+            } else {
+                burst.add::<E, VEC, REP, 8, F>(p, run, column, rank, &mut acc)
+            };
         }
-        if slot != BUNDLE && fix_up::<E, LANES, VEC, REP, REDUCE>(p, slot, lane, column, &mut acc) {
-            store::<E, LANES, VEC, REP>(p, row, column, &acc);
+        if slot != BUNDLE && fix_up::<E, VEC, REP, F>(p, slot, lane, column, &mut acc) {
+            store::<E, VEC, REP, F>(p, row, column, &acc);
         }
     }
 }
 
 /// Bytes of a value of the sparse tensor.
-const fn value_bytes<E: Elem, const REDUCE: u32>() -> u32 {
-    if REDUCE == REDUCE_MEAN { 4 } else { E::BYTES }
+const fn value_bytes<E: Elem, F: GatherForm>() -> u32 {
+    if F::REDUCE == REDUCE_MEAN { 4 } else { E::BYTES }
 }
 
 /// Initial value of a reduction.
 #[inline(always)]
-fn start_of<E: Elem, const REDUCE: u32>() -> E::Acc {
-    if REDUCE == REDUCE_MAX { E::scalar(f64::NEG_INFINITY) } else { E::ZERO }
+fn start_of<E: Elem, F: GatherForm>() -> E::Acc {
+    if F::REDUCE == REDUCE_MAX { E::scalar(f64::NEG_INFINITY) } else { E::ZERO }
 }
 
 /// Entries of an item: the aligned start of the loads, and the range of loaded entries that belong to the item.
@@ -89,18 +85,14 @@ impl Run {
     /// Loads the row indices of the burst at `at`; no loads past the end. The next burst reads the same sectors, so
     /// they may stay in L1.
     #[inline(always)]
-    fn places<const FACTORS: usize, const UNROLL: usize>(
-        &self,
-        p: &MttkrpParams,
-        at: u32,
-    ) -> [[Raw; 2]; 3] {
+    fn places<F: GatherForm>(&self, p: &MttkrpParams, at: u32) -> [[Raw; 2]; 3] {
         let mut places = [[[0; 4]; 2]; 3];
         let arrays = [p.product.columns, p.places[0], p.places[1]];
         unroll!(f < 3, {
-            if f < FACTORS {
+            if f < F::FACTORS {
                 unroll!(h < 2, {
                     let first = at + h as u32 * 4;
-                    if h * 4 < UNROLL {
+                    if h * 4 < F::UNROLL {
                         let from = arrays[f] + (self.base + first as u64) * 4;
                         places[f][h] = global::ld_nc_v4(from, first < self.end);
                     }
@@ -112,24 +104,20 @@ impl Run {
 
     /// Returns a bit for each entry of the burst at `at` that belongs to this item.
     #[inline(always)]
-    fn valid<const UNROLL: usize>(&self, at: u32) -> u32 {
+    fn valid<F: GatherForm>(&self, at: u32) -> u32 {
         let below = u32::MAX << (self.lead.saturating_sub(at) & 31);
         // The loop of an item ends at its end, so `self.end > at`.
         let left = self.end - at;
-        below & ((1 << left.min(UNROLL as u32)) - 1)
+        below & ((1 << left.min(F::UNROLL as u32)) - 1)
     }
 
     #[inline(always)]
-    fn values<E: Elem, const UNROLL: usize, const REDUCE: u32>(
-        &self,
-        p: &MttkrpParams,
-        at: u32,
-    ) -> [Raw; 4] {
-        let bytes = value_bytes::<E, REDUCE>();
+    fn values<E: Elem, F: GatherForm>(&self, p: &MttkrpParams, at: u32) -> [Raw; 4] {
+        let bytes = value_bytes::<E, F>();
         let mut values = [[0; 4]; 4];
         unroll!(h < 2, {
             let first = at + h as u32 * 4;
-            if h * 4 < UNROLL {
+            if h * 4 < F::UNROLL {
                 let from = p.product.values + (self.base + first as u64) * bytes as u64;
                 let ok = first < self.end;
                 match bytes {
@@ -158,9 +146,9 @@ struct Burst {
 impl Burst {
     /// Value of entry `u`, which is a constant after unrolling.
     #[inline(always)]
-    fn value<E: Elem, const REDUCE: u32>(&self, u: usize) -> E::Acc {
+    fn value<E: Elem, F: GatherForm>(&self, u: usize) -> E::Acc {
         let (half, j) = ((u / 4) & 1, u & 3);
-        if REDUCE == REDUCE_MEAN {
+        if F::REDUCE == REDUCE_MEAN {
             return E::scalar(f32::from_bits(self.values[half * 2][j]) as f64);
         }
         match E::BYTES {
@@ -179,15 +167,7 @@ impl Burst {
     /// Adds the products of the burst to their rows, in entry order, and stores rows that end. All rows of the factors
     /// are loaded before the first multiplication. Returns the number of the next row.
     #[inline(always)]
-    fn add<
-        E: Elem,
-        const FACTORS: usize,
-        const LANES: u32,
-        const VEC: usize,
-        const REP: usize,
-        const UNROLL: usize,
-        const REDUCE: u32,
-    >(
+    fn add<E: Elem, const VEC: usize, const REP: usize, const UNROLL: usize, F: GatherForm>(
         &self,
         p: &MttkrpParams,
         run: Run,
@@ -200,39 +180,39 @@ impl Burst {
         let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
         let policy = global::l2_evict_last(p.product.flags & FLAG_STREAMED != 0);
         let mut raw = [[[[0u32; 4]; REP]; UNROLL]; 3];
-        let mut valid = run.valid::<UNROLL>(self.at);
+        let mut valid = run.valid::<F>(self.at);
         if REP == 1 && column >= p.product.n {
             valid = 0;
         }
         unroll!(u < UNROLL, {
             let exists = valid >> u & 1 != 0;
             unroll!(f < 3, {
-                if f < FACTORS {
+                if f < F::FACTORS {
                     let from = bits::at_row(factors[f], self.place(f, u), leading[f]);
                     unroll!(r < REP, {
-                        let shift = r as u32 * LANES * VEC as u32;
+                        let shift = r as u32 * F::LANES * VEC as u32;
                         let ok = exists && (REP == 1 || column + shift < p.product.n);
                         let from = from + (shift * E::BYTES) as u64;
-                        raw[f][u][r] = load::<E, FACTORS, VEC>(from, ok, policy);
+                        raw[f][u][r] = load::<E, VEC, F>(from, ok, policy);
                     });
                 }
             });
         });
         unroll!(u < UNROLL, {
             let exists = valid >> u & 1 != 0;
-            let value = if exists { self.value::<E, REDUCE>(u) } else { E::ZERO };
+            let value = if exists { self.value::<E, F>(u) } else { E::ZERO };
             unroll!(r < REP, {
                 unroll!(i < VEC, {
                     let others = [&raw[1][u][r], &raw[2][u][r]];
-                    let x = scaled::<E, FACTORS>(value, others, i);
+                    let x = scaled::<E, F>(value, others, i);
                     let b = E::get(&raw[0][u][r], i);
-                    acc[r][i] = reduced::<E, REDUCE>(acc[r][i], (x, b), exists);
+                    acc[r][i] = reduced::<E, F>(acc[r][i], (x, b), exists);
                 });
             });
             let last = self.places[0][(u / 4) & 1][u & 3] & LAST_OF_ROW != 0;
             if exists && run.whole && last {
-                store::<E, LANES, VEC, REP>(p, rank, column, acc);
-                *acc = [[start_of::<E, REDUCE>(); VEC]; REP];
+                store::<E, VEC, REP, F>(p, rank, column, acc);
+                *acc = [[start_of::<E, F>(); VEC]; REP];
                 rank += 1;
             }
         });
@@ -242,7 +222,7 @@ impl Burst {
 
 /// Stores a finished row; `rank` counts the rows that have entries.
 #[inline(always)]
-fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+fn store<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
     p: &MttkrpParams,
     rank: u32,
     column: u32,
@@ -255,7 +235,7 @@ fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     let alpha = E::scalar(p.product.alpha);
     let c = p.product.c + row as u64 * p.product.ldc_bytes as u64;
     unroll!(r < REP, {
-        let column = column + r as u32 * LANES * VEC as u32;
+        let column = column + r as u32 * F::LANES * VEC as u32;
         let (to, inside) = (c + column as u64 * E::BYTES as u64, column < p.product.n);
         let mut out = acc[r];
         unroll!(i < VEC, { out[i] = E::fma(alpha, acc[r][i], E::ZERO) });
@@ -276,7 +256,7 @@ fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
 
 /// Stores zeros to neighboring rows without entries.
 #[inline(always)]
-fn clear<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
+fn clear<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
     p: &MttkrpParams,
     row: u32,
     count: u32,
@@ -287,7 +267,7 @@ fn clear<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     let mut left = count;
     while left > 0 {
         unroll!(r < REP, {
-            let shift = r as u32 * LANES * VEC as u32;
+            let shift = r as u32 * F::LANES * VEC as u32;
             if column + shift < p.product.n {
                 E::store::<VEC>(c + (shift * E::BYTES) as u64, &[E::ZERO; VEC]);
             }
@@ -300,7 +280,7 @@ fn clear<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
 /// Stores the partial result of a piece of a row. Returns true for the segment that arrives last: its accumulators then
 /// have the whole row, reduced in slot order.
 #[inline(always)]
-fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const REDUCE: u32>(
+fn fix_up<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
     p: &MttkrpParams,
     slot: u32,
     lane: u32,
@@ -308,10 +288,10 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const R
     acc: &mut Acc<E, VEC, REP>,
 ) -> bool {
     let p = &p.product;
-    let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
+    let members = (u32::MAX >> (32 - F::LANES)) << (gpu::thread() % 32 / F::LANES * F::LANES);
     let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
     let at = |s: u32, r: usize, i: usize| {
-        let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;
+        let c = column as u64 + (r as u32 * F::LANES * VEC as u32) as u64 + i as u64;
         p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
     };
     unroll!(r < REP, {
@@ -324,19 +304,19 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const R
     if lane == 0 {
         before = global::atom_add(arrivals, 1);
     }
-    if warp::shfl_segment::<LANES>(before, 0, members) + 1 != count {
+    if first_of::<F>(before, members) + 1 != count {
         return false;
     }
     // A shuffle does not order memory accesses.
     warp::sync(members);
     global::fence_gpu();
-    *acc = [[start_of::<E, REDUCE>(); VEC]; REP];
+    *acc = [[start_of::<E, F>(); VEC]; REP];
     let mut s = first;
     while s < first + count {
         unroll!(r < REP, {
             unroll!(i < VEC, {
                 let part = E::load_acc(at(s, r, i), true);
-                acc[r][i] = if REDUCE == REDUCE_MAX {
+                acc[r][i] = if F::REDUCE == REDUCE_MAX {
                     E::max(acc[r][i], part)
                 } else {
                     E::add(acc[r][i], part)
@@ -349,4 +329,18 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const R
         global::st_b32(arrivals, 0);
     }
     true
+}
+
+/// Value of the first lane of a segment. All lanes of the segment, `members`, must call it together.
+#[inline(always)]
+fn first_of<F: GatherForm>(value: u32, members: u32) -> u32 {
+    match F::LANES {
+        4 => warp::shfl_segment::<4>(value, 0, members),
+        8 => warp::shfl_segment::<8>(value, 0, members),
+        16 => warp::shfl_segment::<16>(value, 0, members),
+        _ => {
+            const { assert!(matches!(F::LANES, 4 | 8 | 16 | 32)) };
+            warp::shfl_segment::<32>(value, 0, members)
+        }
+    }
 }

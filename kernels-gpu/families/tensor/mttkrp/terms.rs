@@ -5,13 +5,13 @@ use crate::families::tensor::abi::*;
 
 /// Loads a lane's elements of a row of a factor.
 #[inline(always)]
-pub(super) fn load<E: Elem, const FACTORS: usize, const VEC: usize>(
+pub(super) fn load<E: Elem, const VEC: usize, F: GatherForm>(
     from: u64,
     valid: bool,
     policy: u64,
 ) -> [u32; 4] {
     // An L2 policy makes a load slightly slower. It is worth it if the output would evict a single factor.
-    if FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
+    if F::FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
         global::ld_global_v4_with_policy(from, valid, policy)
     } else {
         E::ld_global::<VEC>(from, valid)
@@ -20,14 +20,14 @@ pub(super) fn load<E: Elem, const FACTORS: usize, const VEC: usize>(
 
 /// An entry's value times element `i` of the rows of all factors except the first.
 #[inline(always)]
-pub(super) fn scaled<E: Elem, const FACTORS: usize>(
+pub(super) fn scaled<E: Elem, F: GatherForm>(
     value: E::Acc,
     others: [&[u32; 4]; 2],
     i: usize,
 ) -> E::Acc {
     let mut x = value;
     unroll!(f < 2, {
-        if f + 1 < FACTORS {
+        if f + 1 < F::FACTORS {
             x = E::mul(x, E::get(others[f], i));
         }
     });
@@ -36,12 +36,12 @@ pub(super) fn scaled<E: Elem, const FACTORS: usize>(
 
 /// Adds the product of an entry to a sum, or takes the max of both. Values of absent entries are zero.
 #[inline(always)]
-pub(super) fn reduced<E: Elem, const REDUCE: u32>(
+pub(super) fn reduced<E: Elem, F: GatherForm>(
     sum: E::Acc,
     (x, b): (E::Acc, E::Acc),
     exists: bool,
 ) -> E::Acc {
-    if REDUCE == REDUCE_MAX {
+    if F::REDUCE == REDUCE_MAX {
         let product = E::max(sum, E::mul(x, b));
         if exists { product } else { sum }
     } else {
