@@ -22,7 +22,7 @@ pub const CONV_ENTRIES: u32 = 8;
 pub const CONV_ABSENT: u32 = u32::MAX;
 
 /// Parameters of a [`Gathered`]: constants and atom.
-pub trait GatherForm: Copy {
+pub trait GatheredForm: Copy {
     /// Order of the matrices; with [`B_COLUMNS`] they are stored as `[t, m, c]`.
     const ORDER: u32;
     /// Bytes of an element.
@@ -31,11 +31,13 @@ pub trait GatherForm: Copy {
     type A: AtomInfo;
 }
 
-/// [`GatherForm`] as a type.
+/// [`GatheredForm`] as a type.
 #[derive(Clone, Copy, Debug)]
-pub struct GatherOf<const ORDER: u32, const BYTES: usize = 2, A = Wgmma>(PhantomData<A>);
+pub struct GatheredOf<const ORDER: u32, const BYTES: usize = 2, A = Wgmma>(PhantomData<A>);
 
-impl<const ORDER: u32, const BYTES: usize, A: AtomInfo> GatherForm for GatherOf<ORDER, BYTES, A> {
+impl<const ORDER: u32, const BYTES: usize, A: AtomInfo> GatheredForm
+    for GatheredOf<ORDER, BYTES, A>
+{
     const ORDER: u32 = ORDER;
     const BYTES: usize = BYTES;
     type A = A;
@@ -45,7 +47,7 @@ impl<const ORDER: u32, const BYTES: usize, A: AtomInfo> GatherForm for GatherOf<
 #[derive(Clone, Copy, Debug)]
 pub struct Gathered<const CHUNKS: usize, F>(PhantomData<F>);
 
-impl<const CHUNKS: usize, F: GatherForm> Gathered<CHUNKS, F> {
+impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Channels of a stage: 128 bytes.
     pub const DEPTH: usize = 128 / F::BYTES;
     /// Producer threads. With 64 accumulators a thread, two thread blocks have registers for only two producer warps
@@ -80,7 +82,7 @@ impl<const CHUNKS: usize, F: GatherForm> Gathered<CHUNKS, F> {
     };
 }
 
-impl<const CHUNKS: usize, F: GatherForm> Tile for Gathered<CHUNKS, F> {
+impl<const CHUNKS: usize, F: GatheredForm> Tile for Gathered<CHUNKS, F> {
     const NEEDS: u32 = if F::A::ASYNCHRONOUS { F::A::NEEDS | TMA } else { 0 };
     const THREADS: u32 = 256 + Self::COPIERS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
@@ -94,11 +96,11 @@ impl<const CHUNKS: usize, F: GatherForm> Tile for Gathered<CHUNKS, F> {
     const ACCESS: u32 = 16;
 }
 
-const _: () = assert!(Gathered::<2, GatherOf<B_COLUMNS>>::BARRIERS + 48 <= 115_712);
-const _: () = assert!(Gathered::<1, GatherOf<B_COLUMNS, 4>>::BARRIERS + 64 <= 115_712);
+const _: () = assert!(Gathered::<2, GatheredOf<B_COLUMNS>>::BARRIERS + 48 <= 115_712);
+const _: () = assert!(Gathered::<1, GatheredOf<B_COLUMNS, 4>>::BARRIERS + 64 <= 115_712);
 /// Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
-const _: () = assert!(Gathered::<1, GatherOf<B_COLUMNS, 2, MmaSync>>::SHARED_BYTES <= 99 << 10);
-const _: () = assert!(Gathered::<1, GatherOf<B_COLUMNS, 4, MmaSync>>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(Gathered::<1, GatheredOf<B_COLUMNS, 2, MmaSync>>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(Gathered::<1, GatheredOf<B_COLUMNS, 4, MmaSync>>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(GatheredPairs::<1, 1, MmaSync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(GatheredPairs::<2, 2, MmaSync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(CONV_ENTRIES > CONV_AHEAD + 1);

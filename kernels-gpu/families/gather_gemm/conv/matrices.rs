@@ -16,7 +16,7 @@ pub trait BTile {
     const COPIERS: u32;
 }
 
-impl<const CHUNKS: usize, F: GatherForm> BTile for Gathered<CHUNKS, F> {
+impl<const CHUNKS: usize, F: GatheredForm> BTile for Gathered<CHUNKS, F> {
     const ELEMENT: u32 = F::BYTES as u32;
     const CHUNKS: usize = CHUNKS;
     const BY_COLUMNS: bool = F::ORDER & B_COLUMNS != 0;

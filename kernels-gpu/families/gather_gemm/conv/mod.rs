@@ -36,13 +36,13 @@ struct Ahead {
     entry: u32,
 }
 
-impl<const CHUNKS: usize, F: GatherForm> Stages for Gathered<CHUNKS, F> {
+impl<const CHUNKS: usize, F: GatheredForm> Stages for Gathered<CHUNKS, F> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const CHUNKS: usize, F: GatherForm> Gathered<CHUNKS, F> {
+impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Number of this thread block's tile of 128 positions.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
@@ -216,7 +216,7 @@ impl<const CHUNKS: usize, F: GatherForm> Gathered<CHUNKS, F> {
     }
 }
 
-impl<W: WalkInfo, E: ConvElem, P: Matrices, const CHUNKS: usize, F: GatherForm<A: Multiply>>
+impl<W: WalkInfo, E: ConvElem, P: Matrices, const CHUNKS: usize, F: GatheredForm<A: Multiply>>
     Kernel<W, E, P> for Gathered<CHUNKS, F>
 {
     #[inline(always)]

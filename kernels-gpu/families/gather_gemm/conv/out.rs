@@ -7,7 +7,7 @@ use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 
-impl<const CHUNKS: usize, F: GatherForm> Gathered<CHUNKS, F> {
+impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Stores the 64 rows of a warpgroup. `any`: whether there was any product.
     #[inline(always)]
     pub(super) fn epilogue<E: Elem<Acc = f32>>(
