@@ -69,8 +69,8 @@ pub fn archs() -> Result<()> {
     match faults {
         0 => Ok(()),
         count => {
-            Err(format!("{count} kernels use more than {MOST_SPILLED} bytes of local memory")
-                .into())
+            let most = format!("{MOST_SPILLED} bytes ({MOST_SPILLED_BY_NM} for nm_mma)");
+            Err(format!("{count} kernels use more than {most} of local memory").into())
         }
     }
 }
