@@ -11,7 +11,7 @@ use einsparse_kernels::abi::FP8_MMA;
 use einsparse_kernels::families::QUANTIZED_COLUMNS;
 use einsparse_kernels::table::Arch;
 
-/// Accesses to local memory in basic blocks with Tensor Core instructions, counted beside the mnemonics.
+/// Accesses to local memory in basic blocks with Tensor Core instructions, counted in addition to the mnemonics.
 const BESIDE_PRODUCTS: &str = "local memory beside products";
 
 /// Instruction mnemonics of each function of a disassembly, with their counts.

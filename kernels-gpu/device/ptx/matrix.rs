@@ -167,7 +167,7 @@ pub fn f16x2_from_e4m3(x: u32) -> u32 {
     y
 }
 
-/// Converts the four e4m3 in `x` to two pairs of f16. Which bytes form a pair depends on the GPU.
+/// Converts the four e4m3 in `x` to two pairs of f16. The GPU determines the bytes of a pair.
 #[inline(always)]
 pub fn f16x4_from_e4m3(x: u32) -> [u32; 2] {
     if cfg!(since = "8.9") {
