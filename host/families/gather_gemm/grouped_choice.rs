@@ -1,5 +1,6 @@
 //! Choice of the kernel that multiplies rows with the matrices chosen for them.
 
+use einsparse_kernels::abi::FP8_MMA;
 use einsparse_kernels::families::STEP_GROUPED_GATED;
 use einsparse_kernels::table::{Row, kernels};
 
@@ -10,7 +11,8 @@ use crate::machine::Machine;
 use crate::registry::{Dtype, Operation, none_of};
 
 /// Returns the kernel of min cost for these extents, element type and order of W, or the kernel of this name. A
-/// replacement kernel is chosen only on GPUs without the other kernel, or by name.
+/// replacement kernel is chosen only on GPUs without the other kernel, or by name; of two replacements, the one that
+/// multiplies fp8 without conversion.
 pub(super) fn choose(
     dtype: Dtype,
     extents: &GroupedExtents,
@@ -27,7 +29,8 @@ pub(super) fn choose(
     let dearer = |a: &&Row, b: &&Row| {
         let work = [extents.slots(), extents.experts, extents.n];
         let [of_a, of_b] = [a, b].map(|row| columns(row, work, machine));
-        a.stands_in.cmp(&b.stands_in).then(of_a.total_cmp(&of_b))
+        let [kind_of_a, kind_of_b] = [a, b].map(|row| (row.stands_in, row.needs & FP8_MMA == 0));
+        kind_of_a.cmp(&kind_of_b).then(of_a.total_cmp(&of_b))
     };
     let runs = |row: &&Row| machine.lacks(row).is_none();
     own.clone().filter(fits).filter(runs).min_by(dearer).ok_or_else(|| {

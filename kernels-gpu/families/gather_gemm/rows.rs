@@ -204,10 +204,12 @@ macro_rules! rows_gather_gemm {
                     grouped_mma_f16_few_64_t: Block, F16, GroupedTile<1, Grouped<B_COLUMNS, false, 64, MmaQuarters, CpAsync>>;
                     grouped_mma_f16_gated_64_t: Block, F16, GroupedTile<2, Grouped<B_COLUMNS, true, 128, MmaQuarters, CpAsync>>;
                     grouped_mma_f16_few_gated_64_t: Block, F16, GroupedTile<2, Grouped<B_COLUMNS, true, 64, MmaQuarters, CpAsync>>;
-                    grouped_mma_f16_e4m3_128: Block, F16, GroupedTile<2, Grouped<SCALED_COLUMNS, false, 64, MmaQuarters, CpAsync>>;
-                    grouped_mma_f16_e4m3_gated_64: Block, F16, GroupedTile<2, Grouped<SCALED_COLUMNS, true, 64, MmaQuarters, CpAsync>>;
-                    grouped_mma_f16_quantized_128: Block, F16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, false, 64, MmaQuarters, CpAsync>>;
-                    grouped_mma_f16_quantized_gated_64: Block, F16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, true, 64, MmaQuarters, CpAsync>>;
+                    grouped_mma_f16_e4m3_128: Block, F16, GroupedTile<2, Grouped<SCALED_COLUMNS, false, 128, MmaQuarters, CpAsync>>;
+                    grouped_mma_f16_e4m3_gated_64: Block, F16, GroupedTile<2, Grouped<SCALED_COLUMNS, true, 128, MmaQuarters, CpAsync>>;
+                    grouped_mma_f16_quantized_128: Block, F16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, false, 128, MmaQuarters, CpAsync>>;
+                    grouped_mma_f16_quantized_128_fp8: Block, F16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, false, 128, MmaFp8, CpAsync>>;
+                    grouped_mma_f16_quantized_gated_64: Block, F16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, true, 128, MmaQuarters, CpAsync>>;
+                    grouped_mma_f16_quantized_gated_64_fp8: Block, F16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, true, 128, MmaFp8, CpAsync>>;
                     grouped_mma_bf16_128: Block, Bf16, GroupedTile<2, Grouped<PLAIN, false, 128, MmaQuarters, CpAsync>>;
                     grouped_mma_bf16_few_128: Block, Bf16, GroupedTile<2, Grouped<PLAIN, false, 64, MmaQuarters, CpAsync>>;
                     grouped_mma_bf16_few_64: Block, Bf16, GroupedTile<1, Grouped<PLAIN, false, 64, MmaQuarters, CpAsync>>;
@@ -219,10 +221,12 @@ macro_rules! rows_gather_gemm {
                     grouped_mma_bf16_few_64_t: Block, Bf16, GroupedTile<1, Grouped<B_COLUMNS, false, 64, MmaQuarters, CpAsync>>;
                     grouped_mma_bf16_gated_64_t: Block, Bf16, GroupedTile<2, Grouped<B_COLUMNS, true, 128, MmaQuarters, CpAsync>>;
                     grouped_mma_bf16_few_gated_64_t: Block, Bf16, GroupedTile<2, Grouped<B_COLUMNS, true, 64, MmaQuarters, CpAsync>>;
-                    grouped_mma_bf16_e4m3_128: Block, Bf16, GroupedTile<2, Grouped<SCALED_COLUMNS, false, 64, MmaQuarters, CpAsync>>;
-                    grouped_mma_bf16_e4m3_gated_64: Block, Bf16, GroupedTile<2, Grouped<SCALED_COLUMNS, true, 64, MmaQuarters, CpAsync>>;
-                    grouped_mma_bf16_quantized_128: Block, Bf16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, false, 64, MmaQuarters, CpAsync>>;
-                    grouped_mma_bf16_quantized_gated_64: Block, Bf16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, true, 64, MmaQuarters, CpAsync>>;
+                    grouped_mma_bf16_e4m3_128: Block, Bf16, GroupedTile<2, Grouped<SCALED_COLUMNS, false, 128, MmaQuarters, CpAsync>>;
+                    grouped_mma_bf16_e4m3_gated_64: Block, Bf16, GroupedTile<2, Grouped<SCALED_COLUMNS, true, 128, MmaQuarters, CpAsync>>;
+                    grouped_mma_bf16_quantized_128: Block, Bf16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, false, 128, MmaQuarters, CpAsync>>;
+                    grouped_mma_bf16_quantized_128_fp8: Block, Bf16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, false, 128, MmaFp8, CpAsync>>;
+                    grouped_mma_bf16_quantized_gated_64: Block, Bf16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, true, 128, MmaQuarters, CpAsync>>;
+                    grouped_mma_bf16_quantized_gated_64_fp8: Block, Bf16, GroupedTile<2, Grouped<QUANTIZED_COLUMNS, true, 128, MmaFp8, CpAsync>>;
                 }
                 grouped_grad "grouped_grad" GroupedGradParams Own {
                     grouped_grad_f16: Block, F16, GroupedGrad<4>;

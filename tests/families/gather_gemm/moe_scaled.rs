@@ -6,6 +6,7 @@ use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, E4m3, Element, bf16, f16};
 use einsparse::nn::{Moe, MoeOptions};
+use einsparse::registry::Row;
 use einsparse::{Context, Error, Scalar, Tensor};
 use einsparse_kernels::families::{QUANTIZED_COLUMNS, SCALED_COLUMNS, STEP_GROUPED_GATED};
 
@@ -102,14 +103,19 @@ fn product<T: Scalar>(
     found.values().iter().map(|x| x.to_f64()).collect()
 }
 
-fn rows_agree<T: Scalar>() {
-    let Some(gpu) = gpu() else { return };
-    let cpu = Context::unchecked_cpu();
-    let own = kernels_here().filter(|row| {
+/// Kernels of this type with matrices of e4m3.
+fn kernels_of<T: Scalar>() -> impl Iterator<Item = &'static Row> + Clone {
+    kernels_here().filter(|row| {
         [SCALED_COLUMNS, QUANTIZED_COLUMNS].contains(&row.order)
             && row.dtype == T::DTYPE
             && module_of(row) == "grouped"
-    });
+    })
+}
+
+fn rows_agree<T: Scalar>() {
+    let Some(gpu) = gpu() else { return };
+    let cpu = Context::unchecked_cpu();
+    let own = kernels_of::<T>();
     let mut tried = Vec::new();
     for gated in [false, true] {
         let own = own.clone().filter(|row| gated == (row.step == STEP_GROUPED_GATED));
@@ -175,6 +181,44 @@ fn products_of_f16_with_scaled_matrices_are_those_of_the_cpu() {
 #[test]
 fn products_of_bf16_with_scaled_matrices_are_those_of_the_cpu() {
     rows_agree::<bf16>();
+}
+
+/// A NaN code makes its column NaN in the rows of its matrix, and no other element.
+#[test]
+fn nan_codes_stay_in_their_columns() {
+    let Some(gpu) = gpu() else { return };
+    let cpu = Context::unchecked_cpu();
+    let nan = E4m3::from_f64(f64::NAN);
+    let [k, n, experts] = [144, 128, 2];
+    let choices = choices([90, 1], experts, Router::Even, 11);
+    for row in kernels_of::<f16>() {
+        let gated = row.step == STEP_GROUPED_GATED;
+        let wide = if gated { 2 * n } else { n };
+        let mut w = Scaled::draw([experts, wide, k], true, 6);
+        // Every byte of a word, and the last word of a column.
+        for (i, column) in [0, 5, 9, 38, 71, 127].into_iter().enumerate() {
+            let deep = if i == 5 { k - 1 } else { 29 * i };
+            w.codes.values_mut()[(wide - n + column) * k + deep] = nan;
+        }
+        let options = GroupedOptions {
+            k,
+            n,
+            gather: true,
+            scatter: true,
+            gate: gated.then_some(Gate::Relu),
+            transposed: true,
+            scaled: true,
+            ..GroupedOptions::default()
+        };
+        let wanted = product::<f16>(&cpu, &choices, (options, &w), None);
+        let options = GroupedOptions { quantize: row.order == QUANTIZED_COLUMNS, ..options };
+        let found = product::<f16>(&gpu, &choices, (options, &w), Some(row.name));
+        let count = wanted.iter().filter(|x| x.is_nan()).count();
+        assert!(count > 0 && count < wanted.len() / 8, "{}: {count}", row.name);
+        let fault =
+            found.iter().zip(&wanted).position(|(a, b)| a != b && !(a.is_nan() && b.is_nan()));
+        assert!(fault.is_none(), "{}: at {fault:?} of rows of {n}", row.name);
+    }
 }
 
 /// Returns a layer's options, scaled, with a gate or without.

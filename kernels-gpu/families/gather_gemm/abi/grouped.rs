@@ -5,8 +5,8 @@
 use core::marker::PhantomData;
 
 use crate::abi::{
-    AtomInfo, B_COLUMNS, CLUSTER, CpAsync, Divisor, LoaderInfo, MapWords, MmaQuarters, PANEL_BYTES,
-    PLAIN, SMEM_TILE, STEP_NONE, Tile, Tma, Wgmma,
+    AtomInfo, B_COLUMNS, CLUSTER, CpAsync, Divisor, FP8_MMA, LoaderInfo, MapWords, MmaQuarters,
+    PANEL_BYTES, PLAIN, SMEM_TILE, STEP_NONE, Tile, Tma, Wgmma,
 };
 
 /// Rows of a row block: two warpgroups of 64.
@@ -100,6 +100,15 @@ impl<const CHUNKS: usize, F: GroupedForm> GroupedTile<CHUNKS, F> {
     pub const CONSUMERS: u32 = F::ROWS as u32 / 16;
     /// Whether four warps write a scaled W to the stages.
     pub const WRITES: bool = F::ORDER == SCALED_COLUMNS && F::A::ASYNCHRONOUS;
+    /// Whether the producers convert codes to elements.
+    pub const CONVERTS: bool = (F::ORDER == SCALED_COLUMNS || F::ORDER == QUANTIZED_COLUMNS)
+        && !F::A::ASYNCHRONOUS
+        && F::A::NEEDS & FP8_MMA == 0;
+    /// Extent along k of a stage.
+    pub const DEEP: u32 = match (F::ORDER, Self::CONVERTS) {
+        (QUANTIZED_COLUMNS, true) => GROUPED_DEPTH as u32 / 2,
+        _ => GROUPED_DEPTH as u32,
+    };
     /// Chunks of 64 columns of C.
     pub const OUT_CHUNKS: usize = if F::GATED { CHUNKS / 2 } else { CHUNKS };
     /// Whether it may run in clusters of two.
@@ -108,7 +117,8 @@ impl<const CHUNKS: usize, F: GroupedForm> GroupedTile<CHUNKS, F> {
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = F::ROWS * PANEL_BYTES;
     /// Bytes of W in a stage.
-    pub const W_BYTES: usize = CHUNKS * if Self::WRITES { SMEM_TILE } else { Self::CHUNK_BYTES };
+    pub const W_BYTES: usize =
+        CHUNKS * if Self::WRITES || Self::CONVERTS { SMEM_TILE } else { Self::CHUNK_BYTES };
     /// Bytes of a stage.
     pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
     /// Stages of the ring.

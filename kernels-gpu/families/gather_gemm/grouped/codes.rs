@@ -1,54 +1,257 @@
-//! W as e4m3 with synchronous products: codes are converted to elements between shared memory and the Tensor Core. With
-//! rows of f16 or bf16 W is scaled and rounded there, and sums have the bits of those with a W that was rounded before.
-//! With rows of e4m3 the sums of a block start from zero and are scaled as they are added. A warp multiplies a quarter
-//! of the columns.
+//! W as e4m3 with synchronous products. With fp8 Tensor Cores, the stages hold codes, as copied. Without, the producer
+//! threads load codes into registers, two stages ahead, and write elements to the stages: conversion there costs a
+//! multiprocessor a third of what it would cost the consumers, each of which reads every code.
+//!
+//! ```text
+//! A elements (`SCALED_COLUMNS`)    A as it is; W scaled and rounded to A's type, with the bits of a W rounded before
+//! A codes (`QUANTIZED_COLUMNS`)    A and W as f16, which represents all values of e4m3; the sums of each block along k
+//!                                  start from zero, and are scaled as they are added
+//! ```
+
+use core::marker::PhantomData;
 
 use super::DEPTH;
 use super::out::NOWHERE;
-use super::quantized::BLOCKS;
 use super::scaled::NO_SCALE;
 use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// Bytes of codes of a step of 16, and of one read where both operands are codes.
-const STEP: u32 = 16;
-const READ: u32 = 2 * STEP;
+/// Codes in 16 bytes.
+const CODES: u32 = 16;
+/// Bytes of a row of a stage.
+const ROW: u32 = PANEL_BYTES as u32;
+/// Rows of A or W of which a thread loads 16 bytes each.
+const MOST: usize = 8;
+/// Scales of a row in a stage as the host counts stages: of [`DEPTH`] pairs of codes.
+const SCALES: u32 = 2;
 
-/// A value for each of the lane's two rows of each 16 rows of a tile.
-type OfRows<T> = [[T; 2]; 4];
+/// What a thread loads of a stage.
+struct Loaded {
+    exists: bool,
+    a: [[u32; 4]; MOST],
+    w: [[u32; 4]; MOST],
+    /// Scales of W's columns, if W is scaled here.
+    by: [f32; 2],
+}
 
-impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
-    /// Returns the number of scale pairs that precede those of the lane's rows of A; [`NOWHERE`] for missing rows.
+/// Progress of a thread's loads: they are ahead of the stages that it writes. The record of the work item after the
+/// next one and the choice of a row of the next one are loaded early, because each load depends on the one before.
+struct Loads<const CHUNKS: usize, F> {
+    index: u32,
+    tiles: u32,
+    work: Work,
+    later: Work,
+    choice: u32,
+    /// Rows of A of this thread, and a bit for each that exists.
+    rows: [u32; MOST],
+    valid: u32,
+    scales: [u32; 2],
+    deep: u32,
+    tile: PhantomData<F>,
+}
+
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, F> {
     #[inline(always)]
-    fn scales_of_rows(p: &GroupedParams, work: Work) -> OfRows<u32> {
-        let mut found = [[NOWHERE; 2]; 4];
-        let lane = gpu::opaque_thread() % 32;
-        let gathers = p.flags & GROUPED_GATHER != 0;
-        let stages = p.k.div_ceil(DEPTH);
-        unroll!(m < 4, {
-            found[m] = [0, 8].map(|r| {
-                let row = m as u32 * 16 + lane / 4 + r;
-                let there = row < work.rows;
-                let at = p.order + (work.first + row) as u64 * 4;
-                let choice = global::ld_cg_b32(at, there && gathers);
-                let source = if gathers { p.top.of(choice).0 } else { work.first + row };
-                if there { source * stages } else { NOWHERE }
-            });
-        });
-        found
+    fn new(p: &GroupedParams) -> Self {
+        let tiles = GroupedTile::<CHUNKS, F>::tiles(p);
+        let index = gpu::block_x();
+        let work = GroupedTile::<CHUNKS, F>::work(p, index, tiles);
+        let mut loads = Loads {
+            index,
+            tiles,
+            work,
+            later: GroupedTile::<CHUNKS, F>::work(p, index + gpu::grid_x(), tiles),
+            choice: GroupedTile::<CHUNKS, F>::choice(p, work),
+            rows: [0; MOST],
+            valid: 0,
+            scales: [NO_SCALE; 2],
+            deep: 0,
+            tile: PhantomData,
+        };
+        loads.enter(p);
+        loads
     }
 
-    /// Returns the scales of the lane's rows for block `block` along k.
+    /// Begins the current work item.
     #[inline(always)]
-    fn block_scales(p: &GroupedParams, rows: OfRows<u32>, block: u32) -> OfRows<f32> {
-        let at = p.a_scales + block as u64 * 4;
-        rows.map(|two| {
-            two.map(|row| {
-                let own = at + row as u64 * (BLOCKS * 4) as u64;
-                f32::from_bits(global::ld_cg_b32(own, row != NOWHERE))
-            })
+    fn enter(&mut self, p: &GroupedParams) {
+        let (thread, lanes) = (GroupedTile::<CHUNKS, F>::copier(), Self::LANES);
+        let token = match p.flags & GROUPED_GATHER {
+            0 => self.work.first + thread,
+            _ => p.top.of(self.choice).0,
+        };
+        let (warp, lane) = (thread / 32, thread % 32);
+        self.valid = 0;
+        unroll!(i < Self::ROWS, {
+            let row = i as u32 * (32 / lanes) + lane / lanes;
+            self.rows[i] = warp::shfl(token, row);
+            self.valid |= u32::from(warp * 32 + row < self.work.rows) << i;
+        });
+        if F::ORDER == SCALED_COLUMNS {
+            self.scales = GroupedTile::<CHUNKS, F>::scales(p, self.work);
+        }
+        self.choice = GroupedTile::<CHUNKS, F>::choice(p, self.later);
+    }
+
+    /// Lanes that load a row of A in a stage, and rows of which a thread loads 16 bytes.
+    const LANES: u32 = GroupedTile::<CHUNKS, F>::DEEP / 8;
+    const ROWS: usize = Self::LANES as usize;
+
+    /// Loads what this thread writes to the next stage.
+    #[inline(always)]
+    fn next(&mut self, p: &GroupedParams) -> Loaded {
+        let mut loaded = Loaded {
+            exists: self.index < self.tiles && p.k > 0,
+            a: [[0; 4]; MOST],
+            w: [[0; 4]; MOST],
+            by: [0.0; 2],
+        };
+        if !loaded.exists {
+            return loaded;
+        }
+        let thread = GroupedTile::<CHUNKS, F>::copier();
+        // Extents along k count units of two bytes of A.
+        let unit = self.deep + thread % Self::LANES * 8;
+        let from = p.a + unit as u64 * 2;
+        unroll!(i < Self::ROWS, {
+            let at = from + self.rows[i] as u64 * p.lda_bytes as u64;
+            let there = self.valid & (1 << i) != 0 && unit < p.k;
+            loaded.a[i] = global::ld_no_allocate_v4(at, there);
+        });
+        // Four lanes load a column of W.
+        let code = self.deep * Self::CODES_OF_UNIT + thread % 4 * CODES;
+        let map = &p.w_map;
+        let from = map[MAP_ADDRESS] + self.work.expert as u64 * map[MAP_STRIDES + 1] + code as u64;
+        let columns = (map[MAP_EXTENTS] >> 32) as u32;
+        unroll!(i < 2 * CHUNKS, {
+            let half = if F::GATED { i / CHUNKS } else { 0 };
+            let within = (i - half * CHUNKS) as u32 * 32 + thread / 4;
+            let column = self.work.column + half as u32 * p.n + within;
+            let there = column < columns && code < p.k * Self::CODES_OF_UNIT;
+            loaded.w[i] = global::ld_no_allocate_v4(from + column as u64 * map[MAP_STRIDES], there);
+        });
+        if F::ORDER == SCALED_COLUMNS {
+            loaded.by = GroupedTile::<CHUNKS, F>::factors(p, self.scales, self.deep);
+        }
+        self.deep += GroupedTile::<CHUNKS, F>::DEEP;
+        if self.deep >= p.k {
+            self.deep = 0;
+            self.index += gpu::grid_x();
+            self.work = self.later;
+            let later = self.index + gpu::grid_x();
+            self.later = GroupedTile::<CHUNKS, F>::work(p, later, self.tiles);
+            self.enter(p);
+        }
+        loaded
+    }
+
+    /// Codes of W in a unit along k.
+    const CODES_OF_UNIT: u32 = if F::ORDER == QUANTIZED_COLUMNS { 2 } else { 1 };
+}
+
+impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
+    /// Whether Tensor Cores multiply codes.
+    const FP8: bool = F::A::NEEDS & FP8_MMA != 0;
+    /// Steps of 32 bytes of a block with one scale of A.
+    const STEPS: usize = if Self::FP8 { 2 } else { 4 };
+    /// Blocks of a stage.
+    const BLOCKS: u32 = 4 / Self::STEPS as u32;
+
+    /// Returns the number of this producer thread.
+    #[inline(always)]
+    fn copier() -> u32 {
+        gpu::opaque_thread() - Self::CONSUMERS * 32
+    }
+
+    /// Fills the stages with converted codes; called by all four producer warps.
+    #[inline(always)]
+    pub(super) fn convert<E: WgmmaElem>(p: &GroupedParams) {
+        grid::wait_dependency();
+        grid::launch_dependents();
+        let mut loads = Loads::<CHUNKS, F>::new(p);
+        let mut ring = Ring::<Self>::producer();
+        let mut first = loads.next(p);
+        let mut second = loads.next(p);
+        while first.exists {
+            Self::write::<E>(&mut ring, &first);
+            first = loads.next(p);
+            if !second.exists {
+                break;
+            }
+            Self::write::<E>(&mut ring, &second);
+            second = loads.next(p);
+        }
+    }
+
+    /// Writes a stage.
+    #[inline(always)]
+    fn write<E: WgmmaElem>(ring: &mut Ring<Self>, loaded: &Loaded) {
+        let slot = ring.wait_empty();
+        let (to, to_w) = (Self::stage(slot), Self::w_of(slot).0);
+        let thread = Self::copier();
+        if F::ORDER == SCALED_COLUMNS {
+            let (warp, lane) = (thread / 32, thread % 32);
+            unroll!(i < 8, {
+                let row = warp * 32 + i as u32 * 4 + lane / 8;
+                let at = to + row * ROW + ((lane % 8) ^ (row % 8)) * 16;
+                copy::st_shared_v4(at, loaded.a[i]);
+            });
+            Self::write_scaled::<E>(thread, loaded.w, to_w, loaded.by);
+        } else {
+            let (warp, lane) = (thread / 32, thread % 32);
+            unroll!(i < 4, {
+                let row = warp * 32 + i as u32 * 8 + lane / 4;
+                Self::write_halves(loaded.a[i], to, row, lane % 4);
+            });
+            unroll!(i < 2 * CHUNKS, {
+                Self::write_halves(loaded.w[i], to_w, i as u32 * 32 + thread / 4, thread % 4);
+            });
+        }
+        barrier::arrive(ring.full());
+        ring.advance();
+    }
+
+    /// Writes 16 codes as f16 to quarter `quarter` of a row. Within 4 codes they are in the order of the conversion, the
+    /// same one in A and W.
+    #[inline(always)]
+    fn write_halves(codes: [u32; 4], to: u32, row: u32, quarter: u32) {
+        unroll!(half < 2, {
+            let [x, y] = matrix::f16x4_from_e4m3(codes[2 * half]);
+            let [z, w] = matrix::f16x4_from_e4m3(codes[2 * half + 1]);
+            let place = (2 * quarter + half as u32) ^ (row % 8);
+            copy::st_shared_v4(to + row * ROW + place * 16, [x, y, z, w]);
+        });
+    }
+
+    /// Returns the number of this warpgroup, computed anew: it occupies no register during the products.
+    #[inline(always)]
+    pub(super) fn own_group() -> u32 {
+        warp::uniform(gpu::opaque_thread() / 128)
+    }
+
+    /// Returns the number of scale pairs that precede those of this warpgroup's rows `lane` and `lane + 32` of A;
+    /// [`NOWHERE`] for missing rows.
+    #[inline(always)]
+    fn scales_of_rows(p: &GroupedParams, work: Work) -> [u32; 2] {
+        let lane = gpu::opaque_thread() % 32;
+        let gathers = p.flags & GROUPED_GATHER != 0;
+        let stages = Self::forgotten(p.k).div_ceil(DEPTH);
+        [0, 32].map(|further| {
+            let row = Self::own_group() * 64 + further + lane;
+            let there = row < work.rows;
+            let at = p.order + (work.first + row) as u64 * 4;
+            let choice = global::ld_cg_b32(at, there && gathers);
+            let source = if gathers { p.top.of(choice).0 } else { work.first + row };
+            if there { source * stages } else { NOWHERE }
         })
+    }
+
+    /// Loads the scales of the lane's rows for block `block` along k.
+    #[inline(always)]
+    fn block_scales(p: &GroupedParams, rows: [u32; 2], block: u32) -> [u32; 2] {
+        let at = p.a_scales + block as u64 * 4;
+        rows.map(|row| global::ld_cg_b32(at + (row * SCALES) as u64 * 4, row != NOWHERE))
     }
 
     /// Returns [`Self::scales`] of this warp's quarter of the columns, as the first element.
@@ -59,7 +262,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         [if is_second { second } else { first }, NO_SCALE]
     }
 
-    /// Multiplies rows of codes by codes, like `products`. For one warpgroup, and two chunks of columns.
+    /// Multiplies rows of codes by codes, like `products`. For two chunks of columns.
     #[inline(always)]
     pub(super) fn products_of_codes(
         p: &GroupedParams,
@@ -69,155 +272,84 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     ) {
         let rows = Self::scales_of_rows(p, work);
         let columns = Self::scales_of_quarter(p, work);
-        let count = Self::count(work);
-        let mut deep = 0;
-        while deep < p.k {
-            let [by_column, _] = Self::factors(p, columns, deep);
-            let slot = ring.wait_full();
-            let mut block = 0;
-            while block < BLOCKS as u32 {
-                // Unrolled code would convert more at a time than there are registers for.
-                warp::nounroll();
-                // Products take longer than these loads.
-                let by_row = Self::block_scales(p, rows, deep / DEPTH * BLOCKS as u32 + block);
-                let mut part = Acc::<CHUNKS>::zero();
-                Self::multiply_block(&mut part, slot, block, count);
-                Self::add_scaled(acc, &part, by_row, by_column);
-                block += 1;
-            }
-            deep += DEPTH;
-            if deep < p.k {
-                Self::release(slot);
-            }
-            ring.advance();
-        }
-    }
-
-    /// Multiplies rows of elements by codes, like `products`. For one warpgroup, and two chunks of columns.
-    #[inline(always)]
-    pub(super) fn products_of_scaled<E: WgmmaElem>(
-        p: &GroupedParams,
-        work: Work,
-        ring: &mut Ring<Self>,
-        acc: &mut Acc<CHUNKS>,
-    ) {
-        let columns = Self::scales_of_quarter(p, work);
-        let count = Self::count(work);
-        let mut deep = 0;
-        while deep < p.k {
-            let [by, _] = Self::factors(p, columns, deep);
-            let slot = ring.wait_full();
-            Self::multiply_scaled::<E>(acc, slot, by, count);
-            deep += DEPTH;
-            if deep < p.k {
-                Self::release(slot);
-            }
-            ring.advance();
-        }
-    }
-
-    /// Adds sums, each times the scales of its row and of the columns.
-    #[inline(always)]
-    fn add_scaled(acc: &mut Acc<CHUNKS>, part: &Acc<CHUNKS>, by_row: OfRows<f32>, by_column: f32) {
-        unroll!(c < CHUNKS, most 4, {
-            unroll!(j < 8, {
-                // A quarter of the columns has two atoms a chunk for each 16 rows.
-                let m = (8 * c + j) / (2 * CHUNKS);
-                let by = by_row[m].map(|row| row * by_column);
-                unroll!(i < 4, {
-                    let sum = &mut acc.0[c][4 * j + i];
-                    *sum = matrix::fma_f32(part.0[c][4 * j + i], by[i / 2], *sum);
-                });
-            });
-        });
-    }
-
-    /// Converts the two codes in the low half of `x` to elements, times their scale.
-    #[inline(always)]
-    fn scaled<E: WgmmaElem>(x: u32, by: f32) -> u32 {
-        let two = matrix::f16x2_from_e4m3(x);
-        let [lo, hi] = [two, two >> 16].map(|x| E::mul(by, matrix::f32_from_f16(x)));
-        match E::DTYPE {
-            Dtype::F16 => matrix::f16x2_from_f32(lo, hi),
-            _ => matrix::bf16x2_from_f32(lo, hi),
-        }
-    }
-
-    /// Adds the products of a stage of elements by codes, for the first `rows` rows.
-    #[inline(always)]
-    fn multiply_scaled<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, by: f32, rows: u32) {
-        let (warp, lane) = gpu::warp_and_lane();
-        let (row, chunk) = frag::ldmatrix_x4(lane);
-        let a = Self::stage(slot) + row * PANEL_BYTES as u32;
-        let a_chunk = ((row % 8) << 4) ^ (chunk * 16);
-        // A lane reads two neighbouring codes of each eight: half a word.
-        let column = warp * 16 * CHUNKS as u32 + lane / 4;
-        let row_bytes = GROUPED_DEPTH as u32;
-        let b = Self::w_of(slot).0 + column * row_bytes + lane % 4 / 2 * 4;
-        let half = lane % 2 * 16;
-        // Rows of codes are swizzled over 64 bytes.
-        let b_chunk = (lane / 8) << 4;
-        let mut step = 0;
-        while step < 4 {
-            // Unrolled code would convert more at a time than there are registers for.
+        let count = Self::count(work) - Self::own_group() * 64;
+        let mut block = 0;
+        while block / Self::BLOCKS * Self::DEEP < p.k {
             warp::nounroll();
-            let of_rows = |m: u32| {
-                let at = a + m * 16 * PANEL_BYTES as u32 + (a_chunk ^ (step * 32));
-                (m * 16 < rows).then(|| matrix::ldmatrix_x4(at))
-            };
-            let of_columns = |n: u32| {
-                let at = b + n * 16 * row_bytes + (b_chunk ^ (step * STEP));
-                [0, 8, 8 * row_bytes, 8 * row_bytes + 8]
-                    .map(|further| Self::scaled::<E>(copy::ld_shared_b32(at + further) >> half, by))
-            };
-            F::A::mma_both::<E, CHUNKS>(acc, of_rows, of_columns);
-            step += 1;
+            if block % Self::BLOCKS == 0 {
+                ring.wait_full();
+            }
+            // Scales arrive while the block is multiplied.
+            let by_row = Self::block_scales(p, rows, block);
+            let [by_column, _] = Self::factors(p, columns, block / SCALES * DEPTH);
+            let place = (ring.slot, block % Self::BLOCKS);
+            Self::multiply_block(acc, place, count, (by_row, by_column));
+            block += 1;
+            if block % Self::BLOCKS == 0 {
+                if block / Self::BLOCKS * Self::DEEP < p.k {
+                    Self::release(ring.slot);
+                }
+                ring.advance();
+            }
         }
     }
 
-    /// Adds the products of block `block` of a stage of codes by codes, for the first `rows` rows, in f16, which
-    /// represents all of their values. A lane reads four neighbouring codes of both operands: the order of products
-    /// within a step does not matter.
+    /// Adds the products of block `block` of a stage, each times the scales of its row and of the columns, for the
+    /// first `rows` rows.
     #[inline(always)]
-    fn multiply_block(part: &mut Acc<CHUNKS>, slot: u32, block: u32, rows: u32) {
+    fn multiply_block(
+        acc: &mut Acc<CHUNKS>,
+        (slot, block): (u32, u32),
+        rows: u32,
+        (by_row, by_column): ([u32; 2], f32),
+    ) {
         let (warp, lane) = gpu::warp_and_lane();
-        let row_bytes = PANEL_BYTES as u32;
         // Rows are swizzled over 128 bytes.
         let (row, chunk) = frag::ldmatrix_x4(lane);
-        let a = Self::stage(slot) + row * row_bytes;
-        let a_chunk = ((row % 8) << 4) ^ (chunk * 16);
-        // Eight columns, two times 16 codes of each, then the next eight columns.
+        let first = block * Self::STEPS as u32 * 32;
+        let a = Self::stage(slot) + (Self::own_group() * 64 + row) * ROW;
+        let a_chunk = ((row % 8) << 4) ^ (chunk * 16) ^ first;
         let (column, chunk) = frag::ldmatrix_x4_columns(lane);
-        let b = Self::w_of(slot).0 + (warp * 16 * CHUNKS as u32 + column) * row_bytes;
-        let b_chunk = ((column % 8) << 4) ^ (chunk * 16);
-        let wide = matrix::f16x4_from_e4m3;
-        let mut read = 2 * block;
-        while read < 2 * block + 2 {
-            warp::nounroll();
-            let mut codes = [[0; 4]; CHUNKS];
+        let b = Self::w_of(slot).0 + (warp * 16 * CHUNKS as u32 + column) * ROW;
+        let b_chunk = ((column % 8) << 4) ^ (chunk * 16) ^ first;
+        let mut held = [[[0; 4]; CHUNKS]; 4];
+        unroll!(step < Self::STEPS, most 4, {
             unroll!(n < CHUNKS, most 4, {
-                let at = b + n as u32 * 16 * row_bytes;
-                codes[n] = matrix::ldmatrix_x4(at + (b_chunk ^ (read * READ)));
+                let at = b + n as u32 * 16 * ROW;
+                held[step][n] = matrix::ldmatrix_x4(at + (b_chunk ^ (step as u32 * 32)));
             });
-            unroll!(step < 2, {
-                let of_rows = |m: u32| {
-                    let at = a + m * 16 * row_bytes + (a_chunk ^ (read * READ));
-                    (m * 16 < rows).then(|| {
-                        let own = matrix::ldmatrix_x4(at);
-                        let [x, y] = [own[2 * step], own[2 * step + 1]];
-                        let ([x, z], [y, w]) = (wide(x), wide(y));
-                        [x, y, z, w]
-                    })
-                };
-                let of_columns = |n: u32| {
-                    let own = codes[n as usize];
-                    let [x, y] = [own[step], own[2 + step]];
-                    let ([x, z], [y, w]) = (wide(x), wide(y));
-                    [x, z, y, w]
-                };
-                F::A::mma_both::<F16, CHUNKS>(part, of_rows, of_columns);
-            });
-            read += 1;
-        }
+        });
+        unroll!(m < 4, {
+            if m as u32 * 16 < rows {
+                let mut sums = [[[0.0; 4]; 2]; CHUNKS];
+                unroll!(step < Self::STEPS, most 4, {
+                    let at = a + m as u32 * 16 * ROW;
+                    let own = matrix::ldmatrix_x4(at + (a_chunk ^ (step as u32 * 32)));
+                    unroll!(n < CHUNKS, most 4, {
+                        unroll!(half < 2, {
+                            let b = [held[step][n][2 * half], held[step][n][2 * half + 1]];
+                            if Self::FP8 {
+                                matrix::mma_e4m3(&mut sums[n][half], own, b);
+                            } else {
+                                matrix::mma_f16(&mut sums[n][half], own, b);
+                            }
+                        });
+                    });
+                });
+                let by = [0, 8].map(|r| {
+                    let own = warp::shfl(by_row[m / 2], (m as u32 % 2) * 16 + lane / 4 + r);
+                    f32::from_bits(own) * by_column
+                });
+                unroll!(n < CHUNKS, most 4, {
+                    unroll!(half < 2, {
+                        let atom = m * 2 * CHUNKS + 2 * n + half;
+                        unroll!(i < 4, {
+                            let sum = &mut acc.0[atom / 8][atom % 8 * 4 + i];
+                            *sum = matrix::fma_f32(sums[n][half][i], by[i / 2], *sum);
+                        });
+                    });
+                });
+            }
+        });
     }
 }

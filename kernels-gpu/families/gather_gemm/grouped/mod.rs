@@ -3,6 +3,7 @@
 //! blocks is read on the device. Thread blocks that run at the same time compute all columns of neighbouring row
 //! blocks, so each matrix is read once. With many rows the two thread blocks of a cluster fetch it for both. W of e4m3
 //! with scales is written to the stages by four more warps (`scaled`), or multiplied by rows of e4m3 (`quantized`).
+//! Without `wgmma` the producers convert it (`codes`).
 
 mod codes;
 mod out;
@@ -81,7 +82,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedParams) {
         let group = warp::uniform(gpu::thread() / 128);
-        let tiles = Self::tiles(p);
+        let mut tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::consumer();
         if Self::TURNS {
             Self::first_turn(group);
@@ -112,7 +113,12 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 (work, later, choice) = (later, latest, choice_later);
             } else if Self::FORGETS {
                 let work = Self::work(p, index, index + 1);
-                Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
+                if Self::own_group() * 64 < Self::count(work) {
+                    Self::halves::<E>(p, (index, work), 0, (0, 0), &mut ring);
+                } else {
+                    Self::pass(p, &mut ring);
+                }
+                tiles = Self::tiles(p);
             } else {
                 let (latest, choice_later, weight) =
                     Self::ahead(p, (index, tiles), [work, later], (group, choice));
@@ -151,25 +157,19 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     fn halves<E: WgmmaElem>(
         p: &GroupedParams,
         (index, mut work): (u32, Work),
-        group: u32,
+        mut group: u32,
         (mut choice, mut weight): (u32, u32),
         ring: &mut Ring<Self>,
     ) {
-        let mut half = 0;
         loop {
             let mut acc = Acc::<CHUNKS>::zero();
             match (F::A::ASYNCHRONOUS, F::ORDER) {
                 (false, QUANTIZED_COLUMNS) => Self::products_of_codes(p, work, ring, &mut acc),
-                (false, SCALED_COLUMNS) => {
-                    Self::products_of_scaled::<E>(p, work, ring, &mut acc);
-                }
                 _ => Self::products::<E>(p, work, group, ring, &mut acc),
             }
             if Self::FORGETS {
-                work = Self::work(p, index, index + 1);
-                if half > 0 {
-                    work = Self::second_half(work);
-                }
+                let index = warp::opaque(index);
+                (work, group) = (Self::work(p, index, index + 1), Self::own_group());
                 choice = Self::chosen(p, work, group);
                 weight = Self::weight(p, work, group, choice);
             }
@@ -178,12 +178,9 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             if F::ROWS == GROUPED_ROWS || Self::count(work) <= 64 {
                 return;
             }
-            half = 1;
             work = Self::second_half(work);
-            if !Self::FORGETS {
-                choice = Self::chosen(p, work, group);
-                weight = Self::weight(p, work, group, choice);
-            }
+            choice = Self::chosen(p, work, group);
+            weight = Self::weight(p, work, group, choice);
         }
     }
 
@@ -256,7 +253,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             ring.wait_full();
             Self::release_pending(ring.slot);
             ring.advance();
-            deep += DEPTH;
+            deep += Self::DEEP;
         }
     }
 }
@@ -278,7 +275,9 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: GroupedForm<A: Multiply,
                 return;
             }
             F::A::setmaxnreg_dec::<PRODUCER_REGISTERS>();
-            if !F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
+            if Self::CONVERTS {
+                Self::convert::<E>(p);
+            } else if !F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
             } else if gpu::thread() == Self::CONSUMERS * 32 {
                 Self::slide(p, at);

@@ -170,7 +170,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 let from = Codes::<CHUNKS, F>::stage(codes.wait_full());
                 let own = Self::load_codes(from);
                 ring.wait_empty();
-                Self::write_scaled::<E>(own, Self::w_of(ring.slot).0, by);
+                let thread = gpu::opaque_thread() - FIRST_WRITER;
+                Self::write_scaled::<E>(thread, own, Self::w_of(ring.slot).0, by);
                 F::A::fence_proxy_async();
                 barrier::arrive(ring.full());
                 Codes::<CHUNKS, F>::release(codes.slot);
@@ -187,12 +188,13 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     pub(super) fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
         let block = GROUPED_BLOCK as u32;
-        let down = (if F::GATED { 2 * p.n } else { p.n }).div_ceil(block);
-        let apart = if F::GATED { p.n } else { block };
+        let [n, k] = [p.n, p.k].map(Self::forgotten);
+        let down = (if F::GATED { 2 * n } else { n }).div_ceil(block);
+        let apart = if F::GATED { n } else { block };
         [0, 1].map(|i| {
             let line = (work.column + i * apart) / block;
             if line < down && (i as usize) < CHUNKS.div_ceil(Self::SCALE_CHUNKS) {
-                (work.expert * down + line) * p.k.div_ceil(Self::SCALE_DEPTH as u32)
+                (work.expert * down + line) * k.div_ceil(Self::SCALE_DEPTH as u32)
             } else {
                 NO_SCALE
             }
@@ -220,10 +222,14 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         codes
     }
 
-    /// Writes the codes, scaled, to W's part of a stage.
+    /// Writes the codes that thread `thread` of the writers has loaded, scaled, to W's part of a stage.
     #[inline(always)]
-    fn write_scaled<E: WgmmaElem>(codes: [[u32; 4]; 8], to: u32, by: [f32; 2]) {
-        let thread = gpu::opaque_thread() - FIRST_WRITER;
+    pub(super) fn write_scaled<E: WgmmaElem>(
+        thread: u32,
+        codes: [[u32; 4]; 8],
+        to: u32,
+        by: [f32; 2],
+    ) {
         let (row, quarter) = (thread / 4, thread % 4);
         let to = to + row * PANEL_BYTES as u32;
         unroll!(i < 2 * CHUNKS, {

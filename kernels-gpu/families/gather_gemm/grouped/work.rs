@@ -23,8 +23,15 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Returns the address of the number of row blocks, followed by their records.
     #[inline(always)]
     fn panels(p: &GroupedParams) -> u64 {
-        // Hidden from the optimizer where products are synchronous: they leave no registers to keep it.
+        // Like `forgotten`.
         if F::A::ASYNCHRONOUS { p.panels } else { warp::opaque_address(p.panels) }
+    }
+
+    /// Returns the value. Where products are synchronous it is hidden from the optimizer: they leave no registers to
+    /// keep what is derived from it.
+    #[inline(always)]
+    pub(super) fn forgotten(value: u32) -> u32 {
+        if F::A::ASYNCHRONOUS { value } else { warp::opaque(value) }
     }
 
     #[inline(always)]
