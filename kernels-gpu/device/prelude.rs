@@ -9,6 +9,6 @@ pub(crate) use super::multiply::{BytesElem, Multiply, SparseElem};
 pub(crate) use super::ptx::wgmma::{self, Acc};
 pub(crate) use super::ptx::{barrier, bits, bulk, cluster, copy, global, grid, matrix, warp};
 pub(crate) use super::stages::{Ring, Stages};
-pub(crate) use super::warpgroup::{CONSUMERS, COPIERS, WgmmaElem, roles};
+pub(crate) use super::warpgroup::{CONSUMER_WARPS, PRODUCER_THREADS, WgmmaElem, roles};
 pub(crate) use crate::abi::*;
 pub(crate) use crate::frag;

@@ -3,22 +3,12 @@
 use super::elem::Elem;
 use super::multiply::StepElem;
 use super::ptx::wgmma::Acc;
-use crate::abi::{A_COLUMNS, B_COLUMNS, Bf16, F16};
+use crate::abi::{Bf16, F16};
 
 /// Element type with a `wgmma` atom.
 pub trait WgmmaElem: Elem<Acc = f32> + StepElem {
     /// `D += A B`, 32 bytes deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
-    /// [`Self::mma`] of operands whose layout is `ORDER`.
-    #[inline(always)]
-    fn mma_ordered<const C: usize, const ORDER: u32>(acc: &mut Acc<C>, a: u64, b: u64) {
-        match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
-            (false, false) => Self::mma::<C, 0, 1>(acc, a, b),
-            (true, false) => Self::mma::<C, 1, 1>(acc, a, b),
-            (false, true) => Self::mma::<C, 0, 0>(acc, a, b),
-            (true, true) => Self::mma::<C, 1, 0>(acc, a, b),
-        }
-    }
     /// [`Self::mma`] with A in registers.
     fn mma_registers<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
 }
@@ -45,9 +35,9 @@ wgmma_elem!(Bf16, mma_bf16, mma_bf16_registers);
 /// is three times the 168 with which they start.
 pub const REGISTERS: [u32; 2] = [56, 224];
 /// Number of consumer warps.
-pub const CONSUMERS: u32 = 8;
+pub const CONSUMER_WARPS: u32 = 8;
 /// Number of producer threads.
-pub const COPIERS: u32 = 128;
+pub const PRODUCER_THREADS: u32 = 128;
 
 /// Splits a thread block by role: the last warpgroup releases registers and runs the producer, the others run the
 /// consumer. The first arguments are the atom, and registers other than [`REGISTERS`]. It is a macro, because
@@ -61,7 +51,7 @@ macro_rules! roles {
         )
     };
     ($($atom:ident)::+: $registers:expr, $copy:expr, $multiply:expr $(,)?) => {
-        if $crate::device::gpu::thread() >= $crate::device::warpgroup::CONSUMERS * 32 {
+        if $crate::device::gpu::thread() >= $crate::device::warpgroup::CONSUMER_WARPS * 32 {
             $($atom)::+::setmaxnreg_dec::<{ $registers[0] }>();
             $copy
         } else {

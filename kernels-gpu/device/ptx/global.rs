@@ -147,9 +147,6 @@ instructions! {
     /// [`st_v4`] with streaming eviction, for data that is not read again.
     pub st_cs_v4(addr: u64, [a, b, c, d]: [u32; 4]):
         "st.global.cs.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
-    /// Compare and swap: replaces `expected` by `new` and returns the old value. Atomic over the GPU, relaxed.
-    pub atom_cas(addr: u64, expected: u32, new: u32) -> u32 = old, out(reg32 old = 0):
-        "atom.relaxed.gpu.global.cas.b32 {old}, [{addr}], {expected}, {new};", in(reg64 addr, reg32 expected new);
 }
 
 /// L2 eviction policy: `evict_last` if `kept`, otherwise `evict_normal`.
@@ -226,4 +223,10 @@ instructions! {
     pub red_min(addr: u64, v: u32): "red.relaxed.gpu.global.min.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Sets a word to the maximum of it and `v`. Atomic over the GPU, relaxed.
     pub red_max(addr: u64, v: u32): "red.relaxed.gpu.global.max.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+}
+
+instructions! {
+    /// Compare and swap: replaces `expected` by `new` and returns the old value. Atomic over the GPU, relaxed.
+    pub atom_cas(addr: u64, expected: u32, new: u32) -> u32 = old, out(reg32 old = 0):
+        "atom.relaxed.gpu.global.cas.b32 {old}, [{addr}], {expected}, {new};", in(reg64 addr, reg32 expected new);
 }

@@ -1,5 +1,5 @@
 //! Walks: loads of the nonzeros of the sparse operand, one file per format. `fetch` starts the loads of a burst into a
-//! [`Batch`] of registers, one burst ahead of its use. `entry` then returns an entry from these registers. All lanes of
+//! [`Burst`] of registers, one burst ahead of its use. `entry` then returns an entry from these registers. All lanes of
 //! a segment load the same entries with vector loads (a broadcast), so no shuffle separates an entry's column from the
 //! gather that uses it.
 
@@ -18,34 +18,34 @@ pub trait Walk: WalkInfo {
 
     /// Loads entries `at..at + 4` if `first`, and `at + 4..at + 8` if `second`. `at` is a multiple of four.
     #[inline(always)]
-    fn fetch<E: Elem>(p: &SpmmParams, at: u64, first: bool, second: bool) -> Batch {
-        Batch::load::<E>(p.columns, p.values, at, first, second)
+    fn fetch<E: Elem>(p: &SpmmParams, at: u64, first: bool, second: bool) -> Burst {
+        Burst::load::<E>(p.columns, p.values, at, first, second)
     }
 
-    /// Column and value of entry `i` of the batch; `exists` is true if the entry belongs to the row. `i` is a constant
+    /// Column and value of entry `i` of the burst; `exists` is true if the entry belongs to the row. `i` is a constant
     /// after unrolling.
     #[inline(always)]
-    fn entry<E: Elem>(_: &SpmmParams, batch: &Batch, i: usize, _exists: bool) -> (u32, E::Acc) {
-        batch.entry::<E>(i)
+    fn entry<E: Elem>(_: &SpmmParams, burst: &Burst, i: usize, _exists: bool) -> (u32, E::Acc) {
+        burst.entry::<E>(i)
     }
 }
 
 /// Registers of a burst, up to eight entries: columns, and values as stored in memory (f64 fills all four vectors). For
 /// [`Permuted`](crate::abi::Permuted), `values` holds pairs of column and position, and `columns` is unused.
 #[derive(Clone, Copy)]
-pub struct Batch {
+pub struct Burst {
     columns: [Raw; 2],
     values: [Raw; 4],
 }
 
-impl Batch {
+impl Burst {
     /// Loads entries `at..at + 4` if `first`, and `at + 4..at + 8` if `second`; others are zero. `at` is a multiple of
     /// four.
     #[inline(always)]
-    pub fn load<E: Elem>(columns: u64, values: u64, at: u64, first: bool, second: bool) -> Batch {
+    pub fn load<E: Elem>(columns: u64, values: u64, at: u64, first: bool, second: bool) -> Burst {
         let [v0, v1] = quad::<E>(values, at, first);
         let [v2, v3] = quad::<E>(values, at + 4, second);
-        Batch {
+        Burst {
             columns: [
                 global::ld_no_allocate_v4(columns + at * 4, first),
                 global::ld_no_allocate_v4(columns + at * 4 + 16, second),
@@ -54,7 +54,7 @@ impl Batch {
         }
     }
 
-    /// Column and value of entry `i` of the batch; `i` is a constant after unrolling.
+    /// Column and value of entry `i` of the burst; `i` is a constant after unrolling.
     #[inline(always)]
     pub fn entry<E: Elem>(&self, i: usize) -> (u32, E::Acc) {
         let (half, j) = ((i / 4) & 1, i & 3);

@@ -17,7 +17,7 @@
 
 use crate::device::epilogue::{finish, row_bias, scale};
 use crate::device::prelude::*;
-use crate::device::walk::{Batch, Walk};
+use crate::device::walk::{Burst, Walk};
 use crate::families::spmm::abi::*;
 
 type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
@@ -79,7 +79,7 @@ impl Run {
 
     /// Starts the loads of the burst at `at`, four entries each. Fours past the end are not loaded.
     #[inline(always)]
-    fn fetch<W: Walk, E: Elem, F: SubWarpForm>(&self, p: &SpmmParams, at: u32) -> Batch {
+    fn fetch<W: Walk, E: Elem, F: SubWarpForm>(&self, p: &SpmmParams, at: u32) -> Burst {
         let second = F::UNROLL > 4 && at + 4 < self.end;
         let from = self.base + at as u64;
         W::fetch::<E>(p, from, at < self.end, second)
@@ -102,9 +102,9 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
         let mut at = part * F::UNROLL as u32;
         let mut next = run.fetch::<W, E, F>(p, at);
         while at < run.end {
-            let batch = next;
+            let burst = next;
             next = run.fetch::<W, E, F>(p, at + F::UNROLL as u32 * F::SPLIT);
-            Self::burst::<W, E>(p, &batch, run, at, column, &mut acc);
+            Self::burst::<W, E>(p, &burst, run, at, column, &mut acc);
             at += F::UNROLL as u32 * F::SPLIT;
         }
         acc
@@ -124,7 +124,7 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
         let mut at = 0;
         let mut next = run.fetch::<W, E, F>(p, 0);
         loop {
-            let (batch, own, from, entries) = (next, run, at, len);
+            let (burst, own, from, entries) = (next, run, at, len);
             at += F::UNROLL as u32;
             let done = at >= own.end;
             if done {
@@ -136,7 +136,7 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
             }
             ahead = global::ld_nc_v2_or(ahead, p.spans + (row + 2) as u64 * 8, done && left > 2);
             next = run.fetch::<W, E, F>(p, at);
-            Self::burst::<W, E>(p, &batch, own, from, column, &mut acc);
+            Self::burst::<W, E>(p, &burst, own, from, column, &mut acc);
             if done {
                 Self::store::<E>(p, row, entries, column, &acc);
                 left -= 1;
@@ -156,7 +156,7 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
     #[inline(always)]
     fn burst<W: Walk, E: Elem>(
         p: &SpmmParams,
-        batch: &Batch,
+        burst: &Burst,
         run: Run,
         at: u32,
         column: u32,
@@ -164,8 +164,8 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
     ) {
         const { assert!(matches!(F::UNROLL, 4 | 8)) };
         match F::UNROLL {
-            4 => Self::burst_of::<W, E, 4>(p, batch, run, at, column, acc),
-            _ => Self::burst_of::<W, E, 8>(p, batch, run, at, column, acc),
+            4 => Self::burst_of::<W, E, 4>(p, burst, run, at, column, acc),
+            _ => Self::burst_of::<W, E, 8>(p, burst, run, at, column, acc),
         }
     }
 
@@ -173,7 +173,7 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
     #[inline(always)]
     fn burst_of<W: Walk, E: Elem, const UNROLL: usize>(
         p: &SpmmParams,
-        batch: &Batch,
+        burst: &Burst,
         run: Run,
         at: u32,
         column: u32,
@@ -184,7 +184,7 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
         let mut value = [E::ZERO; UNROLL];
         unroll!(u < UNROLL, {
             let exists = at + (u as u32) >= run.lead && at + (u as u32) < run.end;
-            let (col, v) = W::entry::<E>(p, batch, u, exists);
+            let (col, v) = W::entry::<E>(p, burst, u, exists);
             value[u] = if exists { v } else { E::ZERO };
             let from = b + col as u64 * p.ldb_bytes as u64;
             unroll!(r < REP, {

@@ -149,11 +149,11 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
     #[inline(always)]
     unsafe fn run(p: &AttentionParams, at: u64) {
         grid::launch_dependents();
-        Self::make_ring::<3>(at, 1, CONSUMERS);
+        Self::make_ring::<3>(at, 1, CONSUMER_WARPS);
         grid::wait_dependency();
         roles!(
             REGISTERS,
-            if gpu::thread() == CONSUMERS * 32 {
+            if gpu::thread() == CONSUMER_WARPS * 32 {
                 Self::produce(p, at);
             },
             Self::consume::<E>(p)

@@ -12,7 +12,7 @@ pub const CONV_ROWS: usize = 128;
 /// Rows that one mask covers: those of a consumer warpgroup.
 pub const CONV_HALF: usize = 64;
 /// Min number of producer threads: two warps.
-pub const CONV_COPIERS: u32 = 64;
+pub const CONV_PRODUCER_THREADS: u32 = 64;
 /// Kernel offsets whose row indices are prefetched: at least as many as there are stages. The wait for the indices of
 /// an offset then waits only for copies of stages that have been refilled since.
 pub const CONV_AHEAD: u32 = 6;
@@ -22,7 +22,7 @@ pub const CONV_ENTRIES: u32 = 8;
 pub const CONV_ABSENT: u32 = u32::MAX;
 
 /// Parameters of a [`Gathered`]: constants and atom.
-pub trait GatheredForm: Copy {
+pub trait GatheredForm {
     /// Order of the matrices; with [`B_COLUMNS`] they are stored as `[t, m, c]`.
     const ORDER: u32;
     /// Bytes of an element.
@@ -52,9 +52,10 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     pub const DEPTH: usize = 128 / F::BYTES;
     /// Producer threads. With 64 accumulators a thread, two thread blocks have registers for only two producer warps
     /// each.
-    pub const COPIERS: u32 = if CHUNKS == 1 || Self::ALONE { 128 } else { CONV_COPIERS };
+    pub const PRODUCER_THREADS: u32 =
+        if CHUNKS == 1 || Self::ALONE { 128 } else { CONV_PRODUCER_THREADS };
     /// Rows of a stage of which each producer thread gathers 16 bytes.
-    pub const SHARE: usize = CONV_ROWS * 8 / Self::COPIERS as usize;
+    pub const SHARE: usize = CONV_ROWS * 8 / Self::PRODUCER_THREADS as usize;
     /// Bytes of the matrix in a stage.
     pub const B_BYTES: usize = CHUNKS * SMEM_TILE;
     /// Bytes of a stage: gathered input rows, then the matrix.
@@ -84,7 +85,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
 
 impl<const CHUNKS: usize, F: GatheredForm> Tile for Gathered<CHUNKS, F> {
     const NEEDS: u32 = if F::A::ASYNCHRONOUS { F::A::NEEDS | TMA } else { 0 };
-    const THREADS: u32 = 256 + Self::COPIERS;
+    const THREADS: u32 = 256 + Self::PRODUCER_THREADS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = CONV_ROWS as u32;
@@ -165,9 +166,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> GatheredPairs<GROUPS
         _ => 3,
     };
     /// Producer threads, limited by registers.
-    pub const COPIERS: u32 = if GROUPS + CHUNKS == 2 { 128 } else { CONV_COPIERS };
+    pub const PRODUCER_THREADS: u32 =
+        if GROUPS + CHUNKS == 2 { 128 } else { CONV_PRODUCER_THREADS };
     /// Rows of a stage of which each producer thread gathers 16 bytes.
-    pub const SHARE: usize = CONV_HALF * 8 / Self::COPIERS as usize;
+    pub const SHARE: usize = CONV_HALF * 8 / Self::PRODUCER_THREADS as usize;
     /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
 }
@@ -177,7 +179,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> Tile
 {
     const NEEDS: u32 = A::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
-    const THREADS: u32 = 256 + Self::COPIERS;
+    const THREADS: u32 = 256 + Self::PRODUCER_THREADS;
     // Fragments and 64 accumulators a thread leave too few registers for two thread blocks.
     const MIN_BLOCKS: u32 = if A::ASYNCHRONOUS || GROUPS + CHUNKS == 2 { 2 } else { 1 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;

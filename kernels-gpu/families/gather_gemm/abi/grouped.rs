@@ -14,7 +14,7 @@ pub const GROUPED_ROWS: usize = 128;
 /// Elements along k of a stage.
 pub const GROUPED_DEPTH: usize = 64;
 /// Producer threads. With [`SCALED_COLUMNS`] as many more threads write W.
-pub const GROUPED_COPIERS: u32 = 128;
+pub const GROUPED_PRODUCER_THREADS: u32 = 128;
 
 /// Rows of A are indexed by the slots' tokens, otherwise by the slots.
 pub const GROUPED_GATHER: u32 = 1 << 16;
@@ -73,7 +73,7 @@ pub trait GroupedForm {
 
 /// The [`GroupedForm`] with these parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct Grouped<
+pub struct GroupedOf<
     const ORDER: u32,
     const GATED: bool = false,
     const ROWS: usize = GROUPED_ROWS,
@@ -82,7 +82,7 @@ pub struct Grouped<
 >(PhantomData<(A, L)>);
 
 impl<const ORDER: u32, const GATED: bool, const ROWS: usize, A: AtomInfo, L: LoaderInfo> GroupedForm
-    for Grouped<ORDER, GATED, ROWS, A, L>
+    for GroupedOf<ORDER, GATED, ROWS, A, L>
 {
     const ORDER: u32 = ORDER;
     const GATED: bool = GATED;
@@ -97,7 +97,7 @@ pub struct GroupedTile<const CHUNKS: usize, F>(PhantomData<F>);
 
 impl<const CHUNKS: usize, F: GroupedForm> GroupedTile<CHUNKS, F> {
     /// Consumer warps.
-    pub const CONSUMERS: u32 = F::ROWS as u32 / 16;
+    pub const CONSUMER_WARPS: u32 = F::ROWS as u32 / 16;
     /// Whether four warps write a scaled W to the stages.
     pub const WRITES: bool = F::ORDER == SCALED_COLUMNS && F::A::ASYNCHRONOUS;
     /// Whether the producers convert codes to elements.
@@ -160,7 +160,8 @@ impl<const CHUNKS: usize, F: GroupedForm> GroupedTile<CHUNKS, F> {
 }
 
 impl<const CHUNKS: usize, F: GroupedForm> Tile for GroupedTile<CHUNKS, F> {
-    const THREADS: u32 = 32 * Self::CONSUMERS + GROUPED_COPIERS * if Self::WRITES { 2 } else { 1 };
+    const THREADS: u32 =
+        32 * Self::CONSUMER_WARPS + GROUPED_PRODUCER_THREADS * if Self::WRITES { 2 } else { 1 };
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS | if Self::PAIRS { CLUSTER } else { 0 };
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * Self::OUT_CHUNKS as u32;
@@ -172,16 +173,16 @@ impl<const CHUNKS: usize, F: GroupedForm> Tile for GroupedTile<CHUNKS, F> {
     const ACCESS: u32 = 16;
 }
 
-const _: () = assert!(GroupedTile::<4, Grouped<PLAIN>>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(GroupedTile::<2, Grouped<B_COLUMNS>>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(GroupedTile::<1, Grouped<B_COLUMNS>>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(GroupedTile::<2, Grouped<SCALED_COLUMNS>>::SHARED_BYTES <= 227 << 10);
+const _: () = assert!(GroupedTile::<4, GroupedOf<PLAIN>>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<2, GroupedOf<B_COLUMNS>>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<1, GroupedOf<B_COLUMNS>>::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedTile::<2, GroupedOf<SCALED_COLUMNS>>::SHARED_BYTES <= 227 << 10);
 const _: () = assert!(
-    GroupedTile::<3, Grouped<B_COLUMNS, false, 128, MmaQuarters, CpAsync>>::SHARED_BYTES
+    GroupedTile::<3, GroupedOf<B_COLUMNS, false, 128, MmaQuarters, CpAsync>>::SHARED_BYTES
         <= 163 << 10
 );
 const _: () = assert!(
-    GroupedTile::<2, Grouped<PLAIN, false, 128, MmaQuarters, CpAsync>>::SHARED_BYTES <= 99 << 10
+    GroupedTile::<2, GroupedOf<PLAIN, false, 128, MmaQuarters, CpAsync>>::SHARED_BYTES <= 99 << 10
 );
 
 /// Parameters of the `grouped` kernels.

@@ -13,7 +13,7 @@ pub const GRAD_B_TOKENS: u32 = 1 << 17;
 /// Slots of a stage.
 pub const GRAD_DEPTH: u32 = 64;
 /// Producer threads.
-pub const GRAD_COPIERS: u32 = 128;
+pub const GRAD_PRODUCER_THREADS: u32 = 128;
 
 /// Tile of `grouped_grad`: 128 rows by `CHUNKS` x 64 columns of one expert's matrix.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ impl<const CHUNKS: usize, A: AtomInfo> GroupedGrad<CHUNKS, A> {
 }
 
 impl<const CHUNKS: usize, A: AtomInfo> Tile for GroupedGrad<CHUNKS, A> {
-    const THREADS: u32 = 256 + GRAD_COPIERS;
+    const THREADS: u32 = 256 + GRAD_PRODUCER_THREADS;
     const NEEDS: u32 = A::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;

@@ -20,10 +20,10 @@ use crate::abi::{
 pub const PIT_COLUMNS: usize = 256;
 
 /// Producer threads.
-pub const PIT_COPIERS: u32 = 128;
+pub const PIT_PRODUCER_THREADS: u32 = 128;
 
 /// Parameters of a [`PitColumns`]: constants, atom and loader.
-pub trait PitForm: Copy {
+pub trait PitForm {
     /// Rows of a tile.
     const MT: usize;
     /// Whether A is gathered too.
@@ -83,7 +83,7 @@ impl<F: PitForm> PitColumns<F> {
         (false, _) => 4,
     };
     /// Arrivals that fill a stage: every producer thread, and TMA if it copies A.
-    pub const ARRIVALS: u32 = PIT_COPIERS + (F::L::BY_ONE && !F::TRANSPOSED) as u32;
+    pub const ARRIVALS: u32 = PIT_PRODUCER_THREADS + (F::L::BY_ONE && !F::TRANSPOSED) as u32;
     /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty for each stage.
@@ -93,7 +93,7 @@ impl<F: PitForm> PitColumns<F> {
 }
 
 impl<F: PitForm> Tile for PitColumns<F> {
-    const THREADS: u32 = 256 + PIT_COPIERS;
+    const THREADS: u32 = 256 + PIT_PRODUCER_THREADS;
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * Self::CHUNKS as u32;

@@ -10,12 +10,12 @@ use crate::abi::{
 };
 
 /// Producer threads.
-pub const PIT_CONV_COPIERS: u32 = 128;
+pub const PIT_CONV_PRODUCER_THREADS: u32 = 128;
 /// Channels of a stage.
 pub const PIT_CONV_DEPTH: usize = 64;
 
 /// Parameters of a [`PitConv`]: constants, atom and loader.
-pub trait PitConvForm: Copy {
+pub trait PitConvForm {
     /// Positions of an image in a tile.
     const MT: usize;
     /// Chunks of 64 filters in a tile.
@@ -64,7 +64,7 @@ impl<F: PitConvForm> PitConv<F> {
 impl<F: PitConvForm> Tile for PitConv<F> {
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
-    const THREADS: u32 = 256 + PIT_CONV_COPIERS;
+    const THREADS: u32 = 256 + PIT_CONV_PRODUCER_THREADS;
     const COLUMNS: u32 = 64 * F::CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (F::MT as u32, PIT_CONV_DEPTH as u32);

@@ -40,13 +40,13 @@ impl<const MT: usize, A: AtomInfo, L: LoaderInfo> PitWords<MT, A, L> {
         (false, _) => 2,
     };
     /// Arrivals that fill a stage: every producer thread, and TMA if it copies A.
-    pub const ARRIVALS: u32 = super::PIT_COPIERS + L::BY_ONE as u32;
+    pub const ARRIVALS: u32 = super::PIT_PRODUCER_THREADS + L::BY_ONE as u32;
     /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
 }
 
 impl<const MT: usize, A: AtomInfo, L: LoaderInfo> Tile for PitWords<MT, A, L> {
-    const THREADS: u32 = 256 + super::PIT_COPIERS;
+    const THREADS: u32 = 256 + super::PIT_PRODUCER_THREADS;
     const NEEDS: u32 = A::NEEDS | L::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = Self::ACROSS as u32;

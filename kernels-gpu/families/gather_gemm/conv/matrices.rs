@@ -13,7 +13,7 @@ pub trait BTile {
     const BY_COLUMNS: bool;
     /// Bytes of the matrix in a stage.
     const BYTES: u32;
-    const COPIERS: u32;
+    const PRODUCER_THREADS: u32;
 }
 
 impl<const CHUNKS: usize, F: GatheredForm> BTile for Gathered<CHUNKS, F> {
@@ -21,7 +21,7 @@ impl<const CHUNKS: usize, F: GatheredForm> BTile for Gathered<CHUNKS, F> {
     const CHUNKS: usize = CHUNKS;
     const BY_COLUMNS: bool = F::ORDER & B_COLUMNS != 0;
     const BYTES: u32 = Self::B_BYTES as u32;
-    const COPIERS: u32 = Self::COPIERS;
+    const PRODUCER_THREADS: u32 = Self::PRODUCER_THREADS;
 }
 
 /// Parameters with the tensor map of the matrices ([`ConvParams`], with `wgmma`) or their address
@@ -113,7 +113,7 @@ impl Matrices for ConvWordsParams {
             let from = if inside > 0 { self.weights + at + along } else { self.weights };
             let bytes = (inside * T::ELEMENT).min(16);
             copy::cp_async_16(b_tile + frag::swizzle(line, chunk, 128), from, bytes);
-            piece += T::COPIERS;
+            piece += T::PRODUCER_THREADS;
         }
     }
 }

@@ -24,7 +24,6 @@ pub mod parts;
 pub mod words;
 
 use crate::device::prelude::*;
-use crate::device::stages::NONE;
 use crate::families::gather_gemm::abi::*;
 use elem::ConvElem;
 use matrices::Matrices;
@@ -53,7 +52,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     fn set_up<P: Matrices>(at: u64) {
         if gpu::thread() == 0 {
             // Arrivals of every producer thread, and of the copy of the matrix.
-            Self::make_barriers(Self::COPIERS + P::ARRIVALS, CONSUMERS);
+            Self::make_barriers(Self::PRODUCER_THREADS + P::ARRIVALS, CONSUMER_WARPS);
             P::prefetch(at);
         }
         gpu::sync_threads();
@@ -64,10 +63,10 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     #[inline(always)]
     fn produce<P: Matrices>(params: &P, at: u64) {
         let p = params.base();
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let tile = Self::tile(p);
         let (group, chunk) = (thread / 8, thread % 8);
-        let warpgroup = thread / (Self::COPIERS / 2);
+        let warpgroup = thread / (Self::PRODUCER_THREADS / 2);
         let mut offsets = Offsets::of(p, tile);
         let mut ahead = Ahead { offsets: Offsets::of(p, tile), entry: 0 };
         while ahead.entry < CONV_AHEAD {
@@ -78,7 +77,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         let mut entry = 0;
         loop {
             let (offset, halves) = offsets.next::<false>();
-            if offset == NONE {
+            if offset == CONV_ABSENT {
                 break;
             }
             Self::look_up(p, &mut ahead, tile, warpgroup);
@@ -119,7 +118,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// one group of copies, also without an offset, so that the number of pending groups identifies an offset.
     #[inline(always)]
     fn look_up(p: &ConvParams, ahead: &mut Ahead, tile: u32, warpgroup: u32) {
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (offset, halves) = ahead.offsets.next::<false>();
         let row = warp * (4 * Self::SHARE as u32) + lane * 4;
@@ -178,7 +177,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         let mut ring = Ring::<Self>::consumer();
         let mut any = 0;
         let (mut offset, mut halves) = offsets.next::<true>();
-        while offset != NONE {
+        while offset != CONV_ABSENT {
             let own = halves >> warpgroup & 1;
             any |= own;
             let mut k = 0;
@@ -199,12 +198,12 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
                         ring.retire();
                     } else {
                         F::A::wait::<CHUNKS, 0>(&mut acc);
-                        Self::release_pending(slot);
+                        Self::release(slot);
                     }
                 } else {
                     F::A::wait::<CHUNKS, 0>(&mut acc);
                     ring.flush();
-                    Self::release_pending(slot);
+                    Self::release(slot);
                 }
                 ring.advance();
                 k += 128;
@@ -222,7 +221,7 @@ impl<W: WalkInfo, E: ConvElem, P: Matrices, const CHUNKS: usize, F: GatheredForm
     #[inline(always)]
     unsafe fn run(p: &P, at: u64) {
         Self::set_up::<P>(at);
-        if gpu::thread() >= CONSUMERS * 32 {
+        if gpu::thread() >= CONSUMER_WARPS * 32 {
             Self::produce(p, at);
         } else {
             Self::consume::<E>(p.base());

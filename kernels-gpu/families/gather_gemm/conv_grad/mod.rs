@@ -38,7 +38,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
 
     #[inline(always)]
     fn produce(p: &ConvWordsParams) {
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let mut places = Places::of(p);
         let (channel, column) = Self::corner(p);
         // The threads gather several rows at a time; this thread copies 16 bytes of each.
@@ -78,7 +78,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         firsts: [u32; 2],
         rows: &[[u32; 2]; 8],
     ) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (row, chunk) = (thread / 8, thread % 8);
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
@@ -143,7 +143,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
                 ring.issued::<A, _>(&mut acc);
             } else {
                 ring.drain::<A, _>(&mut acc);
-                Self::release_pending(slot);
+                Self::release(slot);
             }
             done += 1;
             ring.advance();
@@ -161,7 +161,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
     /// Stores the second warpgroup's accumulators for the first one, in stages that are no longer read.
     #[inline(always)]
     fn lend(group: u32, to: u32, acc: &Acc<CHUNKS>) {
-        barrier::sync_named(1, CONSUMERS * 32);
+        barrier::sync_named(1, CONSUMER_WARPS * 32);
         if group == 1 {
             unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
@@ -172,7 +172,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
                 });
             });
         }
-        barrier::sync_named(1, CONSUMERS * 32);
+        barrier::sync_named(1, CONSUMER_WARPS * 32);
     }
 
     /// Returns the offset of two accumulators of all threads.
@@ -222,8 +222,8 @@ impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize, A: Mul
 {
     #[inline(always)]
     unsafe fn run(p: &ConvWordsParams, _: u64) {
-        Self::make_ring::<0>(0, Self::COPIERS, CONSUMERS);
-        if gpu::thread() >= CONSUMERS * 32 {
+        Self::make_ring::<0>(0, Self::PRODUCER_THREADS, CONSUMER_WARPS);
+        if gpu::thread() >= CONSUMER_WARPS * 32 {
             Self::produce(p);
         } else {
             Self::consume::<E>(p);

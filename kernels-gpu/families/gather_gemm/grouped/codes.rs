@@ -161,7 +161,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Returns the number of this producer thread.
     #[inline(always)]
     fn copier() -> u32 {
-        gpu::opaque_thread() - Self::CONSUMERS * 32
+        gpu::opaque_thread() - Self::CONSUMER_WARPS * 32
     }
 
     /// Fills the stages with converted codes; called by all four producer warps.

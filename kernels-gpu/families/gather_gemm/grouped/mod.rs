@@ -55,15 +55,15 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     fn set_up(p: &GroupedParams, at: u64) {
         if gpu::thread() == 0 {
             let arrivals = match (F::ORDER, p.flags & GROUPED_GATHER) {
-                _ if !F::L::BY_ONE => F::L::fills(GROUPED_COPIERS),
+                _ if !F::L::BY_ONE => F::L::fills(GROUPED_PRODUCER_THREADS),
                 (SCALED_COLUMNS, 0) => Self::FILL_NEIGHBOURS,
                 (SCALED_COLUMNS, _) => Self::FILL_GATHERED,
                 (_, 0) => 1,
                 // Every producer thread, and the copies of W.
-                _ => GROUPED_COPIERS + 1,
+                _ => GROUPED_PRODUCER_THREADS + 1,
             };
             let blocks = if Self::paired(p) { 2 } else { 1 };
-            Self::make_barriers(arrivals, blocks * Self::CONSUMERS);
+            Self::make_barriers(arrivals, blocks * Self::CONSUMER_WARPS);
             if Self::WRITES {
                 Self::make_code_barriers();
             }
@@ -251,7 +251,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         let mut deep = 0;
         while deep < p.k {
             ring.wait_full();
-            Self::release_pending(ring.slot);
+            Self::release(ring.slot);
             ring.advance();
             deep += Self::DEEP;
         }
@@ -264,10 +264,10 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: GroupedForm<A: Multiply,
     #[inline(always)]
     unsafe fn run(p: &GroupedParams, at: u64) {
         Self::set_up(p, at);
-        if gpu::thread() >= Self::CONSUMERS * 32 {
+        if gpu::thread() >= Self::CONSUMER_WARPS * 32 {
             if Self::WRITES {
                 F::A::setmaxnreg_dec::<{ SCALED_REGISTERS[1] }>();
-                if gpu::thread() >= Self::CONSUMERS * 32 + GROUPED_COPIERS {
+                if gpu::thread() >= Self::CONSUMER_WARPS * 32 + GROUPED_PRODUCER_THREADS {
                     Self::scale::<E>(p);
                 } else {
                     Self::bring_both(p, at);
@@ -279,7 +279,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: GroupedForm<A: Multiply,
                 Self::convert::<E>(p);
             } else if !F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
-            } else if gpu::thread() == Self::CONSUMERS * 32 {
+            } else if gpu::thread() == Self::CONSUMER_WARPS * 32 {
                 Self::slide(p, at);
             }
         } else {

@@ -190,7 +190,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         let thread = gpu::opaque_thread();
         let (lane, warp) = (thread % 32, thread / 32);
         let first = global::ld_cg_b32(p.offsets + p.experts as u64 * 4, true);
-        let mut slot = first + gpu::block_x() * Self::CONSUMERS + warp;
+        let mut slot = first + gpu::block_x() * Self::CONSUMER_WARPS + warp;
         while slot < p.slots {
             let choice = global::ld_cg_b32(p.order + slot as u64 * 4, true);
             let line = p.c + choice as u64 * p.ldc_bytes as u64;
@@ -199,7 +199,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 global::st_v4(line + column as u64 * 2, [0; 4]);
                 column += 256;
             }
-            slot += gpu::grid_x() * Self::CONSUMERS;
+            slot += gpu::grid_x() * Self::CONSUMER_WARPS;
         }
     }
 }

@@ -17,8 +17,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Returns the team of producer threads, with the number of this thread.
     #[inline(always)]
     fn team() -> Team {
-        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
-        Team { thread, threads: GROUPED_COPIERS }
+        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        Team { thread, threads: GROUPED_PRODUCER_THREADS }
     }
 
     /// Returns the shape of a box of W with `rows` rows.
@@ -96,7 +96,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Loads the choice of this lane's slot: a warp copies 32 rows of the row block.
     #[inline(always)]
     pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
-        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
         global::ld_cg_b32(p.order + (work.first + thread) as u64 * 4, thread < work.rows)
     }
 
@@ -106,7 +106,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     pub(super) fn gather(p: &GroupedParams, at: u64) {
         grid::wait_dependency();
         grid::launch_dependents();
-        let thread = gpu::thread() - Self::CONSUMERS * 32;
+        let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
         let policy = global::l2_evict_first(p.flags & GROUPED_ONCE != 0);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::producer();
@@ -148,7 +148,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Limits the rows of this lane to one half of the row block, if each half is a tile of its own.
     #[inline(always)]
     fn rows_of_half((rows, valid): Rows, half: u32) -> Rows {
-        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
         let own = F::ROWS == GROUPED_ROWS || thread / 64 == half;
         (rows, if own { valid } else { 0 })
     }
@@ -156,7 +156,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Returns the rows of A of which this lane copies 16 bytes: those of the slots' tokens, or of the slots.
     #[inline(always)]
     pub(super) fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
-        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
         let token = match F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
             true => p.top.of(choice).0,
             false => work.first + thread,
@@ -172,7 +172,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         (half, deep): (u32, u32),
         ring: &Ring<Self>,
     ) {
-        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
         let source = Source { address: p.a, row_bytes: p.lda_bytes, columns: p.k };
         // Address of row 0 of the row block; for the second half it precedes the stage.
         let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);

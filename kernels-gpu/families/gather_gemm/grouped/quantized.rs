@@ -17,13 +17,13 @@ const _: () = assert!(BLOCKS * QUANTIZED_BLOCK == 2 * GROUPED_DEPTH);
 /// Waits until the other warpgroup has issued its products.
 #[inline(always)]
 fn wait_turn(group: u32) {
-    barrier::sync_named(TURNS + group, CONSUMERS * 32);
+    barrier::sync_named(TURNS + group, CONSUMER_WARPS * 32);
 }
 
 /// Allows the other warpgroup to issue its products.
 #[inline(always)]
 fn arrive_turn(group: u32) {
-    barrier::arrive_named(TURNS + (group ^ 1), CONSUMERS * 32);
+    barrier::arrive_named(TURNS + (group ^ 1), CONSUMER_WARPS * 32);
 }
 
 /// Chunks of 64 columns that are summed at a time: more would leave no registers for the f32 sums.

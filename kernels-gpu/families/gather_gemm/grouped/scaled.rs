@@ -9,8 +9,8 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// Threads that write W, and the first of them.
-const WRITERS: u32 = GROUPED_COPIERS;
-const FIRST_WRITER: u32 = CONSUMERS * 32 + GROUPED_COPIERS;
+const WRITERS: u32 = GROUPED_PRODUCER_THREADS;
+const FIRST_WRITER: u32 = CONSUMER_WARPS * 32 + GROUPED_PRODUCER_THREADS;
 /// Index of the scale of columns that do not exist.
 pub(super) const NO_SCALE: u32 = u32::MAX;
 
@@ -95,7 +95,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             grid::wait_dependency();
             grid::launch_dependents();
         }
-        let thread = gpu::thread() - Self::CONSUMERS * 32;
+        let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
         let tiles = Self::tiles(p);
         let mut ahead = Ahead::<CHUNKS, F>::new(p, tiles);
         let mut index = gpu::block_x();

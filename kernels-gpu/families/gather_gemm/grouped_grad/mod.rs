@@ -59,7 +59,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
     /// are prefetched.
     #[inline(always)]
     fn produce(p: &GroupedGradParams) {
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let own = thread / 32 * STEP + thread % STEP;
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
@@ -102,7 +102,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         (first, token): (u32, u32),
         slot: u32,
     ) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let stage = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
         let row = |i: u32, tokens: u32| {
@@ -226,7 +226,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, A: Multiply> Kernel<W, E, G
 {
     #[inline(always)]
     unsafe fn run(p: &GroupedGradParams, _: u64) {
-        Self::make_ring::<0>(0, GRAD_COPIERS, CONSUMERS);
+        Self::make_ring::<0>(0, GRAD_PRODUCER_THREADS, CONSUMER_WARPS);
         grid::wait_dependency();
         grid::launch_dependents();
         roles!(A: REGISTERS, Self::produce(p), Self::consume::<E>(p));

@@ -50,7 +50,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
 
     #[inline(always)]
     fn produce(p: &PitParams, at: u64) {
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
@@ -105,7 +105,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
     /// Starts the copy of a stage's micro-tiles. With `cp.async` the arrivals of the other copies cover it.
     #[inline(always)]
     fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         if F::L::BY_ONE && thread != 0 {
             return;
         }
@@ -114,7 +114,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
             barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
         }
         let y = work.row_block * p.stride + from;
-        let (team, map) = (Team { thread, threads: PIT_COPIERS }, (at, &p.a_map));
+        let (team, map) = (Team { thread, threads: PIT_PRODUCER_THREADS }, (at, &p.a_map));
         F::L::tile(team, to, map, [0, y], Self::A_TILE, full);
         if F::MT == 128 {
             F::L::tile(team, to + Self::SLAB as u32, map, [64, y], Self::A_TILE, full);
@@ -137,7 +137,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
     /// earlier stage is not multiplied.
     #[inline(always)]
     fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (within, chunk) = (lane / 8, lane % 8);
         let to = Self::stage(slot) + warp * Self::ROWS * PANEL_BYTES as u32;
@@ -155,7 +155,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
     /// rows exist. Otherwise missing rows are zero, since zeros of A times a NaN would be NaN.
     #[inline(always)]
     fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         // This lane's row among those that a warp copies at once.
         let own = if Self::AT_ONCE == 1 { 0 } else { lane / Self::LANES };
@@ -263,7 +263,7 @@ impl<W: WalkInfo, E: WgmmaElem, F: PitForm<A: Multiply, L: Loader>> Kernel<W, E,
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
-            Self::make_barriers(Self::ARRIVALS, CONSUMERS);
+            Self::make_barriers(Self::ARRIVALS, CONSUMER_WARPS);
             if !F::TRANSPOSED {
                 F::L::prefetch_maps::<1>(at);
             }

@@ -166,18 +166,18 @@ impl<W: WalkInfo, E: WgmmaElem, F: PitConvForm<A: Multiply, L: Loader>> Kernel<W
         if gpu::thread() == 0 {
             // Arrivals of TMA, and of every producer thread.
             let arrivals = if F::FILTERS {
-                F::L::fills(PIT_CONV_COPIERS)
+                F::L::fills(PIT_CONV_PRODUCER_THREADS)
             } else {
-                PIT_CONV_COPIERS + F::L::BY_ONE as u32
+                PIT_CONV_PRODUCER_THREADS + F::L::BY_ONE as u32
             };
-            Self::make_barriers(arrivals, CONSUMERS);
+            Self::make_barriers(arrivals, CONSUMER_WARPS);
             F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
         grid::wait_dependency();
         roles!(
             F::A: if F::FILTERS {
-                if !F::L::BY_ONE || gpu::thread() == CONSUMERS * 32 {
+                if !F::L::BY_ONE || gpu::thread() == CONSUMER_WARPS * 32 {
                     Self::slide(p, at);
                 }
             } else {

@@ -8,7 +8,7 @@ use crate::families::gather_gemm::abi::*;
 
 impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Positions of a tile that the threads copy at once, 16 bytes each.
-    const AT_ONCE: u32 = PIT_CONV_COPIERS / 8;
+    const AT_ONCE: u32 = PIT_CONV_PRODUCER_THREADS / 8;
 
     /// Shape of a stage's packed filters, 64 of them.
     const B_TILE: Shape = Shape { rows: PIT_CONV_DEPTH, row_bytes: PANEL_BYTES, element: 2 };
@@ -36,7 +36,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// copy a line. Positions outside of the image and channels past the last one are zero.
     #[inline(always)]
     fn bring_a(p: &PitConvParams, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (own, chunk) = (thread / 8, thread % 8);
         let (of_line, of_images) = (p.a_map[MAP_EXTENTS], p.a_map[MAP_EXTENTS + 1]);
         let (bytes, wide, tall) = (of_line as u32, (of_line >> 32) as u32, of_images as u32);
@@ -65,7 +65,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Gathers the rows of B that match the listed channels.
     #[inline(always)]
     pub(super) fn gather(p: &PitConvParams, at: u64) {
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let tiles = p.positions * p.filters.div_ceil(Self::COLUMNS);
         let mut ring = Ring::<Self>::producer();
@@ -130,7 +130,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         slot: u32,
         rows: u32,
     ) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (line, lane) = (lane / Self::LANES, lane % Self::LANES);
         let to = Self::stage(slot) + Self::A_BYTES as u32;
@@ -159,8 +159,8 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     pub(super) fn slide(p: &PitConvParams, at: u64) {
         let columns = Self::columns(p);
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
-        let team = Team { thread, threads: PIT_CONV_COPIERS };
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
+        let team = Team { thread, threads: PIT_CONV_PRODUCER_THREADS };
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         while index < tiles {

@@ -28,7 +28,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
 
     #[inline(always)]
     fn produce(p: &PitParams, at: u64) {
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
@@ -54,7 +54,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
                         barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
                     }
                     let place = [from, work.row_block * MT as u32];
-                    let team = Team { thread, threads: PIT_COPIERS };
+                    let team = Team { thread, threads: PIT_PRODUCER_THREADS };
                     L::tile(team, to, (at, &p.a_map), place, Self::A_TILE, full);
                 }
                 if from + (warp + 1) * STEP <= work.count {
@@ -81,7 +81,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         slot: u32,
         rows: u32,
     ) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let to = Self::stage(slot) + (Self::B_AT as u32) + lane / 8 * Self::PIECE as u32;
         let to = to + warp * STEP * PANEL_BYTES as u32;
@@ -249,7 +249,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize, A: Multiply, L: Loader>
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
-            Self::make_barriers(Self::ARRIVALS, CONSUMERS);
+            Self::make_barriers(Self::ARRIVALS, CONSUMER_WARPS);
             L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();

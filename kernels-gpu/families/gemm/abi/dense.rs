@@ -74,13 +74,13 @@ impl<const CHUNKS: usize, F: DenseForm> DenseTile<CHUNKS, F> {
     /// with four copying warps, 168.
     pub const UNDIVIDED: bool = !F::L::BY_ONE && F::GROUPS * CHUNKS == 8;
     /// Threads that only copy.
-    pub const COPIERS: usize = match (F::L::BY_ONE, Self::UNDIVIDED) {
+    pub const PRODUCER_THREADS: usize = match (F::L::BY_ONE, Self::UNDIVIDED) {
         (true, _) => 32,
         (false, true) => 0,
         (false, false) => 128,
     };
     /// Threads that copy.
-    pub const TEAM: usize = if Self::UNDIVIDED { 128 * F::GROUPS } else { Self::COPIERS };
+    pub const TEAM: usize = if Self::UNDIVIDED { 128 * F::GROUPS } else { Self::PRODUCER_THREADS };
     /// Atoms of 8 columns in a row of the tile.
     pub const ATOMS: usize = 8 * CHUNKS;
     /// Atoms of 16 rows that each thread block of the cluster finishes, over all its warps.
@@ -123,7 +123,7 @@ const fn cluster_of(parts: usize) -> u32 {
 }
 
 impl<const CHUNKS: usize, F: DenseForm> Tile for DenseTile<CHUNKS, F> {
-    const THREADS: u32 = (128 * F::GROUPS + Self::COPIERS) as u32;
+    const THREADS: u32 = (128 * F::GROUPS + Self::PRODUCER_THREADS) as u32;
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS | cluster_of(F::CUT);
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };

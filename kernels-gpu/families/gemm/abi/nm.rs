@@ -22,7 +22,7 @@ pub const NM_WORD: usize = 32;
 pub const NM_HOLDERS: usize = 128;
 
 /// Parameters of a [`TwoOfFour`]: bytes of an element, atom and loader.
-pub trait NmForm: Copy {
+pub trait NmForm {
     /// Bytes of an element. With one byte, B is also contiguous along k.
     const BYTES: usize;
     /// Atom.
@@ -63,7 +63,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm> TwoOfFour<MA, CHUNKS, F> {
     pub const STAGE: usize = Self::OPERANDS
         + if F::A::ASYNCHRONOUS { 0 } else { 2 * MA * Self::META_WORDS * Self::META_LINE };
     /// Threads that only copy.
-    pub const COPIERS: u32 = 128;
+    pub const PRODUCER_THREADS: u32 = 128;
     /// Stages of the ring.
     pub const STAGES: usize = {
         // The remaining bytes are those of the output buffers and barriers.
@@ -77,7 +77,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm> TwoOfFour<MA, CHUNKS, F> {
 }
 
 impl<const MA: usize, const CHUNKS: usize, F: NmForm> Tile for TwoOfFour<MA, CHUNKS, F> {
-    const THREADS: u32 = 256 + Self::COPIERS;
+    const THREADS: u32 = 256 + Self::PRODUCER_THREADS;
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;

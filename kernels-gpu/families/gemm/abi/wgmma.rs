@@ -19,7 +19,7 @@ use crate::abi::Wgmma;
 pub const ABSENT: u32 = 0x7fff_ffff;
 
 /// Parameters of a [`Panel`]: constants, atom and loader.
-pub trait PanelForm: Copy {
+pub trait PanelForm {
     /// Rows of a piece of A.
     const PM: usize;
     /// Columns of a piece of A.
@@ -92,7 +92,7 @@ impl<const CHUNKS: usize, F: PanelForm> Panel<CHUNKS, F> {
         (false, _) => (F::L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
     };
     /// Threads that copy.
-    pub const COPIERS: u32 = 128;
+    pub const PRODUCER_THREADS: u32 = 128;
     /// Words of a record: [`RECORD_HEAD`], the k of each slice, the row of each piece; rounded up to 16 bytes.
     pub const RECORD: usize = record_words(Self::SLICES, Self::A_COPIES);
     /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
@@ -110,7 +110,7 @@ pub const fn record_words(slices: usize, a_copies: usize) -> usize {
 }
 
 impl<const CHUNKS: usize, F: PanelForm> Tile for Panel<CHUNKS, F> {
-    const THREADS: u32 = 256 + Self::COPIERS;
+    const THREADS: u32 = 256 + Self::PRODUCER_THREADS;
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;

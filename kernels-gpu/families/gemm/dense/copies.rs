@@ -38,10 +38,10 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Synchronizes all copying threads.
     #[inline(always)]
     pub(super) fn together() {
-        if Self::COPIERS == 32 {
+        if Self::PRODUCER_THREADS == 32 {
             warp::sync(u32::MAX);
         } else {
-            barrier::sync_named(COPYING, Self::COPIERS as u32);
+            barrier::sync_named(COPYING, Self::PRODUCER_THREADS as u32);
         }
     }
 

@@ -175,7 +175,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
                 let next = Self::arrived::<E, FILLED>(ring);
                 F::A::wait::<CHUNKS, 0>(&mut acc);
                 E::keep(&own);
-                Self::release_pending(slot);
+                Self::release(slot);
                 own = next;
             } else {
                 F::A::wait::<CHUNKS, 1>(&mut acc);

@@ -61,9 +61,9 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     fn metadata(p: &NmParams, top: u32, pair: u32) -> [Self::Meta; NM_PAIR];
     /// Moves metadata to the registers from which `wgmma` reads it. The products that read their old content must be
     /// complete.
-    fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta);
+    fn prepare(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta);
     /// Returns the word of a step for the rows of `acc[i]`.
-    fn word(meta: Self::Meta, step: usize, i: usize) -> u32;
+    fn meta_word(meta: Self::Meta, step: usize, i: usize) -> u32;
     /// Issues the products of a step, with A at the first and B at the second address; `meta` as in
     /// [`Multiply::mma_sparse`].
     fn step(
@@ -116,14 +116,14 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
                 [top, column] = p.corner(tile);
                 top += group * (MA * HALF) as u32;
             }
-            Self::send::<E>(p, group, [top, column], &mut acc);
+            Self::epilogue::<E>(p, group, [top, column], &mut acc);
             tile += gpu::grid_x();
         }
     }
 
     /// Finishes and stores a warpgroup's sums.
     #[inline(always)]
-    fn send<E>(p: &NmParams, group: u32, [top, column]: [u32; 2], acc: &mut [Acc<CHUNKS>; MA])
+    fn epilogue<E>(p: &NmParams, group: u32, [top, column]: [u32; 2], acc: &mut [Acc<CHUNKS>; MA])
     where
         Self: Products<E, MA, CHUNKS>,
     {
@@ -158,16 +158,16 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
             let now = next;
             pair += 1;
             next = Self::metadata(p, top, pair);
-            Self::take(p, &mut even, now[0]);
+            Self::prepare(p, &mut even, now[0]);
             let first = ring.slot;
             Self::multiply::<E>(acc, ring, group, even);
             Self::wait::<1>(p, acc, odd);
             Self::release_pending(pending);
-            Self::take(p, &mut odd, now[1]);
+            Self::prepare(p, &mut odd, now[1]);
             pending = ring.slot;
             Self::multiply::<E>(acc, ring, group, odd);
             Self::wait::<1>(p, acc, even);
-            Self::release_pending(first);
+            Self::release(first);
         }
         Self::wait::<0>(p, acc, odd);
         Self::release_pending(pending);
@@ -194,7 +194,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         ring.advance();
         unroll!(i < MA, { F::A::fence(&mut acc[i]) });
         unroll!(step < NM_STEPS, {
-            Self::step(acc, at, step, |i, _| Self::word(meta, step, i));
+            Self::step(acc, at, step, |i, _| Self::meta_word(meta, step, i));
         });
         F::A::commit();
     }
@@ -242,13 +242,13 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
     }
 
     #[inline(always)]
-    fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta) {
+    fn prepare(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta) {
         unroll!(i < MA, { wgmma_sparse::take(&mut into[i], meta[i], p.zero) });
     }
 
     /// Both steps share a word.
     #[inline(always)]
-    fn word(meta: Self::Meta, _: usize, i: usize) -> u32 {
+    fn meta_word(meta: Self::Meta, _: usize, i: usize) -> u32 {
         meta[i]
     }
 
@@ -301,9 +301,9 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: u64) {
-        let copiers = if F::L::BY_ONE { 32 } else { Self::COPIERS };
+        let copiers = if F::L::BY_ONE { 32 } else { Self::PRODUCER_THREADS };
         if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(copiers, false), CONSUMERS);
+            Self::make_barriers(F::L::arrivals(copiers, false), CONSUMER_WARPS);
             F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();

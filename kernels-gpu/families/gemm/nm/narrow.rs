@@ -29,14 +29,14 @@ impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multipl
     }
 
     #[inline(always)]
-    fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta) {
+    fn prepare(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta) {
         unroll!(step < NM_STEPS, {
             unroll!(i < MA, { wgmma_sparse::take(&mut into[step][i], meta[step][i], p.zero) });
         });
     }
 
     #[inline(always)]
-    fn word(meta: Self::Meta, step: usize, i: usize) -> u32 {
+    fn meta_word(meta: Self::Meta, step: usize, i: usize) -> u32 {
         meta[step][i]
     }
 

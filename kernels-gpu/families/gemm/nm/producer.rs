@@ -10,7 +10,8 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
     /// producer warpgroup starts them and the others return.
     #[inline(always)]
     pub(super) fn produce(p: &NmParams, at: u64) {
-        let team = Team { thread: gpu::thread() - CONSUMERS * 32, threads: Self::COPIERS };
+        let team =
+            Team { thread: gpu::thread() - CONSUMER_WARPS * 32, threads: Self::PRODUCER_THREADS };
         if F::L::BY_ONE && team.thread != 0 {
             return;
         }
@@ -30,7 +31,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
 
     /// Waits for an empty stage of the ring and starts the copies of stage `s` of a tile.
     #[inline(always)]
-    pub(super) fn start_next(
+    fn start_next(
         p: &NmParams,
         at: u64,
         team: Team,
@@ -93,7 +94,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
                     copy::cp_async_4(to + holder * 4, from);
                 });
             });
-            holder += Self::COPIERS;
+            holder += Self::PRODUCER_THREADS;
         }
     }
 }

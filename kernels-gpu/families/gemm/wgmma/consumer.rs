@@ -36,14 +36,14 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
                     // The products read the fragments' registers until then. The other warpgroup keeps the Tensor Cores
                     // busy.
                     F::A::wait::<CHUNKS, 0>(&mut acc);
-                    Self::release_pending(slot);
+                    Self::release(slot);
                 } else if mask & 0x55 != 0 {
                     F::A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, group, mask);
                     ring.issued::<F::A, CHUNKS>(&mut acc);
                 } else {
                     ring.drain::<F::A, CHUNKS>(&mut acc);
-                    Self::release_pending(slot);
+                    Self::release(slot);
                 }
                 ring.advance();
                 s += 1;

@@ -47,7 +47,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
         // Every producer warp arrives, so that a warp without copies in a stage cannot fall a round behind. Every
         // consumer warp arrives: in a stage without work for its warpgroup, nothing else synchronizes its warps.
         if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(Self::COPIERS, true), CONSUMERS);
+            Self::make_barriers(F::L::arrivals(Self::PRODUCER_THREADS, true), CONSUMER_WARPS);
             F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();

@@ -48,9 +48,9 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
 
     #[inline(always)]
     pub(super) fn produce(p: &WgmmaParams, at: u64) {
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         // Neighbouring copies belong to different warps.
-        let (warps, warp) = (Self::COPIERS / 32, thread / 32);
+        let (warps, warp) = (Self::PRODUCER_THREADS / 32, thread / 32);
         let i = thread % 32 * warps + warp;
         let mut ring = Ring::<Self>::producer();
         let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
@@ -88,11 +88,11 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
                 let mut first = 0;
                 let mut word = now.word;
                 loop {
-                    let left = (Self::COPIES as u32 - first).min(Self::COPIERS);
+                    let left = (Self::COPIES as u32 - first).min(Self::PRODUCER_THREADS);
                     F::L::each((left + warps - 1 - warp) / warps, word, |lane, word| {
                         Self::start(p, at, slot, first + lane * warps + warp, head, place, word);
                     });
-                    first += Self::COPIERS;
+                    first += Self::PRODUCER_THREADS;
                     if first >= Self::COPIES as u32 {
                         break;
                     }

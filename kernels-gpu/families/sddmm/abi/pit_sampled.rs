@@ -12,7 +12,7 @@ pub const SAMPLED_WIDTH: usize = 64;
 /// Rows of a tile of S: a range of a panel's list.
 pub const SAMPLED_LISTED: usize = 128;
 /// Threads that gather.
-pub const SAMPLED_COPIERS: u32 = 128;
+pub const SAMPLED_PRODUCER_THREADS: u32 = 128;
 
 /// S is zero where `gate` is not positive.
 pub const SAMPLED_GATE: u32 = 1;
@@ -39,7 +39,7 @@ impl<A, L: LoaderInfo> PitSampled<A, L> {
 }
 
 impl<A: AtomInfo, L: LoaderInfo> Tile for PitSampled<A, L> {
-    const THREADS: u32 = 256 + SAMPLED_COPIERS;
+    const THREADS: u32 = 256 + SAMPLED_PRODUCER_THREADS;
     const NEEDS: u32 = A::NEEDS | L::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = SAMPLED_WIDTH as u32;

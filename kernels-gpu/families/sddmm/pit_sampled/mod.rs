@@ -82,7 +82,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
 
     #[inline(always)]
     fn produce(p: &PitSampledParams, at: u64) {
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let mut hand = Hand::of(p, 0, 0);
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
@@ -119,8 +119,8 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// Starts the copy of a stage of Y, or this thread's share of it.
     #[inline(always)]
     fn start_y(p: &PitSampledParams, at: u64, work: Work, deep: u32, slot: u32) {
-        let thread = gpu::thread() - CONSUMERS * 32;
-        let team = Team { thread, threads: SAMPLED_COPIERS };
+        let thread = gpu::thread() - CONSUMER_WARPS * 32;
+        let team = Team { thread, threads: SAMPLED_PRODUCER_THREADS };
         let place = [deep, work.list * SAMPLED_WIDTH as u32];
         let shape = Shape { rows: SAMPLED_WIDTH, row_bytes: PANEL_BYTES, element: 2 };
         L::tile(team, Self::stage(slot), (at, &p.y_map), place, shape, Self::full(slot));
@@ -129,7 +129,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// Listed rows of X of which this lane copies 16 bytes each.
     #[inline(always)]
     fn rows(p: &PitSampledParams, work: Work) -> Rows {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let own = global::ld_cg_b32(Self::listed(p, work, thread), thread < work.rows);
         rows::of_thread(thread, own, work.rows)
     }
@@ -138,7 +138,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// accumulators that are not stored.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
-        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let source = Source { address: p.x, row_bytes: p.ldx_bytes, columns: p.k };
         let to = Self::stage(slot) + Self::X_AT as u32;
         rows::gather::<WHOLE>(source, rows, thread, deep, to);
@@ -167,7 +167,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
                     Self::multiply::<E>(&mut acc, slot, group);
                     ring.issued::<A, _>(&mut acc);
                 } else {
-                    Self::release_pending(slot);
+                    Self::release(slot);
                 }
                 ring.advance();
                 deep += DEPTH;
@@ -202,14 +202,14 @@ impl<W: WalkInfo, E: WgmmaElem, A: Multiply, L: Loader> Kernel<W, E, PitSampledP
     unsafe fn run(p: &PitSampledParams, at: u64) {
         if gpu::thread() == 0 {
             // Every gathering thread arrives, and the thread that starts the copy of Y if the copy engine copies it.
-            Self::make_barriers(SAMPLED_COPIERS + L::BY_ONE as u32, CONSUMERS);
+            Self::make_barriers(SAMPLED_PRODUCER_THREADS + L::BY_ONE as u32, CONSUMER_WARPS);
             L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();
         grid::wait_dependency();
         // After the wait: the dependent launch may assume that all launches before this kernel have ended.
         grid::launch_dependents();
-        if gpu::thread() >= CONSUMERS * 32 {
+        if gpu::thread() >= CONSUMER_WARPS * 32 {
             Self::produce(p, at);
         } else {
             Self::consume::<E>(p);

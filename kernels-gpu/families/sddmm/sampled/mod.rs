@@ -75,7 +75,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
     /// stage, 64 further along k each time. A thread holds the position across k of one copy.
     #[inline(always)]
     fn produce(p: &SampledParams, at: u64) {
-        let thread = gpu::thread() % COPIERS;
+        let thread = gpu::thread() % PRODUCER_THREADS;
         // Neighbouring copies belong to different warps: the lanes of a warp start theirs one after the other.
         let own = if F::L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 };
         let piece = own.wrapping_sub(2);
@@ -122,7 +122,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
     /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
     fn start(p: &SampledParams, at: u64, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
-        let team = Team { thread: gpu::thread() % COPIERS, threads: COPIERS };
+        let team = Team { thread: gpu::thread() % PRODUCER_THREADS, threads: PRODUCER_THREADS };
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // 64 deep, `width` across.
         let shape = |along: bool, width: usize| match along {
@@ -166,7 +166,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
             while s < now.stages {
                 let slot = ring.wait_full();
                 if live == 0 {
-                    Self::release_pending(slot);
+                    Self::release(slot);
                 } else {
                     F::A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, warpgroup, live);
@@ -208,7 +208,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: WindowForm<A: Multiply, 
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: u64) {
         if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(COPIERS, false), CONSUMERS);
+            Self::make_barriers(F::L::arrivals(PRODUCER_THREADS, false), CONSUMER_WARPS);
             F::L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();

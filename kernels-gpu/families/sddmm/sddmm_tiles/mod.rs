@@ -129,14 +129,14 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             return;
         }
         F::L::prefetch_maps::<2>(at);
-        Self::make_barriers(F::L::arrivals(COPIERS, false), CONSUMERS);
+        Self::make_barriers(F::L::arrivals(PRODUCER_THREADS, false), CONSUMER_WARPS);
     }
 
     /// Index of the copy whose word this thread holds. If a thread starts a copy, neighbouring copies belong to
     /// different warps: the lanes of a warp start theirs one after the other.
     #[inline(always)]
     fn copy() -> u32 {
-        let thread = gpu::opaque_thread() % COPIERS;
+        let thread = gpu::opaque_thread() % PRODUCER_THREADS;
         if F::L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 }
     }
 
@@ -158,7 +158,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     /// stage, one stage further along k each time.
     #[inline(always)]
     fn produce(p: &SddmmTilesParams, at: u64, first: Copies) {
-        let thread = gpu::thread() % COPIERS;
+        let thread = gpu::thread() % PRODUCER_THREADS;
         let own = Self::copy();
         let mut ring = Ring::<Self>::producer();
         let mut round = 0;
@@ -197,7 +197,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
     fn start(p: &SddmmTilesParams, at: u64, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
-        let team = Team { thread: gpu::thread() % COPIERS, threads: COPIERS };
+        let team = Team { thread: gpu::thread() % PRODUCER_THREADS, threads: PRODUCER_THREADS };
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // One shape for both orders: a stage is 128 bytes deep, and only 16-bit elements are contiguous across k.
         let shape = Shape { rows: HALF, row_bytes: PANEL_BYTES, element: F::BYTES };
@@ -229,7 +229,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             let apart =
                 F::BYTES == 2 && round == 1 && p.rounds > 1 && p.stages <= Self::STAGES as u32;
             if apart && warpgroup == 1 {
-                barrier::sync_named(1, CONSUMERS * 32);
+                barrier::sync_named(1, CONSUMER_WARPS * 32);
             }
             let mut acc = Acc::<CHUNKS>::zero();
             let mut s = 0;
@@ -239,7 +239,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
                     Self::round(slot);
                 }
                 if live == 0 {
-                    Self::release_pending(slot);
+                    Self::release(slot);
                 } else {
                     F::A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, (slot, warpgroup), chunks);
@@ -250,7 +250,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             }
             ring.drain::<F::A, _>(&mut acc);
             if apart && warpgroup == 0 {
-                barrier::arrive_named(1, CONSUMERS * 32);
+                barrier::arrive_named(1, CONSUMER_WARPS * 32);
             }
             if live != 0 {
                 F::A::exchange_quarters(&mut acc, Self::out(warpgroup), 2 + warpgroup);
@@ -264,14 +264,14 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     fn round(slot: u32) {
         let place = Self::stage(slot) + gpu::opaque_thread() * 16;
         let mut i = 0;
-        while i < (Self::STAGE / (CONSUMERS as usize * 512)) as u32 {
-            let at = place + i * CONSUMERS * 512;
+        while i < (Self::STAGE / (CONSUMER_WARPS as usize * 512)) as u32 {
+            let at = place + i * CONSUMER_WARPS * 512;
             let four = copy::ld_shared_v4(at).map(matrix::cvt_rna_tf32);
             copy::st_shared_v4(at, four);
             i += 1;
         }
         F::A::fence_proxy_async();
-        barrier::sync_named(1, CONSUMERS * 32);
+        barrier::sync_named(1, CONSUMER_WARPS * 32);
     }
 
     /// Issues the products of one stage for the chunks that are present. Two of four at a time: a choice between all
@@ -313,7 +313,7 @@ impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, F: PickForm<A: Multiply, L: 
     unsafe fn run(p: &SddmmTilesParams, at: u64) {
         // The first loads overlap with the initialization of the barriers. Round `p.rounds` is past the last tile:
         // nothing is loaded.
-        let copies = gpu::thread() >= CONSUMERS * 32;
+        let copies = gpu::thread() >= CONSUMER_WARPS * 32;
         let (other, own) = if copies { (0, p.rounds) } else { (p.rounds, 0) };
         let (copied, multiplied) = (Self::copies(p, other), PerThread::load(p, own));
         Self::set_up(at);

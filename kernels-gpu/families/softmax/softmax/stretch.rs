@@ -200,13 +200,6 @@ impl PerThread {
     }
 }
 
-/// Barrier between the loads and the stores of rows: the group at an end of a row holds words of the next row, which
-/// another thread writes.
-#[inline(always)]
-fn all_have_read() {
-    gpu::sync_threads();
-}
-
 /// Computes the softmax of this thread's scaled row, in place.
 #[inline(always)]
 fn soften<const LOG: bool>(own: PerThread) {
@@ -249,7 +242,9 @@ fn soften<const LOG: bool>(own: PerThread) {
         }
     });
     let finish = Finish::new(max, sum, LOG);
-    all_have_read();
+    // The group at an end of a row holds words of the next row, which another thread writes: all load before any
+    // stores.
+    gpu::sync_threads();
     unroll!(c < 4, {
         if own.reaches(c) {
             unroll!(half < 2, {
@@ -284,7 +279,9 @@ fn add(own: PerThread) {
             });
         }
     });
-    all_have_read();
+    // The group at an end of a row holds words of the next row, which another thread writes: all load before any
+    // stores.
+    gpu::sync_threads();
     unroll!(c < 4, {
         if own.reaches(c) {
             unroll!(half < 2, { own.store(c * 2 + half, [sum.to_bits(); 4]) });

@@ -63,12 +63,12 @@ impl<const GROUPS: usize, const N: usize, F> BitTile<GROUPS, N, F> {
 
 impl<const GROUPS: usize, const N: usize, F: BitForm> BitTile<GROUPS, N, F> {
     /// Producer threads.
-    pub const COPIERS: u32 = 32 * copying_warps(F::L::BY_ONE, false);
+    pub const PRODUCER_THREADS: u32 = 32 * copying_warps(F::L::BY_ONE, false);
 }
 
 impl<const GROUPS: usize, const N: usize, F: BitForm> Tile for BitTile<GROUPS, N, F> {
     /// Consumer and producer threads.
-    const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
+    const THREADS: u32 = GROUPS as u32 * 128 + Self::PRODUCER_THREADS;
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 =
@@ -151,12 +151,12 @@ impl<const N: usize, const SLABS: usize, F: WarpForm> WarpTile<N, SLABS, F> {
     /// Bytes after the stages where the sums of the phases are added, two slabs of each warp at a time.
     pub const SUMS: usize = Self::WARPS * 32 * eights(N) * 8 * 4;
     /// Producer threads.
-    pub const COPIERS: u32 = 32 * copying_warps(F::L::BY_ONE, true);
+    pub const PRODUCER_THREADS: u32 = 32 * copying_warps(F::L::BY_ONE, true);
 }
 
 impl<const N: usize, const SLABS: usize, F: WarpForm> Tile for WarpTile<N, SLABS, F> {
     /// Consumer and producer threads.
-    const THREADS: u32 = Self::WARPS as u32 * 32 + Self::COPIERS;
+    const THREADS: u32 = Self::WARPS as u32 * 32 + Self::PRODUCER_THREADS;
     const NEEDS: u32 = F::L::NEEDS;
     const STANDS_IN: bool = !F::L::BY_ONE;
     const COLUMNS: u32 = N as u32;
@@ -199,7 +199,7 @@ pub struct ByteTile<const GROUPS: usize, const N: usize, F>(PhantomData<F>);
 
 impl<const GROUPS: usize, const N: usize, F: ByteForm> ByteTile<GROUPS, N, F> {
     /// Producer threads.
-    pub const COPIERS: u32 = 32 * copying_warps(F::L::BY_ONE, false);
+    pub const PRODUCER_THREADS: u32 = 32 * copying_warps(F::L::BY_ONE, false);
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BYTE_DEPTH * N * 2;
     /// Expanded tiles of a warpgroup. With asynchronous products there are two: one is filled while the other is
@@ -211,7 +211,7 @@ impl<const GROUPS: usize, const N: usize, F: ByteForm> ByteTile<GROUPS, N, F> {
 
 impl<const GROUPS: usize, const N: usize, F: ByteForm> Tile for ByteTile<GROUPS, N, F> {
     /// Consumer and producer threads.
-    const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
+    const THREADS: u32 = GROUPS as u32 * 128 + Self::PRODUCER_THREADS;
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 = if F::A::ASYNCHRONOUS || N < 64 { 4 / GROUPS as u32 } else { 1 };

@@ -258,7 +258,7 @@ where
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(at, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::COPIERS));
+            Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::PRODUCER_THREADS));
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

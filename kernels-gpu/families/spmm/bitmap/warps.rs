@@ -240,7 +240,7 @@ where
     unsafe fn run(p: &BitmapParams, at: u64) {
         Shared::<N, F::L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
         if gpu::thread() >= Self::WARPS as u32 * 32 {
-            let copier = copier(p, Self::WARPS as u32 * 32, Self::COPIERS);
+            let copier = copier(p, Self::WARPS as u32 * 32, Self::PRODUCER_THREADS);
             Shared::<N, F::L>::produce(p, at, copier);
         } else {
             grid::wait_dependency();

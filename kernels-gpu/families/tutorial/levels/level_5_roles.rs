@@ -11,7 +11,7 @@ use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, warp};
 use crate::device::stages::Stages;
-use crate::device::warpgroup::{CONSUMERS, REGISTERS, WgmmaElem};
+use crate::device::warpgroup::{CONSUMER_WARPS, REGISTERS, WgmmaElem};
 use crate::families::tutorial::abi::*;
 
 /// Marker: no stage is waiting to be released.
@@ -22,9 +22,9 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
     unsafe fn run(p: &LevelsParams, at: u64) {
         Self::make_barriers();
         let place = Self::place();
-        if gpu::thread() >= CONSUMERS * 32 {
+        if gpu::thread() >= CONSUMER_WARPS * 32 {
             barrier::setmaxnreg_dec::<{ REGISTERS[0] }>();
-            if gpu::thread() == CONSUMERS * 32 {
+            if gpu::thread() == CONSUMER_WARPS * 32 {
                 Self::copies(p, at, place, Ring::START);
             }
         } else {
@@ -45,7 +45,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
         if gpu::thread() == 0 {
             unroll!(slot < Self::STAGES, {
                 barrier::init(Self::full(slot as u32), 1);
-                barrier::init(Self::empty(slot as u32), CONSUMERS);
+                barrier::init(Self::empty(slot as u32), CONSUMER_WARPS);
             });
             barrier::init_fence();
         }

@@ -9,7 +9,7 @@ use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global, matrix, warp};
-use crate::device::warpgroup::{CONSUMERS, REGISTERS};
+use crate::device::warpgroup::{CONSUMER_WARPS, REGISTERS};
 use crate::families::tutorial::abi::*;
 use crate::frag;
 
@@ -27,9 +27,9 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
         let tiles = p.m / Self::ROWS * (p.n / Self::COLUMNS);
         let mut tile = gpu::block_x();
         let mut ring = Ring::START;
-        if gpu::thread() >= CONSUMERS * 32 {
+        if gpu::thread() >= CONSUMER_WARPS * 32 {
             barrier::setmaxnreg_dec::<{ REGISTERS[0] }>();
-            if gpu::thread() == CONSUMERS * 32 {
+            if gpu::thread() == CONSUMER_WARPS * 32 {
                 while tile < tiles {
                     ring = Self::copies(p, at, raster(p, tile), ring);
                     tile += gpu::grid_x();

@@ -58,7 +58,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
                     ring.issued::<F::A, CHUNKS>(&mut acc);
                 } else {
                     ring.drain::<F::A, CHUNKS>(&mut acc);
-                    Self::release_pending(slot);
+                    Self::release(slot);
                 }
                 ring.advance();
                 s += 1;
@@ -93,7 +93,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
             wait_turn(group);
             arrive_turn(group);
         });
-        Self::release_pending(slot);
+        Self::release(slot);
     }
 
     /// Sums one stage separately and adds it to `acc`. Releases the stage.
@@ -113,7 +113,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
             arrive_turn(group);
             F::A::wait::<PART, 0>(part);
             if pass + 1 == CHUNKS / PART {
-                Self::release_pending(slot);
+                Self::release(slot);
             }
             unroll!(c < PART, {
                 unroll!(j < 8, {
