@@ -1,6 +1,7 @@
-//! Table of kernels. A row is one kernel: name, walk, element, tile. The rows of a family are in
-//! `families/<family>/rows.rs`, the only file that names its kernels; `families/mod.rs` lists the families. Device
-//! entries, launch bounds and the host's registry are expanded from the rows.
+//! Table of kernels. A row is one kernel: name, element, walk, tile. Rows that differ in the element alone are in one
+//! line. The rows of a family are in `families/<family>/rows.rs`, the only file that names its kernels;
+//! `families/mod.rs` lists the families. Device entries, launch bounds and the host's registry are expanded from the
+//! rows.
 
 /// Collects the rows of all families: passes the rows so far to the macro of the next family `$next`, and those of all
 /// families to macro `$m`.
