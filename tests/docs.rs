@@ -263,13 +263,17 @@ fn fastest(path: &str) -> BTreeMap<(String, String), f64> {
     let mut reader = csv::Reader::from_reader(record.as_bytes());
     let headers = reader.headers().unwrap().clone();
     let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
-    let [op, engine, ms] = ["op", "engine", "ms"].map(column);
+    let [op, engine, variant, ms] = ["op", "engine", "variant", "ms"].map(column);
     let case = ["workload", "m", "k", "n", "nnz", "dtype"].map(column);
     let mut times = BTreeMap::new();
     for row in reader.records().map(Result::unwrap) {
         let Ok(time) = row[ms].parse::<f64>() else { continue };
         if &row[engine] == "einsparse" && time > 0.0 {
-            let case = case.map(|column| &row[column]).join(" ");
+            let mut case = case.map(|column| &row[column]).join(" ");
+            // Gradients are cases of their own.
+            if row[variant].ends_with("gradient") {
+                case = format!("{case} {}", &row[variant]);
+            }
             let least = times.entry((row[op].to_owned(), case)).or_insert(time);
             *least = time.min(*least);
         }

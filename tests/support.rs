@@ -91,7 +91,8 @@ pub fn is_built(module: &str) -> bool {
     built
 }
 
-/// Like [`gpu`], with exclusive use of the GPU.
+/// Like [`gpu`], with exclusive use of the GPU. A test that captures a graph needs it: a wait of another thread for the
+/// whole GPU ends the capture.
 pub fn gpu_alone() -> Option<Gpu> {
     let _turn = Turn::Alone(CAPTURE.write().unwrap_or_else(PoisonError::into_inner));
     Some(Gpu { context: open()?, _turn })

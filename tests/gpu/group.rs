@@ -22,7 +22,7 @@ use einsparse::formats::{bf16, f16};
 
 use super::models::all::{atoms::Atoms, domains};
 use crate::support::replay::Replay;
-use crate::support::{Gpu, gpu, skipped, small};
+use crate::support::{Gpu, gpu, gpu_alone, skipped, small};
 use cases::on_ranks;
 
 /// Kernels that sum rows of at most 32 nonzeros in order, without splitting them.
@@ -90,7 +90,12 @@ fn one_rank_on_the_gpu() {
     operations(&one);
     experts(&one);
     force_field(&one);
-    captured(&one);
+}
+
+#[test]
+fn a_captured_step_of_one_rank_on_the_gpu() {
+    let Some(gpu) = gpu_alone() else { return };
+    captured(&[gpu.clone()]);
 }
 
 /// A product that sends rows of B, and a sum over ranks, both captured once: each replay uses the current values.
