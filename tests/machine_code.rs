@@ -97,7 +97,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
-        "block" | "vectors" | "vectors_narrow" | "pit_few" | "conv_mma" | "decode" => {
+        "block" | "vectors" | "vectors_narrow" | "pit_few" | "decode" => {
             hopper + sparse == 0 && ampere > 0
         }
         "conv_pairs" if row.dtype == Dtype::Tf32 => hopper + sparse == 0 && ampere > 0,

@@ -366,9 +366,9 @@ fn choose(
     let mut tried = not_here(own, machine);
     let mut rows: Vec<&'static Row> = Vec::new();
     // Full f32 replaces TF32 if no kernel supports TF32.
-    let none = conv_rows(own, machine, variant).next().is_none();
-    let full = conv_rows(dtype, machine, variant).filter(|_| none && own != dtype);
-    for row in conv_rows(own, machine, variant).chain(full.collect::<Vec<_>>()) {
+    let none = conv_rows(own, machine).next().is_none();
+    let full = conv_rows(dtype, machine).filter(|_| none && own != dtype);
+    for row in conv_rows(own, machine).chain(full.collect::<Vec<_>>()) {
         let reason = if variant.is_some_and(|name| name != row.name) {
             "another is asked for"
         } else if strict {
@@ -390,7 +390,32 @@ fn choose(
         return Err(Error::no_kernel(indirect, tried));
     };
     // Full f32 replaces TF32 if rows are not aligned.
-    let any = conv_rows(dtype, machine, None).find(|row| row.vector == 1);
+    let any = conv_rows(dtype, machine).find(|row| row.vector == 1);
     let any = any.filter(|_| first.vector > 1 && variant.is_none());
     Ok([Some(first), any])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// GPUs without `wgmma` gather each input row once for 128 channels, also those with 99 KB of shared memory.
+    #[test]
+    fn kernels_have_the_columns_of_the_output() {
+        let large = Machine::scaled(84, 1_700_000, 0.9e12, 6 << 20);
+        for machine in [large, large.with_shared_bytes(99 << 10)] {
+            let of = |dtype, precision, columns, turned| {
+                let options = ConvOptions { precision, ..ConvOptions::default() };
+                let rows = choose((dtype, &machine), &options, [columns; 2], turned, None);
+                rows.unwrap()[0].unwrap().name
+            };
+            for (columns, name) in [(64, "n64"), (65, "n128"), (128, "n128"), (192, "n64")] {
+                let full = |dtype, turned| of(dtype, Precision::Full, columns, turned);
+                assert_eq!(full(Dtype::F16, false), format!("conv_mma_f16_{name}"));
+                assert_eq!(full(Dtype::Bf16, true), format!("conv_mma_bf16_t_{name}"));
+                let tf32 = of(Dtype::F32, Precision::Tf32, columns, false);
+                assert_eq!(tf32, format!("conv_mma_tf32_t_{name}"));
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Product of a convolution: kernel, grid, and tensor map of the weights.
 
 use einsparse_kernels::abi::{
-    B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, TMA, WGMMA,
+    B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, TMA,
 };
 use einsparse_kernels::families::{
     CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
@@ -87,20 +87,13 @@ impl Multiplier {
     }
 }
 
-/// Returns the rows that multiply elements of this type on this GPU, without those of weight gradients. Rows of
-/// `mma.sync` are for GPUs without `wgmma`, or requested by name.
-pub(crate) fn conv_rows<'n>(
+/// Returns the rows that multiply elements of this type on this GPU, without those of weight gradients.
+pub(crate) fn conv_rows(
     dtype: Dtype,
     machine: &Machine,
-    asked: Option<&'n str>,
-) -> impl Iterator<Item = &'static Row> + use<'n> {
+) -> impl Iterator<Item = &'static Row> + use<> {
     let machine = *machine;
-    let runs = move |row: &Row| machine.lacks(row).is_none();
-    let by_warpgroups = of_type(dtype).any(|row| row.needs & WGMMA != 0 && runs(row));
-    of_type(dtype).filter(move |row| {
-        let meant = row.module != "conv_mma" || !by_warpgroups || asked == Some(row.name);
-        meant && runs(row)
-    })
+    of_type(dtype).filter(move |row| machine.lacks(row).is_none())
 }
 
 /// Returns the rows that multiply elements of this type on any GPU, without those of weight gradients.

@@ -20,10 +20,15 @@ macro_rules! rows_gather_gemm {
                 }
                 conv_mma "conv_mma" ConvWordsParams Convolution {
                     conv_mma_f16_n64: Direct, F16, Gathered<1, GatheredOf<PLAIN, 2, MmaSync>>;
+                    conv_mma_f16_n128: Direct, F16, Gathered<2, GatheredOf<PLAIN, 2, MmaSync>>;
                     conv_mma_f16_t_n64: Direct, F16, Gathered<1, GatheredOf<B_COLUMNS, 2, MmaSync>>;
+                    conv_mma_f16_t_n128: Direct, F16, Gathered<2, GatheredOf<B_COLUMNS, 2, MmaSync>>;
                     conv_mma_bf16_n64: Direct, Bf16, Gathered<1, GatheredOf<PLAIN, 2, MmaSync>>;
+                    conv_mma_bf16_n128: Direct, Bf16, Gathered<2, GatheredOf<PLAIN, 2, MmaSync>>;
                     conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, GatheredOf<B_COLUMNS, 2, MmaSync>>;
+                    conv_mma_bf16_t_n128: Direct, Bf16, Gathered<2, GatheredOf<B_COLUMNS, 2, MmaSync>>;
                     conv_mma_tf32_t_n64: Direct, Tf32, Gathered<1, GatheredOf<B_COLUMNS, 4, MmaSync>>;
+                    conv_mma_tf32_t_n128: Direct, Tf32, Gathered<2, GatheredOf<B_COLUMNS, 4, MmaSync>>;
                 }
                 conv_grad "conv_grad" ConvWordsParams Convolution {
                     conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;

@@ -44,7 +44,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         Err(unfit) => return unfit.answer(NAME),
     };
     let dtype = multiplied_as(question.types.operands, question.options.precision);
-    let of = |dtype| conv_rows(dtype, question.machine, question.options.variant.as_deref());
+    let of = |dtype| conv_rows(dtype, question.machine);
     let any = of(question.types.operands).find(|row| row.vector == 1);
     let mut offers = Vec::new();
     for row in of(dtype).chain(any.filter(|row| row.dtype != dtype)) {
@@ -219,7 +219,7 @@ mod tests {
         let large = Machine::scaled(84, 1_700_000, 0.9e12, 6 << 20);
         let small = large.with_shared_bytes(99 << 10);
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-            let rows = |machine: &Machine| conv_rows(dtype, machine, None).collect::<Vec<_>>();
+            let rows = |machine: &Machine| conv_rows(dtype, machine).collect::<Vec<_>>();
             let left = rows(&small);
             assert!(!left.is_empty() && left.iter().all(|row| row.shared_bytes <= 99 << 10));
             let over: Vec<_> = rows(&large).into_iter().filter(|row| !left.contains(row)).collect();

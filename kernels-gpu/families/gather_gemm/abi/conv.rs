@@ -16,8 +16,8 @@ pub const CONV_PRODUCER_THREADS: u32 = 64;
 /// Kernel offsets whose row indices are prefetched: at least as many as there are stages. The wait for the indices of
 /// an offset then waits only for copies of stages that have been refilled since.
 pub const CONV_AHEAD: u32 = 6;
-/// Capacity of the index ring for [`CONV_AHEAD`] offsets, a power of two.
-pub const CONV_ENTRIES: u32 = 8;
+/// [`CONV_AHEAD`] of tiles without `wgmma`, whose stages leave less shared memory.
+pub const CONV_AHEAD_SYNC: u32 = 3;
 /// Index of a missing neighbour, and of an output row past the last one.
 pub const CONV_ABSENT: u32 = u32::MAX;
 
@@ -43,17 +43,26 @@ impl<const ORDER: u32, const BYTES: usize, A: AtomInfo> GatheredForm
     type A = A;
 }
 
-/// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns.
+/// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns. Without `wgmma`, one warpgroup multiplies all rows: a warp loads
+/// each fragment of the matrix once for 32 rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Gathered<const CHUNKS: usize, F>(PhantomData<F>);
 
 impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Channels of a stage: 128 bytes.
     pub const DEPTH: usize = 128 / F::BYTES;
-    /// Producer threads. With 64 accumulators a thread, two thread blocks have registers for only two producer warps
-    /// each.
-    pub const PRODUCER_THREADS: u32 =
-        if CHUNKS == 1 || Self::ALONE { 128 } else { CONV_PRODUCER_THREADS };
+    /// Halves of 64 rows that a consumer warpgroup multiplies.
+    pub const HALVES: usize = if F::A::ASYNCHRONOUS { 1 } else { 2 };
+    /// 1 if one warpgroup multiplies both halves.
+    pub const TOGETHER: u32 = Self::HALVES as u32 - 1;
+    /// Consumer warps.
+    pub const CONSUMER_WARPS: u32 = 8 / Self::HALVES as u32;
+    /// Producer threads. With 64 accumulators a thread or more, two thread blocks have registers for only two producer
+    /// warps each.
+    pub const PRODUCER_THREADS: u32 = match (CHUNKS * Self::HALVES, Self::ALONE) {
+        (1, _) | (_, true) => 128,
+        _ => CONV_PRODUCER_THREADS,
+    };
     /// Rows of a stage of which each producer thread gathers 16 bytes.
     pub const SHARE: usize = CONV_ROWS * 8 / Self::PRODUCER_THREADS as usize;
     /// Bytes of the matrix in a stage.
@@ -61,31 +70,37 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Bytes of a stage: gathered input rows, then the matrix.
     pub const STAGE: usize = 2 * SMEM_TILE + Self::B_BYTES;
     /// Whether one thread block occupies a multiprocessor: fragments of A and 64 accumulators need its registers.
-    pub const ALONE: bool = F::BYTES == 4 && CHUNKS > 1;
+    pub const ALONE: bool = F::BYTES == 4 && CHUNKS > 1 && F::A::ASYNCHRONOUS;
     /// Stages of the ring. Two thread blocks share a multiprocessor unless [`Self::ALONE`].
     pub const STAGES: usize = match (CHUNKS, Self::ALONE) {
-        // Limit: 99 KB of shared memory.
+        // Limit: 99 KB of shared memory, or half of the 164 KB of compute capability 8.0 for 64 columns.
         _ if !F::A::ASYNCHRONOUS => 3,
         (_, true) => 6,
         (1, _) => 4,
         _ => 3,
     };
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup. Outputs of 4 bytes use none.
-    pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the index ring. It overlaps the output buffers. Consumers use these only after the last stage is full,
-    /// and producers read the last indices before it is.
-    pub const INDEX: usize = Self::OUT;
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each half. Outputs of 4 bytes use none. Without `wgmma`
+    /// they overlap the stages.
+    pub const OUT: usize = if F::A::ASYNCHRONOUS { Self::INDEX } else { 0 };
+    /// Kernel offsets whose row indices are prefetched.
+    pub const AHEAD: u32 = if F::A::ASYNCHRONOUS { CONV_AHEAD } else { CONV_AHEAD_SYNC };
+    /// Capacity of the index ring.
+    pub const ENTRIES: u32 = Self::AHEAD + 2;
+    /// Offset of the index ring. With `wgmma` it overlaps the output buffers. Consumers use these only after the last
+    /// stage is full, and producers read the last indices before it is.
+    pub const INDEX: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty for each stage.
-    pub const BARRIERS: usize = if F::BYTES == 2 {
+    pub const BARRIERS: usize = if F::BYTES == 2 && F::A::ASYNCHRONOUS {
         Self::OUT + 2 * SMEM_TILE
     } else {
-        Self::INDEX + CONV_ENTRIES as usize * CONV_ROWS * 4
+        Self::INDEX + Self::ENTRIES as usize * CONV_ROWS * 4
     };
 }
 
 impl<const CHUNKS: usize, F: GatheredForm> Tile for Gathered<CHUNKS, F> {
     const NEEDS: u32 = if F::A::ASYNCHRONOUS { F::A::NEEDS | TMA } else { 0 };
-    const THREADS: u32 = 256 + Self::PRODUCER_THREADS;
+    const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
+    const THREADS: u32 = 32 * Self::CONSUMER_WARPS + Self::PRODUCER_THREADS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = CONV_ROWS as u32;
@@ -97,14 +112,17 @@ impl<const CHUNKS: usize, F: GatheredForm> Tile for Gathered<CHUNKS, F> {
     const ACCESS: u32 = 16;
 }
 
-const _: () = assert!(Gathered::<2, GatheredOf<B_COLUMNS>>::BARRIERS + 48 <= 115_712);
+const _: () = assert!(Gathered::<2, GatheredOf<B_COLUMNS, 2>>::BARRIERS + 48 <= 115_712);
 const _: () = assert!(Gathered::<1, GatheredOf<B_COLUMNS, 4>>::BARRIERS + 64 <= 115_712);
 /// Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
-const _: () = assert!(Gathered::<1, GatheredOf<B_COLUMNS, 2, MmaSync>>::SHARED_BYTES <= 99 << 10);
-const _: () = assert!(Gathered::<1, GatheredOf<B_COLUMNS, 4, MmaSync>>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(Gathered::<2, GatheredOf<B_COLUMNS, 2, MmaSync>>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(Gathered::<2, GatheredOf<B_COLUMNS, 4, MmaSync>>::SHARED_BYTES <= 99 << 10);
+/// Two thread blocks share a multiprocessor of compute capability 8.0, which reserves 1 KB for each.
+const _: () = assert!(
+    2 * (Gathered::<1, GatheredOf<B_COLUMNS, 4, MmaSync>>::SHARED_BYTES + 1024) <= 164 << 10
+);
 const _: () = assert!(GatheredPairs::<1, 1, MmaSync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(GatheredPairs::<2, 2, MmaSync>::SHARED_BYTES <= 99 << 10);
-const _: () = assert!(CONV_ENTRIES > CONV_AHEAD + 1);
 
 /// Parameters of the `conv` kernels.
 #[repr(C)]

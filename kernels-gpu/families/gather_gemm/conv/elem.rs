@@ -1,15 +1,47 @@
 //! Products of a stage, by element type.
 
+use crate::device::multiply::StepElem;
 use crate::device::prelude::*;
 
 /// Element type of gathered rows.
 pub trait ConvElem: Elem<Acc = f32> {
     /// Whether products read A from registers. The next product must then wait for them.
     const IN_REGISTERS: bool;
+    /// Element type of `mma.sync`.
+    type Step: StepElem;
 
     /// Starts the products of 64 rows of A by `C` x 64 columns of B, both 128 bytes deep and swizzled in shared memory.
     /// `TB` 1: B is contiguous along n, otherwise along k.
     fn multiply<A: Multiply, const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32);
+
+    /// [`Self::multiply`] by `mma.sync` of 128 rows of A.
+    #[inline(always)]
+    fn multiply_two<const C: usize, const TB: i32>(acc: &mut [Acc<C>; 2], a: u32, b: u32) {
+        let (warp, lane) = gpu::warp_and_lane();
+        let (row, chunk) = frag::ldmatrix_x4(lane);
+        let own = a + frag::swizzle(warp * 16 + row, chunk, PANEL_BYTES as u32);
+        let rows = |step: usize, half: usize| {
+            if Self::IN_REGISTERS && (step, half) == (2, 0) {
+                // ptxas does not load fragments ahead of this barrier. With those of all steps, it spills.
+                warp::sync(u32::MAX);
+            }
+            matrix::ldmatrix_x4((own ^ (step * 32) as u32) + (half * SMEM_TILE) as u32)
+        };
+        MmaSync::mma_two::<Self::Step, C, TB, BOTH>(acc, rows, descriptor::<TB>(b, 0));
+    }
+}
+
+/// Both halves of [`MmaSync::mma_two`].
+const BOTH: u32 = MmaSync::FIRST | MmaSync::SECOND;
+
+/// TF32 whose operands are rounded here. The compiler rounds a fragment once for all of its products.
+pub struct Rounded;
+
+impl StepElem for Rounded {
+    #[inline(always)]
+    fn step(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+        matrix::mma_tf32(d, a.map(matrix::cvt_rna_tf32), b.map(matrix::cvt_rna_tf32));
+    }
 }
 
 /// Descriptor of B for a step along k.
@@ -25,6 +57,7 @@ fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {
 
 impl<E: WgmmaElem> ConvElem for E {
     const IN_REGISTERS: bool = false;
+    type Step = E;
 
     #[inline(always)]
     fn multiply<A: Multiply, const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
@@ -39,6 +72,7 @@ impl<E: WgmmaElem> ConvElem for E {
 
 impl ConvElem for Tf32 {
     const IN_REGISTERS: bool = true;
+    type Step = Rounded;
 
     /// Rounds A. B must be contiguous along k.
     #[inline(always)]

@@ -98,22 +98,44 @@ impl Matrices for ConvWordsParams {
         } else {
             (self.channels, self.base.n, [channel, column])
         };
-        let mut piece = thread;
-        while piece < T::BYTES / 16 {
-            let (line, chunk) = (piece / 8, piece % 8);
-            let across = chunk * (16 / T::ELEMENT);
+        let (line, chunk) = (thread / 8, thread % 8);
+        let across = chunk * (16 / T::ELEMENT);
+        unroll!(c < T::CHUNKS, most 4, {
+            let beyond = c as u32 * 64;
             let (row, left) = if T::BY_COLUMNS {
-                (first[0] + line, first[1] + across)
+                (first[0] + beyond + line, first[1] + across)
             } else {
-                (first[0] + line % 64, first[1] + line / 64 * 64 + across)
+                (first[0] + line, first[1] + beyond + across)
             };
-            let inside = if row < rows { columns.saturating_sub(left) } else { 0 };
-            let at = (offset as u64 * rows as u64 + row as u64) * self.weights_bytes as u64;
-            let along = left as u64 * T::ELEMENT as u64;
-            let from = if inside > 0 { self.weights + at + along } else { self.weights };
+            let inside = columns.saturating_sub(left);
             let bytes = (inside * T::ELEMENT).min(16);
-            copy::cp_async_16(b_tile + frag::swizzle(line, chunk, 128), from, bytes);
-            piece += T::PRODUCER_THREADS;
-        }
+            let at = (offset as u64 * rows as u64 + row as u64) * self.weights_bytes as u64;
+            let from = self.weights + at + left as u64 * T::ELEMENT as u64;
+            let to = b_tile + frag::swizzle(beyond + line, chunk, 128);
+            let valid = |down: u32| bytes > 0 && row + down < rows;
+            // A size known only at run time costs a dozen instructions a copy.
+            if bytes % 16 == 0 {
+                self.copy_lines::<T>(to, from, |to, from, down| {
+                    copy::cp_async_16_or_zero(to, from, valid(down));
+                });
+            } else {
+                self.copy_lines::<T>(to, from, |to, from, down| {
+                    let (from, bytes) = if valid(down) { (from, bytes) } else { (self.weights, 0) };
+                    copy::cp_async_16(to, from, bytes);
+                });
+            }
+        });
+    }
+}
+
+impl ConvWordsParams {
+    /// Calls `copy` for the lines of 64 that a producer thread copies: shared and global address, and lines from the
+    /// first. Lines between them are a multiple of the eight of a swizzle.
+    #[inline(always)]
+    fn copy_lines<T: BTile>(&self, to: u32, from: u64, copy: impl Fn(u32, u64, u32)) {
+        unroll!(i < 512 / T::PRODUCER_THREADS as usize, {
+            let down = i as u32 * (T::PRODUCER_THREADS / 8);
+            copy(to + down * 128, from + down as u64 * self.weights_bytes as u64, down);
+        });
     }
 }

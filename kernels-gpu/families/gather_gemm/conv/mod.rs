@@ -48,28 +48,35 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         global::ld_nc_b32(p.schedule + gpu::block_x() as u64 * 4, true)
     }
 
+    /// Returns 1 if a half is gathered and multiplied. Without `wgmma`, both are if one has neighbours: a fragment of the
+    /// matrix serves both, and code for one half costs registers.
+    #[inline(always)]
+    fn own(halves: u32, half: u32) -> u32 {
+        halves >> half & 1 | halves.min(Self::TOGETHER)
+    }
+
     #[inline(always)]
     fn set_up<P: Matrices>(at: u64) {
         if gpu::thread() == 0 {
             // Arrivals of every producer thread, and of the copy of the matrix.
-            Self::make_barriers(Self::PRODUCER_THREADS + P::ARRIVALS, CONSUMER_WARPS);
+            Self::make_barriers(Self::PRODUCER_THREADS + P::ARRIVALS, Self::CONSUMER_WARPS);
             P::prefetch(at);
         }
         gpu::sync_threads();
     }
 
     /// Producer: fills the ring. Eight adjacent threads, a *group*, copy 128 bytes of each of [`Self::SHARE`] rows. All
-    /// rows of a warp belong to one consumer warpgroup, `warpgroup`.
+    /// rows of a warp belong to one half of the tile.
     #[inline(always)]
     fn produce<P: Matrices>(params: &P, at: u64) {
         let p = params.base();
-        let thread = gpu::thread() - CONSUMER_WARPS * 32;
+        let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
         let tile = Self::tile(p);
         let (group, chunk) = (thread / 8, thread % 8);
         let warpgroup = thread / (Self::PRODUCER_THREADS / 2);
         let mut offsets = Offsets::of(p, tile);
         let mut ahead = Ahead { offsets: Offsets::of(p, tile), entry: 0 };
-        while ahead.entry < CONV_AHEAD {
+        while ahead.entry < Self::AHEAD {
             warp::nounroll();
             Self::look_up(p, &mut ahead, tile, warpgroup);
         }
@@ -84,9 +91,13 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
             // Waits for the row indices of this offset. Lanes of this warp copied them, so a warp barrier suffices.
             // Copies of stages belong to the same groups. Those waited for here are so old that their stages were
             // refilled.
-            copy::cp_async_wait::<CONV_AHEAD>();
+            if F::A::ASYNCHRONOUS {
+                copy::cp_async_wait::<CONV_AHEAD>();
+            } else {
+                copy::cp_async_wait::<CONV_AHEAD_SYNC>();
+            }
             warp::sync(u32::MAX);
-            let own = halves >> warpgroup & 1 != 0;
+            let own = Self::own(halves, warpgroup) != 0;
             let rows = Self::index(entry) + group * Self::SHARE as u32 * 4;
             entry += 1;
             let mut k = 0;
@@ -111,19 +122,19 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Returns the shared address of the row indices of kernel offset number `entry`.
     #[inline(always)]
     fn index(entry: u32) -> u32 {
-        copy::dynamic_shared() + Self::INDEX as u32 + entry % CONV_ENTRIES * (CONV_ROWS * 4) as u32
+        copy::dynamic_shared() + Self::INDEX as u32 + entry % Self::ENTRIES * (CONV_ROWS * 4) as u32
     }
 
     /// Starts the copy of the row indices that this warp reads at the next offset, if there is one. Each call commits
     /// one group of copies, also without an offset, so that the number of pending groups identifies an offset.
     #[inline(always)]
     fn look_up(p: &ConvParams, ahead: &mut Ahead, tile: u32, warpgroup: u32) {
-        let thread = gpu::thread() - CONSUMER_WARPS * 32;
+        let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (offset, halves) = ahead.offsets.next::<false>();
         let row = warp * (4 * Self::SHARE as u32) + lane * 4;
         let place = offset as u64 * p.stride as u64 + (tile * CONV_ROWS as u32 + row) as u64;
-        let yes = halves >> warpgroup & 1 != 0 && lane < Self::SHARE as u32;
+        let yes = Self::own(halves, warpgroup) != 0 && lane < Self::SHARE as u32;
         let to = Self::index(ahead.entry) + row * 4;
         copy::cp_async_16_if(to, p.neighbours + place * 4, yes as u32);
         copy::cp_async_commit();
@@ -163,8 +174,8 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         });
     }
 
-    /// Consumer: multiplies the 64 rows of this warpgroup and stores them. It waits for every stage, because both
-    /// warpgroups share the ring.
+    /// Consumer: multiplies the rows of this warpgroup, one half of the tile or both, and stores them. It waits for every
+    /// stage, because all warps share the ring.
     #[inline(always)]
     fn consume<E: ConvElem>(p: &ConvParams)
     where
@@ -173,12 +184,14 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         let warpgroup = gpu::thread() / 128;
         let tile = Self::tile(p);
         let mut offsets = Offsets::of(p, tile);
-        let mut acc = Acc::<CHUNKS>::zero();
+        // Without `wgmma`: of each half. Otherwise the second is unused.
+        let mut acc = [Acc::<CHUNKS>::zero(), Acc::zero()];
         let mut ring = Ring::<Self>::consumer();
         let mut any = 0;
         let (mut offset, mut halves) = offsets.next::<true>();
         while offset != CONV_ABSENT {
-            let own = halves >> warpgroup & 1;
+            // A constant without `wgmma`, which leaves registers.
+            let own = Self::own(halves, warpgroup) | Self::TOGETHER;
             any |= own;
             let mut k = 0;
             while k < p.depth_bytes {
@@ -188,20 +201,21 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
                     F::A::fence_proxy_async();
                     let smem = Self::stage(slot) + warpgroup * SMEM_TILE as u32;
                     let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
-                    if F::ORDER & B_COLUMNS != 0 {
-                        E::multiply::<F::A, CHUNKS, 0>(&mut acc, smem, b_tile);
-                    } else {
-                        E::multiply::<F::A, CHUNKS, 1>(&mut acc, smem, b_tile);
+                    match (F::A::ASYNCHRONOUS, F::ORDER & B_COLUMNS != 0) {
+                        (true, true) => E::multiply::<F::A, CHUNKS, 0>(&mut acc[0], smem, b_tile),
+                        (true, false) => E::multiply::<F::A, CHUNKS, 1>(&mut acc[0], smem, b_tile),
+                        (false, true) => E::multiply_two::<CHUNKS, 0>(&mut acc, smem, b_tile),
+                        (false, false) => E::multiply_two::<CHUNKS, 1>(&mut acc, smem, b_tile),
                     }
                     if F::A::ASYNCHRONOUS && !E::IN_REGISTERS {
-                        F::A::wait::<CHUNKS, 1>(&mut acc);
+                        F::A::wait::<CHUNKS, 1>(&mut acc[0]);
                         ring.retire();
                     } else {
-                        F::A::wait::<CHUNKS, 0>(&mut acc);
+                        F::A::wait::<CHUNKS, 0>(&mut acc[0]);
                         Self::release(slot);
                     }
                 } else {
-                    F::A::wait::<CHUNKS, 0>(&mut acc);
+                    F::A::wait::<CHUNKS, 0>(&mut acc[0]);
                     ring.flush();
                     Self::release(slot);
                 }
@@ -210,8 +224,16 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
             }
             (offset, halves) = offsets.next::<true>();
         }
-        F::A::wait::<CHUNKS, 0>(&mut acc);
-        Self::epilogue::<E>(p, tile, warpgroup, any, &mut acc);
+        F::A::wait::<CHUNKS, 0>(&mut acc[0]);
+        if !F::A::ASYNCHRONOUS {
+            // The output buffers overlap stages that other warps may still read.
+            barrier::sync_named(1, Self::CONSUMER_WARPS * 32);
+        }
+        unroll!(i < 2, {
+            if i < Self::HALVES {
+                Self::epilogue::<E>(p, tile, warpgroup + i as u32, any, &mut acc[i]);
+            }
+        });
     }
 }
 
@@ -221,7 +243,7 @@ impl<W: WalkInfo, E: ConvElem, P: Matrices, const CHUNKS: usize, F: GatheredForm
     #[inline(always)]
     unsafe fn run(p: &P, at: u64) {
         Self::set_up::<P>(at);
-        if gpu::thread() >= CONSUMER_WARPS * 32 {
+        if gpu::thread() >= Self::CONSUMER_WARPS * 32 {
             Self::produce(p, at);
         } else {
             Self::consume::<E>(p.base());

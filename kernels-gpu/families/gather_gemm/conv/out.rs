@@ -1,5 +1,5 @@
 //! Epilogue: scalar, bias, activation, and stores to scattered rows of the output. 16-bit sums pass through shared
-//! memory, so that eight lanes store 128 bytes of a row. A warp uses only its own 2 KB of its warpgroup's buffer, so
+//! memory, so that eight lanes store 128 bytes of a row. A warp uses only its own 2 KB of its half's buffer, so
 //! warp barriers order its accesses.
 
 use super::Gathered;
@@ -8,24 +8,24 @@ use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 
 impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
-    /// Stores the 64 rows of a warpgroup. `any`: whether there was any product.
+    /// Stores 64 rows: a half of the tile. `any`: whether there was any product.
     #[inline(always)]
     pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &ConvParams,
         tile: u32,
-        warpgroup: u32,
+        half: u32,
         any: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
         let (lane, warp) = gpu::lane_and_warp();
         let left = gpu::block_y() * Self::COLUMNS;
-        let top = tile * CONV_ROWS as u32 + warpgroup * CONV_HALF as u32 + warp * 16;
+        let top = tile * CONV_ROWS as u32 + half * CONV_HALF as u32 + warp * 16;
         let alpha = if any != 0 { p.alpha } else { 0.0 };
         let flags = warp::opaque(p.flags);
         Self::finish::<E>(p, flags, left + lane % 4 * 2, alpha, acc);
         if E::BYTES == 2 && flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
             let smem = copy::dynamic_shared()
-                + (Self::OUT + warpgroup as usize * SMEM_TILE) as u32
+                + (Self::OUT + half as usize * SMEM_TILE) as u32
                 + warp * 2048;
             Self::store::<E>(p, top, left, smem, acc);
         } else {
