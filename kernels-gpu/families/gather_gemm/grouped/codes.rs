@@ -251,7 +251,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     fn block_scales(p: &GroupedParams, rows: [u32; 2], block: u32) -> [u32; 2] {
         let at = p.a_scales + block as u64 * 4;
-        rows.map(|row| global::ld_cg_b32(at + (row * SCALES) as u64 * 4, row != NOWHERE))
+        rows.map(|row| global::ld_cg_b32(at + row as u64 * (SCALES * 4) as u64, row != NOWHERE))
     }
 
     /// Returns [`Self::scales`] of this warp's quarter of the columns, as the first element.
