@@ -103,8 +103,8 @@ fn segments<E: Elem, T: Tile>(
         let [begin, count, right, _] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
         pairs::<E>(s, y, coefficients, begin, count);
         // A row without terms has one segment without pairs; its right operand does not exist.
-        let mut channel = first;
-        while count > 0 && if connected { channel < p.width } else { channel == first } {
+        let mut channel = if connected && count == 0 { p.width } else { first };
+        while if connected { channel < p.width } else { count > 0 && channel == first } {
             // All lanes have read the previous left operand, and written their coefficients.
             warp::sync(u32::MAX);
             left_side::<E>(p, s, own, coefficients, [begin, count], [tile, channel]);
