@@ -154,16 +154,16 @@ macro_rules! rows_tensor {
                     tensor_product_own_weights_bf16: Csr, Bf16, TensorOwnWeights;
                 }
                 equivariant "equivariant" EquivariantParams Own {
-                    equivariant_forward_f32_l1: Direct, F32, EquivariantForward<1, false, 8>;
-                    equivariant_forward_f32_l2: Direct, F32, EquivariantForward<2, false, 4>;
-                    equivariant_forward_f32_l3: Direct, F32, EquivariantForward<3, false, 3>;
-                    equivariant_forward_f32_odd: Direct, F32, EquivariantForward<3, true, 3>;
-                    equivariant_backward_f32_l1: Direct, F32, EquivariantBackward<1, EquivariantOf<1, false, 5>>;
-                    equivariant_backward_f32_l2: Direct, F32, EquivariantBackward<1, EquivariantOf<2, false, 4>>;
-                    equivariant_backward_f32_l3: Direct, F32, EquivariantBackward<1, EquivariantOf<3, false, 3>>;
-                    equivariant_backward_f32_l1_c2: Direct, F32, EquivariantBackward<2, EquivariantOf<1, false, 8>>;
-                    equivariant_backward_f32_l2_c2: Direct, F32, EquivariantBackward<2, EquivariantOf<2, false, 6>>;
-                    equivariant_backward_f32_odd: Direct, F32, EquivariantBackward<1, EquivariantOf<3, true, 3>>;
+                    equivariant_forward_f32_l1: Direct, F32, Equivariant<false, 1, EquivariantOf<1, false, 8>>;
+                    equivariant_forward_f32_l2: Direct, F32, Equivariant<false, 1, EquivariantOf<2, false, 4>>;
+                    equivariant_forward_f32_l3: Direct, F32, Equivariant<false, 1, EquivariantOf<3, false, 3>>;
+                    equivariant_forward_f32_odd: Direct, F32, Equivariant<false, 1, EquivariantOf<3, true, 3>>;
+                    equivariant_backward_f32_l1: Direct, F32, Equivariant<true, 1, EquivariantOf<1, false, 5>>;
+                    equivariant_backward_f32_l2: Direct, F32, Equivariant<true, 1, EquivariantOf<2, false, 4>>;
+                    equivariant_backward_f32_l3: Direct, F32, Equivariant<true, 1, EquivariantOf<3, false, 3>>;
+                    equivariant_backward_f32_l1_c2: Direct, F32, Equivariant<true, 2, EquivariantOf<1, false, 8>>;
+                    equivariant_backward_f32_l2_c2: Direct, F32, Equivariant<true, 2, EquivariantOf<2, false, 6>>;
+                    equivariant_backward_f32_odd: Direct, F32, Equivariant<true, 1, EquivariantOf<3, true, 3>>;
                 }
                 edge_geometry "edge_geometry" GeometryParams Own {
                     edge_geometry_forward_f32: Direct, F32, GeometryForward;

@@ -229,11 +229,7 @@ pub const fn equivariant_step(backward: bool, largest: u32, odd: bool, channels:
     160 + (channels - 1) * 16 + backward as u32 * 8 + largest * 2 + odd as u32
 }
 
-/// The product: a warp has one row and 32 channels.
-#[derive(Clone, Copy, Debug)]
-pub struct EquivariantForward<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
-
-/// Parameters of an [`EquivariantBackward`].
+/// Parameters of an [`Equivariant`].
 pub trait EquivariantForm {
     /// Largest degree.
     const LARGEST: u32;
@@ -255,31 +251,25 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> EquivariantForm
     const BLOCKS: u32 = BLOCKS;
 }
 
-/// Its gradients. One warp for each chunk of 32 lanes' channels, up to [`equivariant_warps`], share a row. A lane has
-/// one channel or two neighboring ones, which share the terms that depend on the entry alone.
+/// The product: a warp has one row and 32 channels. `BACKWARD`: its gradients. One warp for each chunk of 32 lanes'
+/// channels, up to [`equivariant_warps`], share a row. A lane has one channel, or two neighboring ones, which share the
+/// terms that depend on the entry alone.
 #[derive(Clone, Copy, Debug)]
-pub struct EquivariantBackward<const CHANNELS: usize, F>(PhantomData<F>);
+pub struct Equivariant<const BACKWARD: bool, const CHANNELS: usize, F>(PhantomData<F>);
 
-impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> Tile
-    for EquivariantForward<LARGEST, ODD, BLOCKS>
+impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm> Tile
+    for Equivariant<BACKWARD, CHANNELS, F>
 {
-    const THREADS: u32 = 32 * EQUIVARIANT_WARPS;
-    const MIN_BLOCKS: u32 = BLOCKS;
-    const COLUMNS: u32 = 32;
-    const ITEMS: u32 = EQUIVARIANT_WARPS;
-    const STEP: u32 = equivariant_step(false, LARGEST, ODD, 1);
-    const SHARED_BYTES: u32 = EdgeRows::of(false, LARGEST as usize, ODD, 1).shared_bytes();
-    const ACCESS: u32 = 1;
-}
-
-impl<const CHANNELS: usize, F: EquivariantForm> Tile for EquivariantBackward<CHANNELS, F> {
     const THREADS: u32 = 32 * equivariant_warps(CHANNELS as u32);
     const MIN_BLOCKS: u32 = F::BLOCKS;
     const COLUMNS: u32 = 32 * CHANNELS as u32;
-    const ITEMS: u32 = 1;
-    const STEP: u32 = equivariant_step(true, F::LARGEST, F::ODD, CHANNELS as u32);
-    const SHARED_BYTES: u32 = EdgeRows::of(true, F::LARGEST as usize, F::ODD, CHANNELS as u32)
+    const ITEMS: u32 = if BACKWARD { 1 } else { EQUIVARIANT_WARPS };
+    const STEP: u32 = equivariant_step(BACKWARD, F::LARGEST, F::ODD, CHANNELS as u32);
+    const SHARED_BYTES: u32 = EdgeRows::of(BACKWARD, F::LARGEST as usize, F::ODD, CHANNELS as u32)
         .shared_bytes()
-        + equivariant_warps(CHANNELS as u32) * EQUIVARIANT_BATCH * EQUIVARIANT_SUMS;
+        + BACKWARD as u32
+            * equivariant_warps(CHANNELS as u32)
+            * EQUIVARIANT_BATCH
+            * EQUIVARIANT_SUMS;
     const ACCESS: u32 = 1;
 }

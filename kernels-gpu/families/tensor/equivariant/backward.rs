@@ -1,20 +1,12 @@
-//! Gradients of X, Y and W in one pass over the entries of a sender. X and its gradient stay in registers: no scatter
-//! and no atomics. The gradient of Y is a sum over channels.
+//! Gradients of X, Y and W in one pass over the entries of a row, the sender. The warps of a row each have the channels
+//! of 32 lanes. X and its gradient stay in registers: no scatter and no atomics. The output's gradient, Y and W of an
+//! entry are in shared memory. Copies for later entries overlap the products. The gradient of Y is a sum over channels.
 
 use super::entries::Entries;
 use super::path::{each_path, gradients};
 use super::{COMPONENTS, Lane, Part, channel_of, each_component, load, positions};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
-
-impl<const CHANNELS: usize, F: EquivariantForm> EquivariantBackward<CHANNELS, F> {
-    const PATHS: Paths = Paths::of(F::LARGEST as usize, F::ODD);
-    /// Components of Y, rounded up to a power of two.
-    const SUMMED: u32 = if F::LARGEST == 1 { 4 } else { 16 };
-    /// Bytes of shared memory before the sums over channels.
-    const BEFORE_SUMS: u32 =
-        EdgeRows::of(true, F::LARGEST as usize, F::ODD, CHANNELS as u32).shared_bytes();
-}
 
 /// The warps that share a row.
 #[derive(Clone, Copy)]
@@ -26,12 +18,15 @@ struct Team {
     number: u32,
 }
 
-impl<W: WalkInfo, E: Elem, const CHANNELS: usize, F: EquivariantForm>
-    Kernel<W, E, EquivariantParams> for EquivariantBackward<CHANNELS, F>
-{
+impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
+    /// Components of Y, rounded up to a power of two.
+    const SUMMED: u32 = if F::LARGEST == 1 { 4 } else { 16 };
+    /// Bytes of shared memory before the sums over channels.
+    const BEFORE_SUMS: u32 =
+        EdgeRows::of(true, F::LARGEST as usize, F::ODD, CHANNELS as u32).shared_bytes();
+
     #[inline(always)]
-    unsafe fn run(p: &EquivariantParams, _: u64) {
-        Entries::<true, CHANNELS, F>::prepare(p);
+    pub(super) fn backward<E: Elem>(p: &EquivariantParams) {
         let chunks = p.width.div_ceil(32 * CHANNELS as u32);
         let all = equivariant_warps(CHANNELS as u32);
         let warps = chunks.clamp(1, all);
@@ -53,9 +48,7 @@ impl<W: WalkInfo, E: Elem, const CHANNELS: usize, F: EquivariantForm>
             chunk += warps;
         }
     }
-}
 
-impl<const CHANNELS: usize, F: EquivariantForm> EquivariantBackward<CHANNELS, F> {
     /// Processes a warp's channels of a row. `again`: the gradient of Y already has sums of other channels. `batch`:
     /// alternates between 0 and 1 for the batches of sums.
     #[inline(always)]
@@ -94,42 +87,39 @@ impl<const CHANNELS: usize, F: EquivariantForm> EquivariantBackward<CHANNELS, F>
             let to = channel_of::<E>(p, 6, edge, lane.channel);
             let mut ahead = ([[E::ZERO; 7]; CHANNELS], [E::ZERO; CHANNELS]);
             let wanted = p.dw != 0 && lane.inside;
-            each_path!(A B C, {
-                if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
-                    let number = const { Self::PATHS.number([A, B, C]) };
-                    let first = const { Self::PATHS.below(C) };
-                    let part = const { C.saturating_sub(F::ODD as usize) };
-                    let row = number - first;
-                    if row == 0 {
-                        if part > 0 {
-                            entries.replace::<E>(p, part - 1);
-                        }
-                        entries.wait();
-                        if part == 0 {
-                            y = entries.y::<E>();
-                        }
-                        ahead = entries.path::<E>(part, 0, const { 2 * C + 1 });
+            each_path!(Self::PATHS, A B C number, {
+                let first = const { Self::PATHS.below(C) };
+                let part = const { C.saturating_sub(F::ODD as usize) };
+                let row = number - first;
+                if row == 0 {
+                    if part > 0 {
+                        entries.replace::<E>(p, part - 1);
                     }
-                    let (g, w) = ahead;
-                    if const { Self::PATHS.number([A, B, C]) + 1 < Self::PATHS.below(C + 1) } {
-                        ahead = entries.path::<E>(part, row + 1, const { 2 * C + 1 });
+                    entries.wait();
+                    if part == 0 {
+                        y = entries.y::<E>();
                     }
-                    if p.wanted >> number & 1 != 0 {
-                        let mut wx = [[E::ZERO; 7]; CHANNELS];
-                        unroll!(c < CHANNELS, {
-                            unroll!(i < 2 * A + 1, { wx[c][i] = E::mul(w[c], x[c][A * A + i]) });
+                    ahead = entries.path::<E>(part, 0, const { 2 * C + 1 });
+                }
+                let (g, w) = ahead;
+                if const { Self::PATHS.number([A, B, C]) + 1 < Self::PATHS.below(C + 1) } {
+                    ahead = entries.path::<E>(part, row + 1, const { 2 * C + 1 });
+                }
+                if p.wanted >> number & 1 != 0 {
+                    let mut wx = [[E::ZERO; 7]; CHANNELS];
+                    unroll!(c < CHANNELS, {
+                        unroll!(i < 2 * A + 1, { wx[c][i] = E::mul(w[c], x[c][A * A + i]) });
+                    });
+                    let of_x = gradients::<E, A, B, C, CHANNELS>(&wx, &y, &g, &mut dy);
+                    let mut dw = [E::ZERO; CHANNELS];
+                    unroll!(c < CHANNELS, {
+                        unroll!(i < 2 * A + 1, {
+                            dw[c] = E::fma(of_x[c][i], x[c][A * A + i], dw[c]);
+                            dx[c][A * A + i] = E::fma(w[c], of_x[c][i], dx[c][A * A + i]);
                         });
-                        let of_x = gradients::<E, A, B, C, CHANNELS>(&wx, &y, &g, &mut dy);
-                        let mut dw = [E::ZERO; CHANNELS];
-                        unroll!(c < CHANNELS, {
-                            unroll!(i < 2 * A + 1, {
-                                dw[c] = E::fma(of_x[c][i], x[c][A * A + i], dw[c]);
-                                dx[c][A * A + i] = E::fma(w[c], of_x[c][i], dx[c][A * A + i]);
-                            });
-                        });
-                        if wanted {
-                            Self::store::<E>(p, to + p.paths[number][2] as u64, &dw);
-                        }
+                    });
+                    if wanted {
+                        Self::store::<E>(p, to + p.paths[number][2] as u64, &dw);
                     }
                 }
             });

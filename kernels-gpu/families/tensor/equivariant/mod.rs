@@ -10,6 +10,28 @@ mod path;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
+use entries::Entries;
+
+impl<W: WalkInfo, E: Elem, const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
+    Kernel<W, E, EquivariantParams> for Equivariant<BACKWARD, CHANNELS, F>
+{
+    #[inline(always)]
+    unsafe fn run(p: &EquivariantParams, _: u64) {
+        Entries::<BACKWARD, CHANNELS, F>::prepare(p);
+        if BACKWARD {
+            Equivariant::<true, CHANNELS, F>::backward::<E>(p);
+        } else {
+            Equivariant::<false, 1, F>::forward::<E>(p);
+        }
+    }
+}
+
+impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
+    Equivariant<BACKWARD, CHANNELS, F>
+{
+    const PATHS: Paths = Paths::of(F::LARGEST as usize, F::ODD);
+}
+
 /// Components of an operand: degrees 0 to 3.
 pub const COMPONENTS: usize = 16;
 

@@ -26,23 +26,27 @@ macro_rules! each_coupling {
     )*};
 }
 
-/// Expands a block for each path of degrees up to 3, in a kernel's path order. `(A, B, C)` are constants in the block.
+/// Expands a block for each of a kernel's paths, in their order. `(A, B, C)` are constants in the block, and so is the
+/// number of the path.
 macro_rules! each_path {
-    ($a:ident $b:ident $c:ident, $body:block) => {
-        each_path!(@ $a $b $c, $body,
+    ($paths:expr, $a:ident $b:ident $c:ident $number:ident, $body:block) => {
+        each_path!(@ $paths, $a $b $c $number, $body,
             0 0 0, 1 1 0, 2 2 0, 3 3 0,
             0 1 1, 1 0 1, 1 1 1, 1 2 1, 2 1 1, 2 2 1, 2 3 1, 3 2 1, 3 3 1,
             0 2 2, 1 1 2, 1 2 2, 1 3 2, 2 0 2, 2 1 2, 2 2 2, 2 3 2, 3 1 2, 3 2 2, 3 3 2,
             0 3 3, 1 2 3, 1 3 3, 2 1 3, 2 2 3, 2 3 3, 3 0 3, 3 1 3, 3 2 3, 3 3 3)
     };
-    (@ $a:ident $b:ident $c:ident, $body:block, $($l1:literal $l2:literal $l3:literal),*) => {$(
+    (@ $paths:expr, $a:ident $b:ident $c:ident $number:ident, $body:block, $($l1:literal $l2:literal $l3:literal),*) => {$(
         // The values that the last copy assigns are not read.
         #[allow(unused_assignments)]
         {
             const $a: usize = $l1;
             const $b: usize = $l2;
             const $c: usize = $l3;
-            $body
+            if const { $paths.number([$a, $b, $c]) < $paths.count } {
+                let $number = const { $paths.number([$a, $b, $c]) };
+                $body
+            }
         }
     )*};
 }

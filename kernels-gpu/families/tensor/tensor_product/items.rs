@@ -1,37 +1,29 @@
-//! One lane per item: `Out[b,o] = C[a,y,o] * A[b,a] * Y[b,y]`. Rows of the output are distributed to warps round-robin.
+//! One lane per item: `Out[b,o] = C[a,y,o] * A[b,a] * Y[b,y]`. A thread block has a tile of 32 items, and a warp every
+//! eighth row of the output. Operands and output of the tile are in shared memory, so that accesses to global memory
+//! cover whole lines. Other thread blocks overlap the copies.
 
-use super::{load_four, stage};
+use super::{load_four, put_items, stage};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorItems {
-    #[inline(always)]
-    unsafe fn run(p: &TensorProductParams, _: u64) {
-        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let warps = [gpu::thread() / 32, Self::THREADS / 32];
-        let smem = copy::dynamic_shared();
-        let first = gpu::block_x() * TENSOR_ITEMS;
-        let left = p.items - first;
-        let own = smem + s.own;
-        let tall = TENSOR_STRIDE * E::ACC_BYTES;
-        let from = |operand: u64, which: usize| {
-            operand + first as u64 * p.item_strides[which] * E::BYTES as u64
-        };
-        stage::tile::<E>(own, from(p.a, 0), p.item_strides[0], [p.rows[0], left], warps);
-        let y = own + s.parts[0];
-        stage::tile::<E>(y, from(p.y, 1), p.item_strides[1], [p.rows[1], left], warps);
-        stage::segments(p, p.lists, smem, 1, Self::THREADS);
-        stage::entries::<E>(p, &s, p.lists, [tall, tall], Self::THREADS);
-        gpu::sync_threads();
-        products::<E>(p, &s);
-        gpu::sync_threads();
-        store::<E>(p, own + s.parts[1], left);
-    }
+#[inline(always)]
+pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
+    let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
+    let warps = [gpu::thread() / 32, T::THREADS / 32];
+    let own = copy::dynamic_shared() + s.own;
+    let first = gpu::block_x() * TENSOR_ITEMS;
+    stage::tile::<E>(p, 0, own, first, warps);
+    stage::tile::<E>(p, 1, own + s.parts[0], first, warps);
+    stage::lists::<E, T>(p, s, p.lists);
+    gpu::sync_threads();
+    products::<E, T>(p, s);
+    gpu::sync_threads();
+    put_items::<E, T>(p, s, own + s.parts[1]);
 }
 
-/// Computes every eighth row of the output into shared memory.
+/// Computes this warp's rows of the output into shared memory.
 #[inline(always)]
-fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared) {
+fn products<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared) {
     let (number, lane) = (gpu::thread() / 32, gpu::thread() % 32);
     let smem = copy::dynamic_shared();
     let a = smem + s.own + lane * E::ACC_BYTES;
@@ -61,31 +53,6 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared) {
             done += 4;
         }
         E::st_shared(out + (row & !TENSOR_LAST) * E::ACC_BYTES, sum);
-        segment += TensorItems::THREADS / 32;
-    }
-}
-
-/// Stores the tile of the output, item by item.
-#[inline(always)]
-fn store<E: Elem>(p: &TensorProductParams, from: u32, left: u32) {
-    let (number, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-    let first = gpu::block_x() * TENSOR_ITEMS;
-    let mut item = number;
-    while item < TENSOR_ITEMS && item < left {
-        warp::nounroll();
-        let to = p.out + (first + item) as u64 * p.item_strides[4] * E::BYTES as u64;
-        let mut row = lane;
-        while row < p.rows[4] {
-            warp::nounroll();
-            let at = item * (p.rows[4] | 1) + row;
-            let mut value = E::ld_shared(from + at * E::ACC_BYTES);
-            let to = to + row as u64 * E::BYTES as u64;
-            if p.flags & FLAG_ACCUMULATE != 0 {
-                value = E::add(value, E::get(&E::ld_global::<1>(to, true), 0));
-            }
-            E::store::<1>(to, &[value]);
-            row += 32;
-        }
-        item += TensorItems::THREADS / 32;
+        segment += T::THREADS / 32;
     }
 }

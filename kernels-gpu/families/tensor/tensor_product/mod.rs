@@ -1,17 +1,28 @@
 //! A small sparse tensor of order 3 times operands that share a batch of items: the equivariant tensor product, its
 //! gradients, and other expressions of this structure.
 
-mod channels;
-mod connected;
 mod items;
 mod own;
-mod own_weights;
+mod rows;
 mod stage;
-mod sums;
+mod tiles;
 mod traces;
-mod weights;
 
 use crate::device::prelude::*;
+use crate::families::tensor::abi::*;
+
+impl<W: WalkInfo, E: Elem, T: Tile> Kernel<W, E, TensorProductParams> for T {
+    #[inline(always)]
+    unsafe fn run(p: &TensorProductParams, _: u64) {
+        match T::STEP {
+            STEP_TENSOR_ITEMS => items::run::<E, T>(p),
+            STEP_TENSOR_CHANNELS | STEP_TENSOR_SUMS => rows::run::<E, T>(p),
+            STEP_TENSOR_CONNECTED | STEP_TENSOR_WEIGHTS => tiles::run::<E, T>(p),
+            STEP_TENSOR_TRACES => traces::run::<E, T>(p),
+            _ => own::run::<E, T>(p),
+        }
+    }
+}
 
 /// Loads four accumulators from shared memory, 16-byte aligned.
 #[inline(always)]
@@ -24,5 +35,75 @@ fn load_four<E: Elem>(from: u32) -> [E::Acc; 4] {
     } else {
         let one = |i: usize| E::from_words([low[i], 0]);
         [one(0), one(1), one(2), one(3)]
+    }
+}
+
+/// Sums coefficients of entries times their elements at `from`.
+#[inline(always)]
+fn terms<E: Elem>(s: &TensorShared, [mut at, count]: [u32; 2], from: u32) -> E::Acc {
+    let smem = copy::dynamic_shared();
+    let end = at + count;
+    let mut sum = E::ZERO;
+    while at < end {
+        let code = copy::ld_shared_b32(smem + s.codes + at * 4);
+        let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
+        sum = E::fma(value, E::ld_shared(from + code), sum);
+        at += 1;
+    }
+    sum
+}
+
+/// Sum over `LANES` neighboring lanes, returned in each of them.
+#[inline(always)]
+fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
+    let mut other = 1;
+    while other < LANES {
+        sum = E::add(sum, E::shfl_xor(sum, other));
+        other *= 2;
+    }
+    sum
+}
+
+/// Sum over the four warps in order; their elements are `bytes` apart.
+#[inline(always)]
+fn over_warps<E: Elem>(from: u32, bytes: u32) -> E::Acc {
+    let mut sum = E::ld_shared(from);
+    unroll!(i < 3, {
+        sum = E::add(sum, E::ld_shared(from + (i as u32 + 1) * bytes));
+    });
+    sum
+}
+
+/// Stores an element of the output, or adds it to the stored one.
+#[inline(always)]
+fn put<E: Elem>(p: &TensorProductParams, to: u64, mut value: E::Acc, ok: bool) {
+    if p.flags & FLAG_ACCUMULATE != 0 {
+        value = E::add(value, E::get(&E::ld_global::<1>(to, ok), 0));
+    }
+    if ok {
+        E::store::<1>(to, &[value]);
+    }
+}
+
+/// Stores the output of a tile of items at `from`, item by item. That of `traces` is the sum over the warps.
+#[inline(always)]
+fn put_items<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, from: u32) {
+    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    let first = gpu::block_x() * TENSOR_ITEMS;
+    let mut item = warp;
+    while item < TENSOR_ITEMS && first + item < p.items {
+        let mut row = lane;
+        while row < p.rows[4] {
+            let value = if T::STEP == STEP_TENSOR_ITEMS {
+                E::ld_shared(from + (item * (p.rows[4] | 1) + row) * E::ACC_BYTES)
+            } else {
+                let at = from + (row * TENSOR_STRIDE + item) * E::ACC_BYTES;
+                over_warps::<E>(at, s.own_bytes)
+            };
+            let place = (first + item) as u64 * p.item_strides[4] + row as u64;
+            put::<E>(p, p.out + place * E::BYTES as u64, value, true);
+            row += 32;
+        }
+        item += T::THREADS / 32;
     }
 }

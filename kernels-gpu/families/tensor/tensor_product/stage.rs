@@ -1,47 +1,71 @@
-//! Copies of lists and rows to shared memory.
+//! The tasks of a warp, and copies of lists and rows to shared memory.
 
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// Copies the segments of the lists at `lists`, 16 bytes each. Their rows of D become offsets for rows of `row` bytes.
+/// Factors that turn numbers of the lists into offsets in shared memory: rows of D; rows of A and F; the two indices of
+/// entries.
+const fn factors(step: u32, acc: u32) -> [u32; 4] {
+    let (row, tall) = (32 * acc, TENSOR_STRIDE * acc);
+    match step {
+        STEP_TENSOR_ITEMS => [1, 1, tall, tall],
+        STEP_TENSOR_CONNECTED | STEP_TENSOR_WEIGHTS => [1, 1, tall, 0],
+        STEP_TENSOR_CHANNELS => [row, row, acc, 0],
+        _ => [1, row, acc, 0],
+    }
+}
+
+/// Copies the lists at `from` to shared memory.
 #[inline(always)]
-pub fn segments(p: &TensorProductParams, lists: u64, to: u32, row: u32, threads: u32) {
+pub fn lists<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, from: u64) {
+    segments::<E, T>(p, from);
+    entries::<E, T>(p, s, from);
+    if T::STEP != STEP_TENSOR_ITEMS {
+        pairs::<E, T>(p, s, from);
+    }
+}
+
+/// Copies the segments, 16 bytes each.
+#[inline(always)]
+fn segments<E: Elem, T: Tile>(p: &TensorProductParams, lists: u64) {
+    let [of_d, ..] = factors(T::STEP, E::ACC_BYTES);
     let mut at = gpu::thread();
     while at < p.counts[0] {
         warp::nounroll();
         let mut words = global::ld_nc_v4(lists + at as u64 * 16, true);
-        if row != 1 && words[2] != TENSOR_NONE {
-            words[2] *= row;
+        if of_d != 1 && words[2] != TENSOR_NONE {
+            words[2] *= of_d;
         }
-        copy::st_shared_v4(to + at * 16, words);
-        at += threads;
+        copy::st_shared_v4(copy::dynamic_shared() + at * 16, words);
+        at += T::THREADS;
     }
 }
 
-/// Copies the pairs: the offset of A's row for rows of `row` bytes, the first entry, and the number of entries.
+/// Copies the pairs: A's row, the first entry, and the number of entries; for `sums` rows of A, D and F.
 #[inline(always)]
-pub fn pairs(p: &TensorProductParams, s: &TensorShared, lists: u64, row: u32, threads: u32) {
+fn pairs<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, lists: u64) {
+    let [_, row, ..] = factors(T::STEP, E::ACC_BYTES);
     let list = lists + p.counts[0] as u64 * 16;
     let mut at = gpu::thread();
     while at < p.counts[1] {
         warp::nounroll();
-        let [a, _, first, count] = global::ld_nc_v4(list + at as u64 * 16, true);
-        let to = copy::dynamic_shared() + s.pairs + at * 8;
-        copy::st_shared_v2(to, [a * row, first | count << 16]);
-        at += threads;
+        let to = copy::dynamic_shared() + s.pairs;
+        let [a, f, first, count] = global::ld_nc_v4(list + at as u64 * 16, true);
+        if T::STEP == STEP_TENSOR_SUMS {
+            let f = if f == TENSOR_NONE { f } else { f * row };
+            copy::st_shared_v4(to + at * 16, [a * row, f, first * row, 0]);
+        } else {
+            copy::st_shared_v2(to + at * 8, [a * row, first | count << 16]);
+        }
+        at += T::THREADS;
     }
 }
 
-/// Copies the entries: their two 16-bit indices times `low` and `high` bytes, and their coefficients. Entries without a
-/// coefficient index become zero and are not used.
+/// Copies the entries: their two 16-bit indices and their coefficients. Entries without a coefficient index become zero
+/// and are not used.
 #[inline(always)]
-pub fn entries<E: Elem>(
-    p: &TensorProductParams,
-    s: &TensorShared,
-    lists: u64,
-    [low, high]: [u32; 2],
-    threads: u32,
-) {
+fn entries<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, lists: u64) {
+    let [_, _, low, high] = factors(T::STEP, E::ACC_BYTES);
     let list = lists + (p.counts[0] as u64 + p.counts[1] as u64) * 16;
     let smem = copy::dynamic_shared();
     let alpha = E::scalar(p.alpha);
@@ -57,7 +81,7 @@ pub fn entries<E: Elem>(
         let mut places = [TENSOR_NONE; 4];
         let mut raw = [[0; 4]; 4];
         unroll!(i < 4, {
-            let own = at + i as u32 * threads;
+            let own = at + i as u32 * T::THREADS;
             let valid = own < p.counts[2];
             let [code, place] = global::ld_nc_v2(list + own as u64 * 8, valid);
             codes[i] = ((code & 0xffff) * low) | (((code >> 16) * high) << 16);
@@ -68,21 +92,68 @@ pub fn entries<E: Elem>(
             raw[i] = E::ld_nc::<1>(from, places[i] != TENSOR_NONE);
         });
         unroll!(i < 4, {
-            let own = at + i as u32 * threads;
+            let own = at + i as u32 * T::THREADS;
             if own < p.counts[2] {
                 copy::st_shared_b32(smem + s.codes + own * 4, codes[i]);
                 let value = E::mul(E::get(&raw[i], 0), alpha);
                 E::st_shared(smem + s.values + own * E::ACC_BYTES, value);
             }
         });
-        at += 4 * threads;
+        at += 4 * T::THREADS;
     }
 }
 
-/// Copies rows of an item, 32 channels from `from` (the address for lane 0) on, by one warp. Channels from `left` on
-/// are zeros.
+/// Calls `each` for the tasks of this warp, after copies of the lists: with the layout of shared memory, the address of
+/// the warp's part, the item, and the first of 32 channels. An item has `chunks` tasks.
 #[inline(always)]
-pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2], wide: bool) {
+pub fn tasks<E: Elem, T: Tile>(
+    p: &TensorProductParams,
+    chunks: u32,
+    mut each: impl FnMut(&TensorShared, u32, u64, u32),
+) {
+    let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
+    let own = copy::dynamic_shared() + s.own + gpu::thread() / 32 * s.own_bytes;
+    lists::<E, T>(p, s, p.lists);
+    gpu::sync_threads();
+    let warps = T::THREADS as u64 / 32;
+    let mut task = gpu::block_x() as u64 * warps + gpu::thread() as u64 / 32;
+    while task < p.items as u64 * chunks as u64 {
+        warp::nounroll();
+        // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
+        let item = task.checked_div(chunks as u64).unwrap_or(0);
+        each(s, own, item, (task - item * chunks as u64) as u32 * 32);
+        // All lanes have read the part that the next task overwrites.
+        warp::sync(u32::MAX);
+        task += gpu::grid_x() as u64 * warps;
+    }
+}
+
+/// Copies the row of Y of an item, by one warp.
+#[inline(always)]
+pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
+    let mut row = gpu::thread() % 32;
+    while row < p.rows[1] {
+        warp::nounroll();
+        let from = p.y + (item * p.item_strides[1] + row as u64) * E::BYTES as u64;
+        E::st_shared(to + row * E::ACC_BYTES, E::get(&E::ld_nc::<1>(from, true), 0));
+        row += 32;
+    }
+}
+
+/// Copies 32 channels of all rows of an item of A (0), D (2) or F (3), by one warp. Channels past `width` are zeros.
+#[inline(always)]
+pub fn rows<E: Elem>(
+    p: &TensorProductParams,
+    which: usize,
+    to: u32,
+    item: u64,
+    [channel, width]: [u32; 2],
+) {
+    let [a, d, f, _] = p.row_strides;
+    let (operand, row_stride) = [(p.a, a), (p.y, 0), (p.d, d), (p.f, f)][which];
+    let from = operand + (item * p.item_strides[which] + channel as u64) * E::BYTES as u64;
+    let (rows, left) = (p.rows[which], width - channel);
+    let wide = p.flags & FLAG_WIDE != 0;
     let lane = gpu::thread() % 32;
     if E::ACC_BYTES == E::BYTES && E::BYTES == 4 && wide {
         let channel = lane % 8 * 4;
@@ -123,16 +194,18 @@ pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2]
     }
 }
 
-/// Copies rows of a tile of 32 items, one lane per item, `TENSOR_STRIDE` apart; this is warp `number` of `warps`. Items
-/// past the last are zeros. Lanes read along the rows, so that loads cover whole lines.
+/// Copies the rows of A (0) or Y (1) of 32 items, one lane per item, `TENSOR_STRIDE` apart; this is warp `number` of
+/// `warps`. Items past the last are zeros. Lanes read along the rows, so that loads cover whole lines.
 #[inline(always)]
 pub fn tile<E: Elem>(
+    p: &TensorProductParams,
+    which: usize,
     to: u32,
-    from: u64,
-    item_stride: u64,
-    [rows, left]: [u32; 2],
+    first: u32,
     [number, warps]: [u32; 2],
 ) {
+    let (rows, left, item_stride) = (p.rows[which], p.items - first, p.item_strides[which]);
+    let from = [p.a, p.y][which] + first as u64 * item_stride * E::BYTES as u64;
     let lane = gpu::thread() % 32;
     let mut row = lane;
     while row < rows {
@@ -160,7 +233,7 @@ pub fn tile<E: Elem>(
 /// Prefetches lines for later loads: rows of A of the tile's items (at most 8 lines an item), and the first lines of D,
 /// one a thread.
 #[inline(always)]
-pub fn ahead<E: Elem>(p: &TensorProductParams, threads: u32) {
+pub fn ahead<E: Elem, T: Tile>(p: &TensorProductParams) {
     let bytes = E::BYTES as u64;
     let lines = |rows: u32, stride: u64, width: u32| {
         let extent = (rows.max(1) - 1) as u64 * stride + width as u64;
@@ -174,9 +247,9 @@ pub fn ahead<E: Elem>(p: &TensorProductParams, threads: u32) {
         let (item, line) = (at % TENSOR_ITEMS + first, at / TENSOR_ITEMS);
         let from = p.a + item as u64 * p.item_strides[0] * bytes + line as u64 * 128;
         global::ld_global_b16(from, item < p.items);
-        at += threads;
+        at += T::THREADS;
     }
     let from = p.d + gpu::thread() as u64 * 128;
     let all = p.rows[2] as u64 * p.item_strides[2] * bytes;
-    global::ld_global_b16(from, gpu::thread() as u64 * 128 < all.min(threads as u64 * 128));
+    global::ld_global_b16(from, gpu::thread() as u64 * 128 < all.min(T::THREADS as u64 * 128));
 }

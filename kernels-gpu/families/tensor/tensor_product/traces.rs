@@ -1,33 +1,31 @@
 //! Sums over both channels of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by all items.
 //! A warp has 32 items and every fourth segment. It multiplies rows of F by the matrix, then the products by rows of A.
+//! The rows of F and a warp's totals are in shared memory, products and the next rows of the matrix in registers.
 
-use super::connected::{Sums, four, multiply};
-use super::own::over_lanes;
+use super::tiles::{Sums, four, multiply};
+use super::{over_lanes, put_items};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorTraces {
-    #[inline(always)]
-    unsafe fn run(p: &TensorProductParams, _: u64) {
-        let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-        let warps = Self::THREADS / 32;
-        let smem = copy::dynamic_shared();
-        let own = smem + warp * s.own_bytes;
-        let totals = own + s.parts[3];
-        let mut at = lane;
-        while at < p.rows[4] * TENSOR_STRIDE {
-            E::st_shared(totals + at * E::ACC_BYTES, E::ZERO);
-            at += 32;
-        }
-        let mut segment = warp;
-        while segment < p.counts[0] {
-            segment_of::<E>(p, own, totals, segment);
-            segment += warps;
-        }
-        gpu::sync_threads();
-        store::<E>(p, &s, smem + s.parts[3]);
+#[inline(always)]
+pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
+    let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
+    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    let smem = copy::dynamic_shared();
+    let own = smem + warp * s.own_bytes;
+    let totals = own + s.parts[3];
+    let mut at = lane;
+    while at < p.rows[4] * TENSOR_STRIDE {
+        E::st_shared(totals + at * E::ACC_BYTES, E::ZERO);
+        at += 32;
     }
+    let mut segment = warp;
+    while segment < p.counts[0] {
+        segment_of::<E>(p, own, totals, segment);
+        segment += T::THREADS / 32;
+    }
+    gpu::sync_threads();
+    put_items::<E, T>(p, s, smem + s.parts[3]);
 }
 
 /// Adds the contribution of one row of F and one matrix to the totals of this warp.
@@ -117,31 +115,5 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
         let total = E::fma(E::mul(E::get(&value, 0), alpha), own, E::ld_shared(to));
         E::st_shared(to, total);
         at += 1;
-    }
-}
-
-/// Adds the totals of the warps in order, and stores them.
-#[inline(always)]
-fn store<E: Elem>(p: &TensorProductParams, s: &TensorShared, from: u32) {
-    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-    let first = gpu::block_x() * TENSOR_ITEMS;
-    let mut item = warp;
-    while item < TENSOR_ITEMS && first + item < p.items {
-        let mut row = lane;
-        while row < p.rows[4] {
-            let at = from + (row * TENSOR_STRIDE + item) * E::ACC_BYTES;
-            let mut sum = E::ld_shared(at);
-            unroll!(i < 3, {
-                sum = E::add(sum, E::ld_shared(at + (i as u32 + 1) * s.own_bytes));
-            });
-            let place = (first + item) as u64 * p.item_strides[4] + row as u64;
-            let to = p.out + place * E::BYTES as u64;
-            if p.flags & FLAG_ACCUMULATE != 0 {
-                sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
-            }
-            E::store::<1>(to, &[sum]);
-            row += 32;
-        }
-        item += TensorTraces::THREADS / 32;
     }
 }

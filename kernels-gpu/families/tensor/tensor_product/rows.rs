@@ -1,0 +1,167 @@
+//! A warp has an item, and its rows of 32 channels in shared memory. `channels`:
+//! `Out[b,o,u] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u]`, one lane per channel. The coefficients times Y form a sparse
+//! matrix of the item; all items share its pattern. `sums`: `Out[b,o] = C[pair,o] * A[b,a,u] * D[b,d,u] * F[b,f,u]`. A
+//! lane sums the products of one pair's rows, from another channel on than its neighbors, which avoids bank conflicts.
+//! Coefficients, and other warps, overlap the copies.
+
+use super::{put, stage, terms};
+use crate::device::prelude::*;
+use crate::families::tensor::abi::*;
+
+#[inline(always)]
+pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
+    let lane = gpu::thread() % 32;
+    let sums = T::STEP == STEP_TENSOR_SUMS;
+    let chunks = if sums { 1 } else { p.width.div_ceil(32) };
+    stage::tasks::<E, T>(p, chunks, |s, own, item, first| {
+        let mut channel = first;
+        while if sums { channel < p.width } else { channel == first } {
+            stage::rows::<E>(p, 0, own, item, [channel, p.width]);
+            stage::rows::<E>(p, 2, own + s.parts[1], item, [channel, p.width]);
+            if sums {
+                stage::rows::<E>(p, 3, own + s.parts[2], item, [channel, p.width]);
+            } else {
+                stage::row_of_y::<E>(p, own + s.parts[0], item);
+                warp::sync(u32::MAX);
+                coefficients::<E>(p, s, own);
+            }
+            copy::cp_async_wait_all();
+            warp::sync(u32::MAX);
+            if sums {
+                dots::<E>(p, s, own, channel == 0);
+                warp::sync(u32::MAX);
+            } else {
+                let at = item * p.item_strides[4] + channel as u64 + lane as u64;
+                let to = p.out + at * E::BYTES as u64;
+                products::<E>(p, s, own, to, lane < p.width - channel);
+            }
+            channel += 32;
+        }
+        if sums {
+            outputs::<E>(p, s, own, item);
+        }
+    });
+}
+
+/// Computes each pair's coefficient for this item, stored next to the offset of its row of A. One lane per pair.
+#[inline(always)]
+pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
+    let smem = copy::dynamic_shared();
+    let mut pair = gpu::thread() % 32;
+    while pair < p.counts[1] {
+        let [a, entries] = copy::ld_shared_v2(smem + s.pairs + pair * 8);
+        let sum = terms::<E>(s, [entries & 0xffff, entries >> 16], own + s.parts[0]);
+        let words = E::words(sum);
+        let to = own + s.parts[3] + pair * 2 * E::ACC_BYTES;
+        if E::ACC_BYTES == 8 {
+            copy::st_shared_v4(to, [a, 0, words[0], words[1]]);
+        } else {
+            copy::st_shared_v2(to, [a, words[0]]);
+        }
+        pair += 32;
+    }
+}
+
+/// Computes all rows of the output for this lane's channel.
+#[inline(always)]
+fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, to: u64, ok: bool) {
+    let smem = copy::dynamic_shared();
+    let size = 2 * E::ACC_BYTES;
+    let a = own + gpu::thread() % 32 * E::ACC_BYTES;
+    let d = a + s.parts[1];
+    let mut total = E::ZERO;
+    let mut segment = 0;
+    while segment < p.counts[0] {
+        let [first, count, right, row] = copy::ld_shared_v4(smem + segment * 16);
+        let mut sum = E::ZERO;
+        let mut at = own + s.parts[3] + first * size;
+        let end = at + count * size;
+        while at + size < end {
+            let [(low, c), (high, e)] = two::<E>(at);
+            let (x, z) = (E::ld_shared(a + low), E::ld_shared(a + high));
+            sum = E::fma(c, x, sum);
+            sum = E::fma(e, z, sum);
+            at += 2 * size;
+        }
+        if at < end {
+            let (low, c) = one::<E>(at);
+            sum = E::fma(c, E::ld_shared(a + low), sum);
+        }
+        total = if right == TENSOR_NONE {
+            E::add(total, sum)
+        } else {
+            E::fma(E::ld_shared(d + right), sum, total)
+        };
+        if row & TENSOR_LAST != 0 {
+            let row = (row & !TENSOR_LAST) as u64;
+            let to = to + row * p.row_strides[3] * E::BYTES as u64;
+            put::<E>(p, to, total, ok);
+            total = E::ZERO;
+        }
+        segment += 1;
+    }
+}
+
+/// Loads a pair: the offset of its row of A, and its coefficient.
+#[inline(always)]
+pub fn one<E: Elem>(from: u32) -> (u32, E::Acc) {
+    if E::ACC_BYTES == 8 {
+        let [a, _, low, high] = copy::ld_shared_v4(from);
+        (a, E::from_words([low, high]))
+    } else {
+        let [a, low] = copy::ld_shared_v2(from);
+        (a, E::from_words([low, 0]))
+    }
+}
+
+/// Loads two pairs; the index of the first is even.
+#[inline(always)]
+fn two<E: Elem>(from: u32) -> [(u32, E::Acc); 2] {
+    if E::ACC_BYTES == 8 {
+        [one::<E>(from), one::<E>(from + 16)]
+    } else {
+        let [a, low, b, high] = copy::ld_shared_v4(from);
+        [(a, E::from_words([low, 0])), (b, E::from_words([high, 0]))]
+    }
+}
+
+/// Adds 32 channels to the sums of the pairs.
+#[inline(always)]
+fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, is_first: bool) {
+    let lane = gpu::thread() % 32;
+    let mut pair = lane;
+    while pair < p.counts[1] {
+        let [a, f, d, _] = copy::ld_shared_v4(copy::dynamic_shared() + s.pairs + pair * 16);
+        let to = own + s.parts[3] + pair * E::ACC_BYTES;
+        let mut sum = if is_first { E::ZERO } else { E::ld_shared(to) };
+        let (a, d) = (own + a, own + s.parts[1] + d);
+        let mut step = 0;
+        while step < 32 {
+            unroll!(i < 4, {
+                let channel = (lane + step + i as u32) % 32 * E::ACC_BYTES;
+                let mut x = E::ld_shared(a + channel);
+                if f != TENSOR_NONE {
+                    x = E::mul(x, E::ld_shared(own + s.parts[2] + f + channel));
+                }
+                sum = E::fma(x, E::ld_shared(d + channel), sum);
+            });
+            step += 4;
+        }
+        E::st_shared(to, sum);
+        pair += 32;
+    }
+}
+
+/// Computes rows of the output from the sums of the pairs, one per lane.
+#[inline(always)]
+fn outputs<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64) {
+    let mut segment = gpu::thread() % 32;
+    while segment < p.counts[0] {
+        let [first, count, _, row] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
+        let sum = terms::<E>(s, [first, count], own + s.parts[3]);
+        let row = (row & !TENSOR_LAST) as u64;
+        let to = p.out + (item * p.item_strides[4] + row) * E::BYTES as u64;
+        put::<E>(p, to, sum, true);
+        segment += 32;
+    }
+}
