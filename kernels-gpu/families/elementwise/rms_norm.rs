@@ -2,6 +2,7 @@
 //! registers. With tokens in columns, adjacent elements of a row are different tokens: thread blocks share the features
 //! and not the tokens, and exchange sums between two launches.
 
+use crate::device::lanes::{self, DOWN};
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -65,19 +66,6 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
     x
 }
 
-/// Returns the sum over a warp, or over lanes whose distance is a multiple of `apart`, with the same bits in every
-/// lane.
-#[inline(always)]
-fn over_lanes(mut x: f32, apart: u32) -> f32 {
-    unroll!(step < 5, {
-        let distance = 16 >> step;
-        if distance >= apart {
-            x += f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
-        }
-    });
-    x
-}
-
 #[inline(always)]
 fn inverse_root(p: &RmsNormParams, squares: f32) -> f32 {
     let share = matrix::rcp_approx(p.width as f32);
@@ -102,7 +90,7 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
         squares += of_squares::<E, V>(&load::<E, V>(p, at(first)));
         first += AT_ONCE as u32 * step;
     }
-    squares = over_lanes(squares, 1);
+    squares = lanes::sum(squares);
     if LANES > 32 {
         squares = over_warps(squares);
     }
@@ -236,7 +224,7 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
     let word =
         |warp: u32, at: u32| copy::dynamic_shared() + (warp * RMS_ACROSS * V as u32 + at) * 4;
     unroll!(i < V, {
-        let sum = over_lanes(squares[i], part.across);
+        let sum = lanes::sum_of::<F32>(squares[i], DOWN, part.across..32);
         if lane < part.across {
             copy::st_shared_b32(word(warp, lane * V as u32 + i as u32), sum.to_bits());
         }

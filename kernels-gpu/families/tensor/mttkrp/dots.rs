@@ -1,7 +1,7 @@
 //! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any
 //! order). A segment of lanes has neighboring entries, and its lanes are columns. Sums over lanes have a fixed order.
 
-use crate::device::lanes;
+use crate::device::lanes::{self, DOWN};
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
@@ -87,7 +87,7 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
         column += LANES * VEC as u32;
         done += LANES * VEC as u32;
     }
-    unroll!(u < 4, { sums[u] = lanes::sum_of::<E, LANES>(sums[u]) });
+    unroll!(u < 4, { sums[u] = lanes::sum_of::<E>(sums[u], DOWN, 1..LANES) });
     sums
 }
 

@@ -5,6 +5,7 @@
 
 use super::channels::coefficients;
 use super::{load_four, stage};
+use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -312,7 +313,7 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
             warp::nounroll();
             let [a, entries] = copy::ld_shared_v2(smem + s.pairs + pair * 8);
             let x = E::ld_shared(place.own + lane * E::ACC_BYTES + a);
-            let sum = over_lanes::<E, 32>(E::mul(x, own));
+            let sum = sum_of::<E>(E::mul(x, own), UP, 1..32);
             let mut at = entries & 0xffff;
             let end = at + (entries >> 16);
             // Only one lane adds: several entries may name the same sum.
@@ -330,17 +331,6 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
         segment += 1;
     }
     warp::sync(u32::MAX);
-}
-
-/// Sum over `LANES` neighboring lanes, returned in each of them.
-#[inline(always)]
-pub fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
-    let mut other = 1;
-    while other < LANES {
-        sum = E::add(sum, E::shfl_xor(sum, other));
-        other *= 2;
-    }
-    sum
 }
 
 #[inline(always)]

@@ -2,7 +2,7 @@
 //! A warp has 32 items and every fourth segment. It multiplies rows of F by the matrix, then the products by rows of A.
 
 use super::connected::{Sums, four, multiply};
-use super::own::over_lanes;
+use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -101,7 +101,7 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
         sum = E::fma(x[1], sums[i][1], sum);
         sum = E::fma(x[2], sums[i][2], sum);
         sum = E::fma(x[3], sums[i][3], sum);
-        let sum = over_lanes::<E, 8>(sum);
+        let sum = sum_of::<E>(sum, UP, 1..8);
         if lane % 8 == i as u32 {
             own = sum;
         }
