@@ -164,7 +164,7 @@ fn row_of_y<E: Terms, const VEC: usize>(
     k: u32,
     lanes: u32,
 ) -> u64 {
-    let column = warp::shfl_segment::<{ SAMPLES as u32 }>(column, u, u32::MAX);
+    let column = warp::shfl_segment(SAMPLES as u32, column, u, u32::MAX);
     let offset = (k + lane(lanes) * VEC as u32) * E::BYTES;
     p.y + column as u64 * p.ldy_bytes as u64 + offset as u64
 }

@@ -5,6 +5,7 @@
 use super::connected::{Sums, four, left_side, lists, pairs};
 use super::{load_four, stage};
 use crate::device::prelude::*;
+use crate::device::split_k::block_arrives_last;
 use crate::families::tensor::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {
@@ -149,19 +150,8 @@ fn add_up<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
 fn finish<E: Elem>(p: &TensorProductParams, smem: u32) {
     let part = gpu::block_z() * p.rows[4] + gpu::block_y();
     let counter = p.counters + part as u64 * 4;
-    global::fence_gpu();
-    gpu::sync_threads();
-    if gpu::thread() == 0 {
-        let before = global::atom_add(counter, 1);
-        copy::st_shared_b32(smem, before);
-    }
-    gpu::sync_threads();
-    if copy::ld_shared_b32(smem) + 1 != gpu::grid_x() {
+    if !block_arrives_last(counter, gpu::grid_x(), smem) {
         return;
-    }
-    global::fence_gpu();
-    if gpu::thread() == 0 {
-        global::st_b32(counter, 0);
     }
     let (channel, column) = corner(p);
     let mut at = gpu::thread();
