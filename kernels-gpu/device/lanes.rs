@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::elem::Elem;
 use super::gpu;
-use super::ptx::matrix;
+use super::ptx::{copy, matrix};
 use crate::abi::F32;
 
 /// Orders of a reduction's distances. They give different bits, because floating-point addition is not associative.
@@ -48,6 +48,22 @@ pub fn reduced<const LANES: u32, const MAX: bool>(x: f32) -> f32 {
 #[inline(always)]
 pub fn sum(x: f32) -> f32 {
     reduced::<32, false>(x)
+}
+
+/// Sum over a thread block of eight warps, of a value `x` of each warp. Every thread must call it. There is no barrier
+/// before the stores to shared memory, and none after the loads.
+#[inline(always)]
+pub fn over_warps(x: f32) -> f32 {
+    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
+    if gpu::thread().is_multiple_of(32) {
+        copy::st_shared_b32(word(gpu::thread() / 32), x.to_bits());
+    }
+    gpu::sync_threads();
+    let mut sum = 0.0;
+    unroll!(warp < 8, {
+        sum += f32::from_bits(copy::ld_shared_b32(word(warp as u32)));
+    });
+    sum
 }
 
 /// Reduces `count` values of each lane over groups of `lanes` adjacent lanes. Lanes `i * lanes / count` and on get value

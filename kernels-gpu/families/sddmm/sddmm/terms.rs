@@ -1,6 +1,7 @@
 //! Element types of SDDMM at unstructured nonzeros: types with an accumulator of their own kind, and 8-bit integers.
 //! Those are multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
 
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
@@ -53,11 +54,7 @@ impl<E: Elem> Terms for E {
         if p.flags & FLAG_MASK_VALUES != 0 {
             value = E::mul(value, E::get(&E::ld_global::<1>(p.mask + offset, true), 0));
         }
-        if p.flags & FLAG_ACCUMULATE != 0 {
-            let old = E::get(&E::ld_global::<1>(p.values + offset, true), 0);
-            value = <E as Elem>::add(value, old);
-        }
-        <E as Elem>::store::<1>(p.values + offset, &[value]);
+        store_or_add::<E>(p.values + offset, value, p.flags & FLAG_ACCUMULATE != 0, true);
     }
 }
 
@@ -116,11 +113,8 @@ impl Terms for Int8 {
 #[inline(always)]
 fn store_float<E: Elem<Acc = f32>>(p: &SddmmParams, entry: u64, sum: i32, mask: i32) {
     let at = p.values + entry * E::BYTES as u64;
-    let mut value = E::mul(E::mul(sum as f32, E::scalar(p.alpha)), mask as f32);
-    if p.flags & FLAG_ACCUMULATE != 0 {
-        value = E::add(value, E::get(&E::ld_global::<1>(at, true), 0));
-    }
-    E::store::<1>(at, &[value]);
+    let value = E::mul(E::mul(sum as f32, E::scalar(p.alpha)), mask as f32);
+    store_or_add::<E>(at, value, p.flags & FLAG_ACCUMULATE != 0, true);
 }
 
 /// Limit of a scaled sum. Beyond it, the product with any mask but zero is beyond i32; up to it, the product with any

@@ -2,6 +2,7 @@
 //! The coefficients times Y form a sparse matrix of the item; all items share its pattern.
 
 use super::stage;
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -119,12 +120,7 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, to: u6
         if row & TENSOR_LAST != 0 {
             let row = (row & !TENSOR_LAST) as u64;
             let to = to + row * p.row_strides[3] * E::BYTES as u64;
-            if p.flags & FLAG_ACCUMULATE != 0 {
-                total = E::add(total, E::get(&E::ld_global::<1>(to, ok), 0));
-            }
-            if ok {
-                E::store::<1>(to, &[total]);
-            }
+            store_or_add::<E>(to, total, p.flags & FLAG_ACCUMULATE != 0, ok);
             total = E::ZERO;
         }
         segment += 1;

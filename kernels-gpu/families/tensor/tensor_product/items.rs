@@ -1,6 +1,7 @@
 //! One lane per item: `Out[b,o] = C[a,y,o] * A[b,a] * Y[b,y]`. Rows of the output are distributed to warps round-robin.
 
 use super::{load_four, stage};
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -78,12 +79,9 @@ fn store<E: Elem>(p: &TensorProductParams, from: u32, left: u32) {
         while row < p.rows[4] {
             warp::nounroll();
             let at = item * (p.rows[4] | 1) + row;
-            let mut value = E::ld_shared(from + at * E::ACC_BYTES);
+            let value = E::ld_shared(from + at * E::ACC_BYTES);
             let to = to + row as u64 * E::BYTES as u64;
-            if p.flags & FLAG_ACCUMULATE != 0 {
-                value = E::add(value, E::get(&E::ld_global::<1>(to, true), 0));
-            }
-            E::store::<1>(to, &[value]);
+            store_or_add::<E>(to, value, p.flags & FLAG_ACCUMULATE != 0, true);
             row += 32;
         }
         item += TensorItems::THREADS / 32;

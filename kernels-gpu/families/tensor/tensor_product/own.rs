@@ -5,6 +5,7 @@
 
 use super::channels::coefficients;
 use super::{load_four, stage};
+use crate::device::epilogue::store_or_add;
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
@@ -248,15 +249,10 @@ fn store<E: Elem>(p: &TensorProductParams, from: u32, item: u64, column: u32) {
     let mut row = 0;
     while row < p.rows[4] {
         warp::nounroll();
-        let mut value = E::ld_shared(from + (row * 32 + lane) * E::ACC_BYTES);
+        let value = E::ld_shared(from + (row * 32 + lane) * E::ACC_BYTES);
         let place = item * p.item_strides[4] + row as u64 * p.row_strides[3];
         let to = p.out + (place + (column + lane) as u64) * E::BYTES as u64;
-        if p.flags & FLAG_ACCUMULATE != 0 {
-            value = E::add(value, E::get(&E::ld_global::<1>(to, inside), 0));
-        }
-        if inside {
-            E::store::<1>(to, &[value]);
-        }
+        store_or_add::<E>(to, value, p.flags & FLAG_ACCUMULATE != 0, inside);
         row += 1;
     }
 }
@@ -338,12 +334,9 @@ fn totals<E: Elem>(p: &TensorProductParams, from: u32, to: u64) {
     let mut row = gpu::thread() % 32;
     while row < p.rows[4] {
         warp::nounroll();
-        let mut sum = E::ld_shared(from + row * E::ACC_BYTES);
+        let sum = E::ld_shared(from + row * E::ACC_BYTES);
         let to = to + row as u64 * E::BYTES as u64;
-        if p.flags & FLAG_ACCUMULATE != 0 {
-            sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
-        }
-        E::store::<1>(to, &[sum]);
+        store_or_add::<E>(to, sum, p.flags & FLAG_ACCUMULATE != 0, true);
         row += 32;
     }
 }

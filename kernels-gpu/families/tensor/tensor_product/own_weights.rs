@@ -3,6 +3,7 @@
 
 use super::load_four;
 use super::own::{left_rows, left_side, lists, row_of_y, rows, tasks};
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -78,13 +79,7 @@ fn store<E: Elem>(p: &TensorProductParams, to: u64, inside: u32, sums: &[[E::Acc
         unroll!(j < 8, {
             let row = i as u32 * 8 + j as u32;
             let to = to + row as u64 * p.row_strides[3] * E::BYTES as u64;
-            let mut sum = sums[i][j];
-            if p.flags & FLAG_ACCUMULATE != 0 {
-                sum = E::add(sum, E::get(&E::ld_global::<1>(to, row < inside), 0));
-            }
-            if row < inside {
-                E::store::<1>(to, &[sum]);
-            }
+            store_or_add::<E>(to, sums[i][j], p.flags & FLAG_ACCUMULATE != 0, row < inside);
         });
     });
 }

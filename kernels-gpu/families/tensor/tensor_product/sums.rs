@@ -2,6 +2,7 @@
 //! products of one pair's rows. Each lane begins at a different channel, which avoids bank conflicts.
 
 use super::stage;
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -107,10 +108,7 @@ fn outputs<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u
         }
         let row = (row & !TENSOR_LAST) as u64;
         let to = p.out + (item * p.item_strides[4] + row) * E::BYTES as u64;
-        if p.flags & FLAG_ACCUMULATE != 0 {
-            sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
-        }
-        E::store::<1>(to, &[sum]);
+        store_or_add::<E>(to, sum, p.flags & FLAG_ACCUMULATE != 0, true);
         segment += 32;
     }
 }

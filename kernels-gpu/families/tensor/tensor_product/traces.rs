@@ -2,6 +2,7 @@
 //! A warp has 32 items and every fourth segment. It multiplies rows of F by the matrix, then the products by rows of A.
 
 use super::connected::{Sums, four, multiply};
+use crate::device::epilogue::store_or_add;
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
@@ -136,10 +137,7 @@ fn store<E: Elem>(p: &TensorProductParams, s: &TensorShared, from: u32) {
             });
             let place = (first + item) as u64 * p.item_strides[4] + row as u64;
             let to = p.out + place * E::BYTES as u64;
-            if p.flags & FLAG_ACCUMULATE != 0 {
-                sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
-            }
-            E::store::<1>(to, &[sum]);
+            store_or_add::<E>(to, sum, p.flags & FLAG_ACCUMULATE != 0, true);
             row += 32;
         }
         item += TensorTraces::THREADS / 32;

@@ -4,6 +4,7 @@
 
 use super::connected::{Sums, four, left_side, lists, pairs};
 use super::{load_four, stage};
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::device::split_k::block_arrives_last;
 use crate::families::tensor::abi::*;
@@ -175,10 +176,7 @@ fn finish<E: Elem>(p: &TensorProductParams, smem: u32) {
                 + row as u64 * p.row_strides[3]
                 + across as u64;
             let to = p.out + place * E::BYTES as u64;
-            if p.flags & FLAG_ACCUMULATE != 0 {
-                sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
-            }
-            E::store::<1>(to, &[sum]);
+            store_or_add::<E>(to, sum, p.flags & FLAG_ACCUMULATE != 0, true);
         }
         at += TensorWeights::THREADS;
     }
