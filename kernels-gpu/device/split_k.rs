@@ -44,25 +44,24 @@ pub fn warpgroup_arrives_last(counter: u64, count: u32, told: u32, group: u32) -
     arrives_last(counter, count, told, gpu::opaque_thread() % 128 == 0, sync)
 }
 
-/// [`arrives_last`] of a segment of `lanes` adjacent lanes, without shared memory.
+/// [`arrives_last`] of a segment of `lanes` adjacent lanes, without shared memory. `lane`: lane in the segment.
 #[inline(always)]
-pub fn segment_arrives_last(counter: u64, count: u32, lanes: u32) -> bool {
-    let lane = gpu::opaque_thread() % 32;
-    let members = (u32::MAX >> (32 - lanes)) << (lane / lanes * lanes);
+pub fn segment_arrives_last(counter: u64, count: u32, [lane, lanes]: [u32; 2]) -> bool {
+    let members = (u32::MAX >> (32 - lanes)) << (gpu::thread() % 32 / lanes * lanes);
     // The lanes' stores precede this barrier. The single arrival, which releases and acquires for the whole GPU,
     // follows it.
     warp::sync(members);
     let mut before = 0;
-    if lane % lanes == 0 {
+    if lane == 0 {
         before = global::atom_add(counter, 1);
-        if before + 1 == count {
-            global::st_b32(counter, 0);
-        }
     }
     let last = warp::shfl_segment(lanes, before, 0, members) + 1 == count;
     if last {
         // A shuffle does not order memory accesses.
         warp::sync(members);
+        if lane == 0 {
+            global::st_b32(counter, 0);
+        }
     }
     last
 }
@@ -74,7 +73,8 @@ pub fn segment_arrives_last(counter: u64, count: u32, lanes: u32) -> bool {
 #[inline(always)]
 pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
     p: &SpmmParams,
-    (slot, column, lanes): (u32, u32, u32),
+    (slot, column): (u32, u32),
+    [lane, lanes]: [u32; 2],
     acc: &mut [[E::Acc; VEC]; REP],
     at_once: usize,
     start: E::Acc,
@@ -89,12 +89,13 @@ pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
         unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
     });
     let counter = counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64;
-    if !segment_arrives_last(p.counters + counter * 4, count, lanes) {
+    if !segment_arrives_last(p.counters + counter * 4, count, [lane, lanes]) {
         return false;
     }
     *acc = [[start; VEC]; REP];
     let mut s = first;
     while s < first + count {
+        warp::nounroll();
         unroll!(r < REP, {
             unroll!(i < VEC, {
                 let mut parts = [E::ZERO; 4];
@@ -111,7 +112,8 @@ pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
                 });
             });
         });
-        s += at_once as u32;
+        // Unrolled further, the loop would need registers for its addresses.
+        s = warp::opaque(s + at_once as u32);
     }
     true
 }

@@ -23,7 +23,7 @@ pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
         let four = [0, 1, 2, 3].map(|i| acc[4 * j + i].to_bits());
         global::st_v4(mine + j as u64 * 512, four);
     });
-    if !segment_arrives_last(counter, count, 32) {
+    if !segment_arrives_last(counter, count, [gpu::opaque_thread() % 32, 32]) {
         return false;
     }
     *acc = [0.0; LEN];

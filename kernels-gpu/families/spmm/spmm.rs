@@ -53,7 +53,7 @@ impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: SubWarpForm> Kerne
                 return;
             }
         }
-        if slot == WHOLE_ROW || Self::fix_up::<E>(p, slot, column, &mut acc) {
+        if slot == WHOLE_ROW || Self::fix_up::<E>(p, slot, [lane, column], &mut acc) {
             Self::store::<E>(p, row, len, column, &acc);
         }
     }
@@ -264,10 +264,23 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
 
     /// Split-K fix-up of a piece of a row.
     #[inline(always)]
-    fn fix_up<E: Elem>(p: &SpmmParams, slot: u32, column: u32, acc: &mut Acc<E, VEC, REP>) -> bool {
+    fn fix_up<E: Elem>(
+        p: &SpmmParams,
+        slot: u32,
+        [lane, column]: [u32; 2],
+        acc: &mut Acc<E, VEC, REP>,
+    ) -> bool {
         const { assert!(matches!(F::LANES, 4 | 8 | 16 | 32)) };
         // Load as many slots at once as registers hold, because each load takes a trip through L2.
         let at_once = (16 / (VEC * REP)).clamp(1, 4);
-        fix_up_row::<E, VEC, REP>(p, (slot, column, F::LANES), acc, at_once, E::ZERO, E::add)
+        fix_up_row::<E, VEC, REP>(
+            p,
+            (slot, column),
+            [lane, F::LANES],
+            acc,
+            at_once,
+            E::ZERO,
+            E::add,
+        )
     }
 }

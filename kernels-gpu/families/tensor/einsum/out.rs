@@ -2,18 +2,22 @@
 
 use super::{Device, Kept, Sum};
 use crate::device::epilogue::activate;
-use crate::device::lanes::{UP, reduce, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 /// Adds up the sums of a unit's lanes. All lanes of the warp must take part.
 #[inline(always)]
 pub fn over_lanes<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &mut Sum<E, VEC>) {
-    let distances = 1..1 << p.lane_bits;
-    sum.acc[0] = sum_of::<E>(sum.acc[0], UP, distances.clone());
-    sum.seen = reduce(sum.seen, UP, distances, |seen, distance| {
-        seen | (warp::shfl_xor(seen as u32, distance) != 0)
-    });
+    let mut bits = 0;
+    while bits < 5 {
+        let other = E::shfl_xor(sum.acc[0], 1 << bits);
+        let seen = warp::shfl_xor(sum.seen as u32, 1 << bits) != 0;
+        if bits < p.lane_bits {
+            sum.acc[0] = E::add(sum.acc[0], other);
+            sum.seen |= seen;
+        }
+        bits += 1;
+    }
 }
 
 /// Returns `alpha` times the sum. A sum without terms stays zero, even if `alpha` is infinite.

@@ -55,7 +55,7 @@ impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: GatherForm> Kernel
                 burst.add::<E, VEC, REP, 8, F>(p, run, column, rank, &mut acc)
             };
         }
-        if slot != BUNDLE && fix_up::<E, VEC, REP, F>(p, slot, column, &mut acc) {
+        if slot != BUNDLE && fix_up::<E, VEC, REP, F>(p, slot, [lane, column], &mut acc) {
             store::<E, VEC, REP, F>(p, row, column, &acc);
         }
     }
@@ -283,11 +283,18 @@ fn clear<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
 fn fix_up<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
     p: &MttkrpParams,
     slot: u32,
-    column: u32,
+    [lane, column]: [u32; 2],
     acc: &mut Acc<E, VEC, REP>,
 ) -> bool {
     const { assert!(matches!(F::LANES, 4 | 8 | 16 | 32)) };
     let join = |a, b| if F::REDUCE == REDUCE_MAX { E::max(a, b) } else { E::add(a, b) };
-    let place = (slot, column, F::LANES);
-    fix_up_row::<E, VEC, REP>(&p.product, place, acc, 1, start_of::<E, F>(), join)
+    fix_up_row::<E, VEC, REP>(
+        &p.product,
+        (slot, column),
+        [lane, F::LANES],
+        acc,
+        1,
+        start_of::<E, F>(),
+        join,
+    )
 }

@@ -249,10 +249,15 @@ fn store<E: Elem>(p: &TensorProductParams, from: u32, item: u64, column: u32) {
     let mut row = 0;
     while row < p.rows[4] {
         warp::nounroll();
-        let value = E::ld_shared(from + (row * 32 + lane) * E::ACC_BYTES);
+        let mut value = E::ld_shared(from + (row * 32 + lane) * E::ACC_BYTES);
         let place = item * p.item_strides[4] + row as u64 * p.row_strides[3];
         let to = p.out + (place + (column + lane) as u64) * E::BYTES as u64;
-        store_or_add::<E>(to, value, p.flags & FLAG_ACCUMULATE != 0, inside);
+        if p.flags & FLAG_ACCUMULATE != 0 {
+            value = E::add(value, E::get(&E::ld_global::<1>(to, inside), 0));
+        }
+        if inside {
+            E::store::<1>(to, &[value]);
+        }
         row += 1;
     }
 }
