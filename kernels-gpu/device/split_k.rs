@@ -112,8 +112,11 @@ pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
                 });
             });
         });
-        // Unrolled further, the loop would need registers for its addresses.
-        s = warp::opaque(s + at_once as u32);
+        s += at_once as u32;
+        if VEC * REP == 1 {
+            // The compiler would unroll this short loop, and keep more addresses in registers.
+            s = warp::opaque(s);
+        }
     }
     true
 }
