@@ -1,7 +1,6 @@
 //! Marks the nonempty columns. A thread has the same eight columns of several rows. Marks are combined by OR over the
 //! warp, in shared memory and in L2, so they do not depend on the order of thread blocks.
 
-use crate::device::lanes::{UP, reduce};
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
@@ -64,7 +63,11 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
         // combines all.
         let even = width.is_power_of_two();
         if even {
-            bits = reduce(bits, UP, width..32, |x, distance| x | warp::shfl_xor(x, distance));
+            let mut distance = width;
+            while distance < 32 {
+                bits |= warp::shfl_xor(bits, distance);
+                distance *= 2;
+            }
         }
         if bits != 0 && (!even || lane < width) {
             copy::red_shared_or(copy::dynamic_shared() + own / 4 * 4, bits);
