@@ -66,12 +66,23 @@ pub fn scale<E: Elem>(o: Output, len: u32) -> E::Acc {
     if len == 0 { E::ZERO } else { E::scalar(o.alpha) }
 }
 
+/// Stores one element if `ok`; adds it to the old one if `add`.
+#[inline(always)]
+pub fn store_or_add<E: Elem>(to: u64, mut x: E::Acc, add: bool, ok: bool) {
+    if add {
+        x = E::add(x, E::get(&E::ld_global::<1>(to, ok), 0));
+    }
+    if ok {
+        E::store::<1>(to, &[x]);
+    }
+}
+
 /// Applies the activation to a complete sum.
 #[inline(always)]
-pub fn activate<E: Elem>(o: Output, x: E::Acc) -> E::Acc {
-    if o.flags & FLAG_RELU != 0 {
+pub fn activate<E: Elem>(flags: u32, x: E::Acc) -> E::Acc {
+    if flags & FLAG_RELU != 0 {
         E::relu(x)
-    } else if o.flags & FLAG_GELU != 0 {
+    } else if flags & FLAG_GELU != 0 {
         E::gelu(x)
     } else {
         x
@@ -97,7 +108,7 @@ pub fn finish<E: Elem, const V: usize>(
     unroll!(i < V, {
         let mut x = E::fma(alpha, acc[i], row_bias);
         x = E::add(x, E::get(&bias, i));
-        x = activate::<E>(o, x);
+        x = activate::<E>(o.flags, x);
         if o.flags & FLAG_ACCUMULATE != 0 {
             x = E::add(x, E::get(&old, i));
         }

@@ -1,20 +1,47 @@
-//! Reductions over the lanes of a warp. Every lane gets the same bits, and each run gives the same bits.
+//! Reductions over the lanes of a warp. Every lane gets the same bits, and each run gives the same bits. Every lane of
+//! the warp must call them together.
+
+use core::ops::Range;
 
 use super::elem::Elem;
-use super::ptx::{matrix, warp};
+use super::gpu;
+use super::ptx::{copy, matrix};
+use crate::abi::F32;
 
-/// Sum or maximum (NaN if any value is NaN) of `x` over each group of `LANES` adjacent lanes. Every lane of the warp
-/// must call it together.
+/// Orders of a reduction's distances. They give different bits, because floating-point addition is not associative.
+pub const UP: [u32; 5] = [1, 2, 4, 8, 16];
+pub const DOWN: [u32; 5] = [16, 8, 4, 2, 1];
+
+/// Joins `x` with the value of the lane at each power of two in `distances`: `1..n` reduces over `n` adjacent lanes,
+/// `n..32` over lanes that are multiples of `n` apart. `join` gets a value and the distance for `shfl_xor`.
 #[inline(always)]
-pub fn reduced<const LANES: u32, const MAX: bool>(mut x: f32) -> f32 {
-    unroll!(step < 5, {
-        let distance = 16 >> step;
-        if distance < LANES {
-            let other = f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
-            x = if MAX { matrix::max_nan(x, other) } else { x + other };
+pub fn reduce<T>(
+    mut x: T,
+    order: [u32; 5],
+    distances: Range<u32>,
+    join: impl Fn(T, u32) -> T,
+) -> T {
+    unroll!(i < 5, {
+        if distances.contains(&order[i]) {
+            x = join(x, order[i]);
         }
     });
     x
+}
+
+/// [`reduce`] by addition, in the accumulator of `E`.
+#[inline(always)]
+pub fn sum_of<E: Elem>(x: E::Acc, order: [u32; 5], distances: Range<u32>) -> E::Acc {
+    reduce(x, order, distances, |x, distance| E::add(x, E::shfl_xor(x, distance)))
+}
+
+/// Sum or maximum (NaN if any value is NaN) of `x` over each group of `LANES` adjacent lanes.
+#[inline(always)]
+pub fn reduced<const LANES: u32, const MAX: bool>(x: f32) -> f32 {
+    reduce(x, DOWN, 1..LANES, |x, distance| {
+        let other = F32::shfl_xor(x, distance);
+        if MAX { matrix::max_nan(x, other) } else { x + other }
+    })
 }
 
 /// Sum over the warp.
@@ -23,14 +50,45 @@ pub fn sum(x: f32) -> f32 {
     reduced::<32, false>(x)
 }
 
-/// Sum over each group of `LANES` adjacent lanes, in the accumulator of `E`. Every lane of the warp must call it
-/// together.
+/// Sum over a thread block of eight warps, of a value `x` of each warp. Every thread must call it. There is no barrier
+/// before the stores to shared memory, and none after the loads.
 #[inline(always)]
-pub fn sum_of<E: Elem, const LANES: u32>(mut x: E::Acc) -> E::Acc {
-    let mut distance = LANES / 2;
-    while distance > 0 {
-        x = E::add(x, E::shfl_xor(x, distance));
-        distance /= 2;
+pub fn over_warps(x: f32) -> f32 {
+    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
+    if gpu::thread().is_multiple_of(32) {
+        copy::st_shared_b32(word(gpu::thread() / 32), x.to_bits());
     }
-    x
+    gpu::sync_threads();
+    let mut sum = 0.0;
+    unroll!(warp < 8, {
+        sum += f32::from_bits(copy::ld_shared_b32(word(warp as u32)));
+    });
+    sum
+}
+
+/// Reduces `count` values of each lane over groups of `lanes` adjacent lanes. Lanes `i * lanes / count` and on get value
+/// `i`. While a lane has more than one value, each step exchanges half of them with the lane that keeps that half: this
+/// takes fewer shuffles than separate reductions. `join` gets the value to keep, the one to give, and the distance.
+#[inline(always)]
+pub fn reduce_each<T: Copy, const N: usize>(
+    mut all: [T; N],
+    count: usize,
+    lanes: u32,
+    join: impl Fn(T, T, u32) -> T,
+) -> T {
+    unroll!(step < 5, {
+        let (distance, half) = (lanes >> (step + 1), count >> (step + 1));
+        let upper = gpu::thread() & distance != 0;
+        unroll!(i < 8, {
+            if i < half {
+                let [low, high] = [all[i % N], all[(i + half) % N]];
+                let (keep, give) = if upper { (high, low) } else { (low, high) };
+                all[i % N] = join(keep, give, distance);
+            }
+        });
+        if half == 0 && distance > 0 {
+            all[0] = join(all[0], all[0], distance);
+        }
+    });
+    all[0]
 }

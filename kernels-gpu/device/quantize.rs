@@ -1,6 +1,7 @@
 //! Quantization of rows to e4m3. Eight lanes hold a block of [`QUANTIZED_BLOCK`] adjacent elements.
 
 use super::elem::{Elem, Raw};
+use super::lanes::{UP, reduce};
 use super::ptx::{matrix, warp};
 use crate::abi::{QUANTIZED_BLOCK, block_scale, inverse_scale};
 
@@ -18,9 +19,7 @@ pub fn quantize<E: Elem<Acc = f32>>(raw: &Raw) -> ([u32; 2], u32) {
         x[i] = E::get(raw, i);
         most = most.max(x[i].to_bits() & 0x7fff_ffff);
     });
-    unroll!(step < 3, {
-        most = most.max(warp::shfl_xor(most, 1 << step));
-    });
+    most = reduce(most, UP, 1..8, |x, distance| x.max(warp::shfl_xor(x, distance)));
     let scale = block_scale(most);
     let by = f32::from_bits(inverse_scale(scale));
     let mut codes = [0; 2];

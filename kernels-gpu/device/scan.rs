@@ -18,10 +18,10 @@ pub fn word(base: u64, index: u64) -> u64 {
 }
 
 /// Stores the value of each warp's last lane to shared memory, where all threads may read it. Returns the warp index.
+/// Shared memory must not be in use: there is no barrier before the stores.
 #[inline(always)]
 pub fn share_last_of_warp(value: u32) -> u32 {
     let own = gpu::thread() / 32;
-    gpu::sync_threads();
     if lane() == 31 {
         copy::st_shared_b32(copy::dynamic_shared() + own * 4, value);
     }
@@ -49,12 +49,12 @@ pub fn inclusive(value: u32) -> u32 {
     inclusive_by(lane(), value, |sum, before| sum + before)
 }
 
-/// Exclusive sum over the threads before this one, and the sum of all. Every thread of the thread block must call it.
+/// Sum of the values of the last lanes of the warps before this one, and of all warps. Every thread of the thread block
+/// must call it. There is no barrier before the stores to shared memory.
 #[inline(always)]
-pub fn scan(value: u32) -> (u32, u32) {
-    let inclusive = inclusive(value);
-    let own = share_last_of_warp(inclusive);
-    let (mut before, mut all) = (inclusive - value, 0);
+pub fn over_warps(value: u32) -> (u32, u32) {
+    let own = share_last_of_warp(value);
+    let (mut before, mut all) = (0, 0);
     unroll!(w < 8, {
         let of_warp = copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4);
         before += if (w as u32) < own { of_warp } else { 0 };
@@ -62,6 +62,15 @@ pub fn scan(value: u32) -> (u32, u32) {
     });
     gpu::sync_threads();
     (before, all)
+}
+
+/// Exclusive sum over the threads before this one, and the sum of all. Every thread of the thread block must call it.
+#[inline(always)]
+pub fn scan(value: u32) -> (u32, u32) {
+    let inclusive = inclusive(value);
+    gpu::sync_threads();
+    let (before, all) = over_warps(inclusive);
+    (before + inclusive - value, all)
 }
 
 /// Sum over a thread block of eight warps. Every thread must call it, and only once: a second call would overwrite sums

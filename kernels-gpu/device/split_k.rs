@@ -1,11 +1,125 @@
-//! Split-K fix-up: of the thread blocks that compute parts of an output tile, the last to arrive adds the partial sums.
-//! Each warpgroup has its own counter and does so for its rows. The counter orders the accesses: all threads of the
-//! warpgroup store, execute a fence and synchronize before one of them increments it. The last warpgroup executes
-//! another fence before it loads the partial sums.
+//! Split-K fix-up: thread blocks compute parts of an output tile or row and store partial sums. The last to arrive at a
+//! counter adds them in order, so each run gives the same bits, and resets the counter for the next launch. A thread
+//! block, a warpgroup or a segment of a warp has a counter of its own and waits for no other.
 
+use crate::abi::SpmmParams;
+use crate::device::elem::Elem;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global};
+use crate::device::ptx::{barrier, copy, global, warp};
+
+/// Counts the arrival of one of `count` parts. Returns true in all threads of the part that arrives last, which then
+/// see what the other parts stored. `leader`: true in one thread of the part. `sync`: barrier of its threads. `told`:
+/// word of shared memory that broadcasts the count.
+#[inline(always)]
+fn arrives_last(counter: u64, count: u32, told: u32, leader: bool, sync: impl Fn()) -> bool {
+    // The counter orders the accesses: fences precede and follow the increment, and barriers extend them to all threads.
+    global::fence_gpu();
+    sync();
+    if leader {
+        let before = global::atom_add(counter, 1);
+        copy::st_shared_b32(told, before);
+        if before + 1 == count {
+            global::st_b32(counter, 0);
+        }
+    }
+    sync();
+    let last = copy::ld_shared_b32(told) + 1 == count;
+    if last {
+        global::fence_gpu();
+    }
+    last
+}
+
+/// [`arrives_last`] of a thread block. All threads must call it.
+#[inline(always)]
+pub fn block_arrives_last(counter: u64, count: u32, told: u32) -> bool {
+    arrives_last(counter, count, told, gpu::thread() == 0, gpu::sync_threads)
+}
+
+/// [`arrives_last`] of warpgroup `group`.
+#[inline(always)]
+pub fn warpgroup_arrives_last(counter: u64, count: u32, told: u32, group: u32) -> bool {
+    let sync = || barrier::sync_named(1 + group, 128);
+    arrives_last(counter, count, told, gpu::opaque_thread() % 128 == 0, sync)
+}
+
+/// [`arrives_last`] of a segment of `lanes` adjacent lanes, without shared memory. `lane`: lane in the segment.
+#[inline(always)]
+pub fn segment_arrives_last(counter: u64, count: u32, [lane, lanes]: [u32; 2]) -> bool {
+    let members = (u32::MAX >> (32 - lanes)) << (gpu::thread() % 32 / lanes * lanes);
+    // The lanes' stores precede this barrier. The single arrival, which releases and acquires for the whole GPU,
+    // follows it.
+    warp::sync(members);
+    let mut before = 0;
+    if lane == 0 {
+        before = global::atom_add(counter, 1);
+    }
+    let last = warp::shfl_segment(lanes, before, 0, members) + 1 == count;
+    if last {
+        // A shuffle does not order memory accesses.
+        warp::sync(members);
+        if lane == 0 {
+            global::st_b32(counter, 0);
+        }
+    }
+    last
+}
+
+/// Fix-up of a piece of a split row, in a segment of `lanes` lanes. Each lane has `REP` vectors of `VEC` columns, the
+/// first at `column`. Stores the partial sums in the piece's slot. The segment that arrives last gets those of the row,
+/// joined to `start` in slot order, and returns true. `at_once` (up to 4) slots are loaded at once; missing ones are
+/// zero.
+#[inline(always)]
+pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
+    p: &SpmmParams,
+    (slot, column): (u32, u32),
+    [lane, lanes]: [u32; 2],
+    acc: &mut [[E::Acc; VEC]; REP],
+    at_once: usize,
+    start: E::Acc,
+    join: impl Fn(E::Acc, E::Acc) -> E::Acc,
+) -> bool {
+    let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
+    let at = |s: u32, r: usize, i: usize| {
+        let c = column as u64 + (r as u32 * lanes * VEC as u32) as u64 + i as u64;
+        p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
+    };
+    unroll!(r < REP, {
+        unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
+    });
+    let counter = counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64;
+    if !segment_arrives_last(p.counters + counter * 4, count, [lane, lanes]) {
+        return false;
+    }
+    *acc = [[start; VEC]; REP];
+    let mut s = first;
+    while s < first + count {
+        warp::nounroll();
+        unroll!(r < REP, {
+            unroll!(i < VEC, {
+                let mut parts = [E::ZERO; 4];
+                unroll!(j < 4, {
+                    let slot = s + j as u32;
+                    if j < at_once {
+                        parts[j] = E::load_acc(at(slot, r, i), slot < first + count);
+                    }
+                });
+                unroll!(j < 4, {
+                    if j < at_once {
+                        acc[r][i] = join(acc[r][i], parts[j]);
+                    }
+                });
+            });
+        });
+        s += at_once as u32;
+        if VEC * REP == 1 {
+            // The compiler would unroll this short loop, and keep more addresses in registers.
+            s = warp::opaque(s);
+        }
+    }
+    true
+}
 
 /// Workspace of the partial sums of one part along k, and the number of parts.
 #[derive(Clone, Copy)]
@@ -35,7 +149,7 @@ pub fn fix_up<const CHUNKS: usize>(
 
 /// Stores a thread's partial sums.
 #[inline(always)]
-fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
+pub fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
     unroll!(c < CHUNKS, most 4, {
         unroll!(j < 8, {
             let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
@@ -60,22 +174,10 @@ pub fn fix_up_by<const CHUNKS: usize>(
         cut.partial + ((cut.first + part) as u64 * 2 + group as u64) * bytes + lane as u64 * 16
     };
     put(place(cut.part), acc);
-    global::fence_gpu();
-    barrier::sync_named(1 + group, 128);
-    let arrivals = cut.counters + (cut.counter * 2 + group) as u64 * 4;
-    let told = told + group * 4;
-    if lane == 0 {
-        let before = global::atom_add(arrivals, 1);
-        copy::st_shared_b32(told, before);
-        if before + 1 == cut.parts {
-            global::st_b32(arrivals, 0);
-        }
-    }
-    barrier::sync_named(1 + group, 128);
-    if copy::ld_shared_b32(told) + 1 != cut.parts {
+    let counter = cut.counters + (cut.counter * 2 + group) as u64 * 4;
+    if !warpgroup_arrives_last(counter, cut.parts, told + group * 4, group) {
         return false;
     }
-    global::fence_gpu();
     // The sum of two parts has the same bits in either order, and this part is still in registers.
     let own = if cut.parts == 2 {
         cut.part

@@ -2,15 +2,15 @@
 
 use super::{instructions, ptx};
 
-/// Returns the value of lane `source` of this lane's segment of `LANES` lanes. Every lane of the segment must call it
+/// Returns the value of lane `source` of this lane's segment of `lanes` lanes. Every lane of the segment must call it
 /// together; `members` is the mask of those lanes.
 #[inline(always)]
-pub fn shfl_segment<const LANES: u32>(value: u32, source: u32, members: u32) -> u32 {
+pub fn shfl_segment(lanes: u32, value: u32, source: u32, members: u32) -> u32 {
     let mut out = value;
     ptx!(
         "shfl.sync.idx.b32 {out}, {v}, {source}, {segment}, {members};",
         out = inout(reg32) out, v = in(reg32) value, source = in(reg32) source,
-        segment = in(reg32) (32 - LANES) << 8 | 31, members = in(reg32) members,
+        segment = in(reg32) (32 - lanes) << 8 | 31, members = in(reg32) members,
         options(nostack)
     );
     out
@@ -19,7 +19,7 @@ pub fn shfl_segment<const LANES: u32>(value: u32, source: u32, members: u32) -> 
 /// Returns the value of lane `source`. Every lane of the warp must call it together.
 #[inline(always)]
 pub fn shfl(value: u32, source: u32) -> u32 {
-    shfl_segment::<32>(value, source, u32::MAX)
+    shfl_segment(32, value, source, u32::MAX)
 }
 
 /// Returns the value of lane 0. ptxas infers that the result is equal in all lanes, and keeps it in a uniform register.

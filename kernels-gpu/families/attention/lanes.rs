@@ -1,21 +1,18 @@
 //! Shared parts of this family's softmaxes. Four lanes hold a row of scores; exponentials are relative to a base.
 
+use crate::device::lanes;
 use crate::device::prelude::*;
 
 /// Returns the max over the four lanes of a row.
 #[inline(always)]
 pub(super) fn quad_max(x: f32) -> f32 {
-    let other = |x: f32, distance: u32| f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
-    let x = x.max(other(x, 1));
-    x.max(other(x, 2))
+    lanes::reduce(x, lanes::UP, 1..4, |x, distance| x.max(F32::shfl_xor(x, distance)))
 }
 
 /// Returns the sum over the four lanes of a row.
 #[inline(always)]
 pub(super) fn quad_sum(x: f32) -> f32 {
-    let other = |x: f32, distance: u32| f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
-    let x = x + other(x, 1);
-    x + other(x, 2)
+    lanes::sum_of::<F32>(x, lanes::UP, 1..4)
 }
 
 /// Returns minus a base, scaled; zero for -Inf, so that a score of -Inf gets weight 0.

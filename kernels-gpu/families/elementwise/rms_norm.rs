@@ -2,6 +2,7 @@
 //! registers. With tokens in columns, adjacent elements of a row are different tokens: thread blocks share the features
 //! and not the tokens, and exchange sums between two launches.
 
+use crate::device::lanes::{self, DOWN};
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -65,19 +66,6 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
     x
 }
 
-/// Returns the sum over a warp, or over lanes whose distance is a multiple of `apart`, with the same bits in every
-/// lane.
-#[inline(always)]
-fn over_lanes(mut x: f32, apart: u32) -> f32 {
-    unroll!(step < 5, {
-        let distance = 16 >> step;
-        if distance >= apart {
-            x += f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
-        }
-    });
-    x
-}
-
 #[inline(always)]
 fn inverse_root(p: &RmsNormParams, squares: f32) -> f32 {
     let share = matrix::rcp_approx(p.width as f32);
@@ -102,9 +90,9 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
         squares += of_squares::<E, V>(&load::<E, V>(p, at(first)));
         first += AT_ONCE as u32 * step;
     }
-    squares = over_lanes(squares, 1);
+    squares = lanes::sum(squares);
     if LANES > 32 {
-        squares = over_warps(squares);
+        squares = lanes::over_warps(squares);
     }
     let scale = inverse_root(p, squares);
     let finish = |raw: &[Raw; AT_ONCE], first: u32| {
@@ -149,22 +137,6 @@ fn of_squares<E: Elem<Acc = f32>, const V: usize>(raw: &[Raw; AT_ONCE]) -> f32 {
         });
     });
     squares
-}
-
-/// Returns the sum over the thread block, added in the order of its warps.
-#[inline(always)]
-fn over_warps(own: f32) -> f32 {
-    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
-    if gpu::thread().is_multiple_of(32) {
-        copy::st_shared_b32(word(gpu::thread() / 32), own.to_bits());
-    }
-    gpu::sync_threads();
-    let (mut all, mut warp) = (0.0, 0);
-    while warp < WARPS {
-        all += f32::from_bits(copy::ld_shared_b32(word(warp)));
-        warp += 1;
-    }
-    all
 }
 
 /// A thread's part of a thread block's share, with tokens in columns: every `step`-th feature of one vector of tokens.
@@ -236,7 +208,7 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
     let word =
         |warp: u32, at: u32| copy::dynamic_shared() + (warp * RMS_ACROSS * V as u32 + at) * 4;
     unroll!(i < V, {
-        let sum = over_lanes(squares[i], part.across);
+        let sum = lanes::sum_of::<F32>(squares[i], DOWN, part.across..32);
         if lane < part.across {
             copy::st_shared_b32(word(warp, lane * V as u32 + i as u32), sum.to_bits());
         }

@@ -1,5 +1,6 @@
 //! Token look-up in a table, and the number of the largest logit, so that a generation step does not involve the host.
 
+use crate::device::lanes::{DOWN, reduce};
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -63,11 +64,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
             (true, _) => scan::<E, 8>(p, none),
             (false, _) => scan::<E, 1>(p, none),
         };
-        unroll!(step < 5, {
-            let distance = 16 >> step;
-            let value = f32::from_bits(warp::shfl_xor(largest.value.to_bits(), distance));
-            let at = warp::shfl_xor(largest.at, distance);
-            largest = largest.or(value, at);
+        largest = reduce(largest, DOWN, 1..32, |x, distance| {
+            x.or(F32::shfl_xor(x.value, distance), warp::shfl_xor(x.at, distance))
         });
         let word = |warp: u32| copy::dynamic_shared() + warp * 8;
         if gpu::thread().is_multiple_of(32) {

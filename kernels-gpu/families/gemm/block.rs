@@ -5,6 +5,7 @@
 use crate::device::epilogue::{finish, row_bias, scale};
 use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
+use crate::device::split_k::block_arrives_last;
 use crate::device::tile::{ATile, BTile};
 use crate::families::gemm::abi::*;
 
@@ -250,19 +251,8 @@ fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
         global::st_v4(partial_at::<B>(p, slot, r, column + c), four);
         index += THREADS;
     }
-    global::fence_gpu();
-    gpu::sync_threads();
-    let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
-    if gpu::thread() == 0 {
-        let before = global::atom_add(arrivals, 1);
-        copy::st_shared_b32(copy::dynamic_shared(), before);
-        if before + 1 == count {
-            global::st_b32(arrivals, 0);
-        }
-    }
-    gpu::sync_threads();
-    let last = copy::ld_shared_b32(copy::dynamic_shared()) + 1 == count;
-    global::fence_gpu();
+    let counter = counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64;
+    let last = block_arrives_last(p.counters + counter * 4, count, copy::dynamic_shared());
     Sources { first, count: if last { count } else { 0 } }
 }
 

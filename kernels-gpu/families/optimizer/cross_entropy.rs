@@ -189,18 +189,9 @@ fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
 #[inline(always)]
 fn block_total(x: f32) -> f32 {
     let x = lanes::sum(x);
-    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
     // All words of the previous sum have been read.
     gpu::sync_threads();
-    if gpu::thread().is_multiple_of(32) {
-        copy::st_shared_b32(word(gpu::thread() / 32), x.to_bits());
-    }
-    gpu::sync_threads();
-    let mut sum = 0.0;
-    unroll!(warp < 8, {
-        sum += f32::from_bits(copy::ld_shared_b32(word(warp as u32)));
-    });
-    sum
+    lanes::over_warps(x)
 }
 
 /// Computes the mean of all losses. The thread block that arrives last adds the sums of all thread blocks in order.

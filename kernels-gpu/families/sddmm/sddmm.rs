@@ -4,6 +4,7 @@
 
 mod terms;
 
+use crate::device::lanes::reduce_each;
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
@@ -163,40 +164,18 @@ fn row_of_y<E: Terms, const VEC: usize>(
     k: u32,
     lanes: u32,
 ) -> u64 {
-    let column = warp::shfl_segment::<{ SAMPLES as u32 }>(column, u, u32::MAX);
+    let column = warp::shfl_segment(SAMPLES as u32, column, u, u32::MAX);
     let offset = (k + lane(lanes) * VEC as u32) * E::BYTES;
     p.y + column as u64 * p.ldy_bytes as u64 + offset as u64
 }
 
-/// Sum over a segment for the entry that this lane belongs to: entry `e` belongs to lanes `e * lanes / 8` and on. Each
-/// of three exchanges halves a lane's entries: 7 shuffles for 8 sums, where separate sums would take 24.
+/// Sum over a segment for the entry that this lane belongs to: entry `e` belongs to lanes `e * lanes / 8` and on. It
+/// takes 7 shuffles for 8 sums in the first three steps, where separate sums would take 24.
 #[inline(always)]
-pub(super) fn over_lanes<E: Terms>(mut sums: [E::Acc; SAMPLES], lanes: u32) -> E::Acc {
-    unroll!(level < 3, {
-        let (stride, half) = (lanes >> (level + 1), SAMPLES >> (level + 1));
-        let upper = gpu::thread() & stride != 0;
-        unroll!(i < 4, {
-            if i < half {
-                let (low, high) = (sums[i], sums[(i + half) & (SAMPLES - 1)]);
-                let (keep, give) = if upper { (high, low) } else { (low, high) };
-                sums[i] = E::add(keep, exchange::<E>(give, stride));
-            }
-        });
-    });
-    let mut stride = lanes >> 4;
-    while stride > 0 {
-        sums[0] = E::add(sums[0], exchange::<E>(sums[0], stride));
-        stride >>= 1;
-    }
-    sums[0]
-}
-
-/// Accumulator of the lane whose index differs by the bits of `other`.
-#[inline(always)]
-fn exchange<E: Terms>(a: E::Acc, other: u32) -> E::Acc {
-    let [low, high] = E::words(a);
-    let high = if E::ACC_BYTES == 8 { warp::shfl_xor(high, other) } else { 0 };
-    E::from_words([warp::shfl_xor(low, other), high])
+pub(super) fn over_lanes<E: Terms>(sums: [E::Acc; SAMPLES], lanes: u32) -> E::Acc {
+    reduce_each(sums, SAMPLES, lanes, |keep, give, distance| {
+        E::add(keep, E::shfl_xor(give, distance))
+    })
 }
 
 /// Finishes and stores the entry that this lane keeps, of those at `at..at + 8`: scalar, mask, `=` or `+=`.

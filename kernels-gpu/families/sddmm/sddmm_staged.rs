@@ -73,8 +73,7 @@ impl<const REP: usize, const FLIGHT: usize, F: ShelfForm> StagedDots<REP, FLIGHT
                 let mut raw = [[[0u32; 4]; REP]; FLIGHT];
                 unroll!(f < FLIGHT, {
                     let u = (step * FLIGHT + f) as u32;
-                    let from =
-                        warp::shfl_segment::<{ SAMPLES as u32 }>(row, u, u32::MAX) + lane * 16;
+                    let from = warp::shfl_segment(SAMPLES as u32, row, u, u32::MAX) + lane * 16;
                     unroll!(r < REP, {
                         if inside(r) {
                             raw[f][r] = copy::ld_shared_v4(from + r as u32 * F::LANES * 16);

@@ -2,6 +2,7 @@
 //! order.
 
 use crate::device::prelude::*;
+use crate::device::split_k::segment_arrives_last;
 
 /// Stores this part of a warp's sums. Returns true for the warp that arrives last, whose `acc` then holds the sums over
 /// all parts. `USED` sums of each lane are added: 1 or a multiple of 4. `place`: address of the lane's first sum (or
@@ -22,20 +23,9 @@ pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
         let four = [0, 1, 2, 3].map(|i| acc[4 * j + i].to_bits());
         global::st_v4(mine + j as u64 * 512, four);
     });
-    // The lanes' stores precede this barrier. The single arrival, which releases and acquires for the whole GPU,
-    // follows it.
-    warp::sync(u32::MAX);
-    let mut before = 0;
-    if gpu::opaque_thread() % 32 == 0 {
-        before = global::atom_add(counter, 1);
-        if before + 1 == count {
-            global::st_b32(counter, 0);
-        }
-    }
-    if warp::uniform(before) + 1 != count {
+    if !segment_arrives_last(counter, count, [gpu::opaque_thread() % 32, 32]) {
         return false;
     }
-    warp::sync(u32::MAX);
     *acc = [0.0; LEN];
     let mut from = 0;
     while from < count {

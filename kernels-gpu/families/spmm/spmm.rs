@@ -17,6 +17,7 @@
 
 use crate::device::epilogue::{finish, row_bias, scale};
 use crate::device::prelude::*;
+use crate::device::split_k::fix_up_row;
 use crate::device::walk::{Burst, Walk};
 use crate::families::spmm::abi::*;
 
@@ -52,7 +53,7 @@ impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: SubWarpForm> Kerne
                 return;
             }
         }
-        if slot == WHOLE_ROW || Self::fix_up::<E>(p, slot, lane, column, &mut acc) {
+        if slot == WHOLE_ROW || Self::fix_up::<E>(p, slot, [lane, column], &mut acc) {
             Self::store::<E>(p, row, len, column, &acc);
         }
     }
@@ -261,75 +262,25 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
         }
     }
 
-    /// Split-K fix-up: stores the partial sum of a piece in its slot. Returns true for the segment that arrives last.
-    /// Its accumulators then hold the row's sum, added in slot order. The counter orders the accesses: all lanes store,
-    /// execute a fence and synchronize before lane 0 increments it. The last segment synchronizes and executes a fence
-    /// before it loads the slots.
+    /// Split-K fix-up of a piece of a row.
     #[inline(always)]
     fn fix_up<E: Elem>(
         p: &SpmmParams,
         slot: u32,
-        lane: u32,
-        column: u32,
+        [lane, column]: [u32; 2],
         acc: &mut Acc<E, VEC, REP>,
     ) -> bool {
-        let members = (u32::MAX >> (32 - F::LANES)) << (gpu::thread() % 32 / F::LANES * F::LANES);
-        let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
-        let at = |s: u32, r: usize, i: usize| {
-            let c = column as u64 + (r as u32 * F::LANES * VEC as u32) as u64 + i as u64;
-            p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
-        };
-        unroll!(r < REP, {
-            unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
-        });
-        global::fence_gpu();
-        warp::sync(members);
-        let arrivals =
-            p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
-        let mut before = 0;
-        if lane == 0 {
-            before = global::atom_add(arrivals, 1);
-        }
         const { assert!(matches!(F::LANES, 4 | 8 | 16 | 32)) };
-        let before = match F::LANES {
-            4 => warp::shfl_segment::<4>(before, 0, members),
-            8 => warp::shfl_segment::<8>(before, 0, members),
-            16 => warp::shfl_segment::<16>(before, 0, members),
-            _ => warp::shfl_segment::<32>(before, 0, members),
-        };
-        if before + 1 != count {
-            return false;
-        }
-        // A shuffle does not order memory accesses.
-        warp::sync(members);
-        global::fence_gpu();
-        *acc = [[E::ZERO; VEC]; REP];
-        // Load as many slots at once as registers hold, because each load takes a trip through L2. Slots are added in
-        // order.
-        let together = (16 / (VEC * REP)).clamp(1, 4);
-        let mut s = first;
-        while s < first + count {
-            unroll!(r < REP, {
-                unroll!(i < VEC, {
-                    let mut parts = [E::ZERO; 4];
-                    unroll!(j < 4, {
-                        let slot = s + j as u32;
-                        if j < together {
-                            parts[j] = E::load_acc(at(slot, r, i), slot < first + count);
-                        }
-                    });
-                    unroll!(j < 4, {
-                        if j < together {
-                            acc[r][i] = E::add(acc[r][i], parts[j]);
-                        }
-                    });
-                });
-            });
-            s += together as u32;
-        }
-        if lane == 0 {
-            global::st_b32(arrivals, 0);
-        }
-        true
+        // Load as many slots at once as registers hold, because each load takes a trip through L2.
+        let at_once = (16 / (VEC * REP)).clamp(1, 4);
+        fix_up_row::<E, VEC, REP>(
+            p,
+            (slot, column),
+            [lane, F::LANES],
+            acc,
+            at_once,
+            E::ZERO,
+            E::add,
+        )
     }
 }

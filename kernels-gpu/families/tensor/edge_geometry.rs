@@ -2,7 +2,7 @@
 //! with respect to the positions. All arithmetic is f64: its time is small compared with the memory traffic, and forces
 //! are then exact derivatives of the energy.
 
-use crate::device::lanes;
+use crate::device::lanes::{self, DOWN};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 use core::f64::consts::PI;
@@ -276,7 +276,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryBackward {
             side += 1;
         }
         unroll!(i < 3, {
-            let sum = lanes::sum_of::<F64, 32>(sums[i]);
+            let sum = lanes::sum_of::<F64>(sums[i], DOWN, 1..32);
             if lane == 0 {
                 let row = p.gradient + atom as u64 * p.row_bytes[3] as u64;
                 F64::store::<1>(row + i as u64 * 8, &[sum]);

@@ -1,7 +1,7 @@
 //! Gradient of the max message. An integer minimum finds the first winning entry, independent of the order. Sums over
 //! the entries of a source, and over features, are added in a fixed order.
 
-use crate::device::lanes;
+use crate::device::lanes::{self, DOWN};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -163,7 +163,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
             f += 32;
         }
         unroll!(u < 4, {
-            let sum = lanes::sum_of::<E, 32>(sums[u]);
+            let sum = lanes::sum_of::<E>(sums[u], DOWN, 1..32);
             if lane == u as u32 && at + (u as u32) < p.count {
                 E::store::<1>(p.out + slots[u] as u64 * E::BYTES as u64, &[sum]);
             }

@@ -4,6 +4,7 @@
 use super::softmax::{Rows, rescale};
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
+use crate::device::split_k;
 use crate::device::store::StoreTile;
 use crate::families::attention::abi::*;
 use crate::families::attention::lanes::{quad_sum, shift_of};
@@ -28,7 +29,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     }
 
     /// Split-K fix-up: stores the sums of this part. Returns true for the warpgroup that arrives last, which then has
-    /// those of all parts, added in order. The counter orders the accesses, as in `device/split_k.rs`.
+    /// those of all parts, added in order.
     #[inline(always)]
     fn join(
         p: &AttentionParams,
@@ -43,31 +44,14 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
             p.partial + index * attention_partial(CHUNKS) as u64 + lane as u64 * 16
         };
         let row_place = |part: u32| place(part) + (CHUNKS * 8 * 128 * 16) as u64;
-        let mine = place(now.part());
-        unroll!(c < CHUNKS, most 4, {
-            unroll!(j < 8, {
-                let four = [0, 1, 2, 3].map(|i| out.0[c][4 * j + i].to_bits());
-                global::st_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
-            });
-        });
+        split_k::put(place(now.part()), out);
         let own = [rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]];
         global::st_v4(row_place(now.part()), own.map(f32::to_bits));
-        global::fence_gpu();
-        barrier::sync_named(1 + group, 128);
-        let arrivals = p.counters + (now.counter * 2 + group) as u64 * 4;
+        let counter = p.counters + (now.counter * 2 + group) as u64 * 4;
         let told = Self::scratch() + group * 4;
-        if lane == 0 {
-            let before = global::atom_add(arrivals, 1);
-            copy::st_shared_b32(told, before);
-            if before + 1 == now.count() {
-                global::st_b32(arrivals, 0);
-            }
-        }
-        barrier::sync_named(1 + group, 128);
-        if copy::ld_shared_b32(told) + 1 != now.count() {
+        if !split_k::warpgroup_arrives_last(counter, now.count(), told, group) {
             return false;
         }
-        global::fence_gpu();
         *out = Acc::zero();
         *rows = Rows::NONE;
         let mut part = 0;

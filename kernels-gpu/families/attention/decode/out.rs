@@ -6,6 +6,7 @@ use super::tile::Sums;
 use super::work::Chunk;
 use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
+use crate::device::split_k::block_arrives_last;
 use crate::families::attention::abi::*;
 use crate::families::attention::lanes::{quad_sum, shift_of};
 
@@ -123,7 +124,9 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
             }
             i += Self::THREADS;
         }
-        if chunk.chunks > 1 && Self::is_last(p, chunk) {
+        let counter = p.counters + chunk.pair as u64 * 4;
+        let told = copy::dynamic_shared() + Self::TOLD as u32;
+        if chunk.chunks > 1 && block_arrives_last(counter, chunk.chunks, told) {
             Self::join_chunks::<E>(p, chunk);
         }
     }
@@ -132,28 +135,6 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     #[inline(always)]
     fn row(p: &DecodeParams, pair: u32, chunk: u32, row: u32) -> u64 {
         (pair as u64 * p.slots as u64 + chunk as u64) * p.group as u64 + row as u64
-    }
-
-    /// Returns whether all other chunks of this sequence and head have stored their sums. All threads call it.
-    #[inline(always)]
-    fn is_last(p: &DecodeParams, chunk: &Chunk) -> bool {
-        let told = copy::dynamic_shared() + Self::TOLD as u32;
-        global::fence_gpu();
-        gpu::sync_threads();
-        if gpu::thread() == 0 {
-            let arrivals = p.counters + chunk.pair as u64 * 4;
-            let before = global::atom_add(arrivals, 1);
-            copy::st_shared_b32(told, before);
-            if before + 1 == chunk.chunks {
-                global::st_b32(arrivals, 0);
-            }
-        }
-        gpu::sync_threads();
-        let last = copy::ld_shared_b32(told) + 1 == chunk.chunks;
-        if last {
-            global::fence_gpu();
-        }
-        last
     }
 
     /// Adds the sums of all chunks in order, and stores the output.

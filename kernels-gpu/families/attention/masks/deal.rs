@@ -4,7 +4,8 @@
 
 use super::over;
 use crate::device::prelude::*;
-use crate::device::scan::inclusive_by;
+use crate::device::scan::inclusive;
+use crate::device::split_k::block_arrives_last;
 use crate::families::attention::abi::*;
 
 /// With fewer groups than this, prefix sums are in shared memory, over the bits of columns and diagonals.
@@ -47,7 +48,7 @@ fn tiles_of(p: &MaskParams, group: u32) -> u32 {
 #[inline(always)]
 fn sums(value: u32, large: bool) -> ([u32; 2], bool) {
     let lane = gpu::thread() % 32;
-    let sum = inclusive_by(lane, value, |sum, before| sum + before);
+    let sum = inclusive(value);
     let vote = warp::ballot(large);
     let place = copy::dynamic_shared() + MASK_SUMS;
     if lane == 31 {
@@ -182,20 +183,9 @@ impl MaskTiles {
     #[inline(always)]
     pub(super) fn deal_last(p: &MaskParams, strips: u32) {
         let told = copy::dynamic_shared() + MASK_TOLD;
-        global::fence_gpu();
-        gpu::sync_threads();
-        if gpu::thread() == 0 {
-            let last = global::atom_add(p.status, 1) + 1 == p.strips * p.count;
-            if last {
-                global::st_b32(p.status, 0);
-            }
-            copy::st_shared_b32(told, u32::from(last));
-        }
-        gpu::sync_threads();
-        if copy::ld_shared_b32(told) == 0 {
+        if !block_arrives_last(p.status, strips * p.count, told) {
             return;
         }
-        global::fence_gpu();
         let groups = strips * p.heads;
         let each = groups.div_ceil(MASK_THREADS);
         let first = (gpu::thread() * each).min(groups);

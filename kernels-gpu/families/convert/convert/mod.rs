@@ -28,6 +28,7 @@ mod tally;
 
 use crate::device::prelude::*;
 use crate::device::scan::{ALL_LANES, WARPS, lane, scan, word};
+use crate::device::split_k::block_arrives_last;
 use crate::families::convert::abi::*;
 
 /// Returns block row, first row and number of matrix rows of the row of pieces `slab`: the pieces of 16 adjacent rows.
@@ -86,23 +87,8 @@ fn rank(p: &ConvertParams, ordered: u64, place: u32) -> u64 {
     ((ordered >> p.dropped_bits) << p.position_bits) | (last - place as u64)
 }
 
-/// Counts this thread block as arrived. Returns true in all threads of the last one, which then sees the writes of the
-/// others: fences precede and follow the increment, and barriers extend them to all threads. Resets the counter.
+/// [`block_arrives_last`] with the first word of shared memory.
 #[inline(always)]
 fn arrives_last(counter: u64, count: u32) -> bool {
-    global::fence_gpu();
-    gpu::sync_threads();
-    let mut before = 0;
-    if gpu::thread() == 0 {
-        before = global::atom_add(counter, 1);
-    }
-    // Only thread 0 contributes, so the sum is the value it read.
-    let last = scan(before).1 + 1 == count;
-    if last {
-        global::fence_gpu();
-        if gpu::thread() == 0 {
-            global::st_b32(counter, 0);
-        }
-    }
-    last
+    block_arrives_last(counter, count, copy::dynamic_shared())
 }

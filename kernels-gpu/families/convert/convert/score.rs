@@ -1,7 +1,8 @@
 //! Score of every piece of a dense matrix: the sum of squares, columns from top to bottom, then neighboring columns in
 //! pairs; or whether the piece has a nonzero.
 
-use super::{lane, piece_rows};
+use super::piece_rows;
+use crate::device::lanes::{UP, reduce, sum_of};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -53,15 +54,8 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
     let pair = |a: usize, b: usize| E::add(sums[a], sums[b]);
     let (left, right) = (E::add(pair(0, 1), pair(2, 3)), E::add(pair(4, 5), pair(6, 7)));
     let mut sum = E::add(left, right);
-    let mut step = 1;
-    while step < lanes {
-        let other = |word| warp::shfl(word, lane() ^ step);
-        let [low, high] = E::words(sum);
-        let high = if E::ACC_BYTES == 8 { other(high) } else { 0 };
-        sum = E::add(sum, E::from_words([other(low), high]));
-        bits |= other(bits);
-        step *= 2;
-    }
+    sum = sum_of::<E>(sum, UP, 1..lanes);
+    bits = reduce(bits, UP, 1..lanes, |x, distance| x | warp::shfl_xor(x, distance));
     if own == 0 && piece < pieces {
         if p.flags & CONVERT_NON_ZERO != 0 {
             sum = E::scalar(if bits == 0 { 0.0 } else { 1.0 });

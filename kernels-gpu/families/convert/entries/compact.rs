@@ -3,7 +3,7 @@
 //! compacts the kept elements of a segment in shared memory first, so that it stores whole lines.
 
 use super::turns::{in_front, start_of, take};
-use super::{ALL_LANES, element, inclusive, lane, magnitude, word};
+use super::{ALL_LANES, element, inclusive, lane, magnitude, over_warps, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -64,7 +64,7 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
         kept += (keep[0] | keep[1] >> 4 | keep[2] >> 8 | keep[3] >> 12).count_ones();
     }
     let (_, own) = warp_scan(kept);
-    let (of_warps, of_tile) = warp_places(own);
+    let (of_warps, of_tile) = over_warps(own);
     let mut next = load::<E, V>(p, start, true);
     let mut first = in_front(p, turn, of_tile) + of_warps;
     s = 0;
@@ -198,24 +198,6 @@ fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
 fn warp_scan(value: u32) -> (u32, u32) {
     let inclusive = inclusive(value);
     (inclusive - value, warp::shfl(inclusive, 31))
-}
-
-/// Returns the sum over preceding warps, and over all warps. Every thread must call it.
-#[inline(always)]
-fn warp_places(own: u32) -> (u32, u32) {
-    let warp = gpu::thread() / 32;
-    if lane() == 0 {
-        copy::st_shared_b32(copy::dynamic_shared() + warp * 4, own);
-    }
-    gpu::sync_threads();
-    let (mut before, mut all) = (0, 0);
-    unroll!(w < 8, {
-        let count = copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4);
-        before += if (w as u32) < warp { count } else { 0 };
-        all += count;
-    });
-    gpu::sync_threads();
-    (before, all)
 }
 
 /// Shared address of this warp's compacted elements.

@@ -14,7 +14,7 @@ mod turns;
 
 use crate::device::prelude::*;
 use crate::device::scan::{
-    ALL_LANES, WARPS, inclusive, inclusive_by, lane, scan, share_last_of_warp, word,
+    ALL_LANES, WARPS, inclusive, inclusive_by, lane, over_warps, scan, share_last_of_warp, word,
 };
 use crate::families::convert::abi::*;
 
@@ -76,6 +76,7 @@ fn own_marks() -> [[u32; 4]; 2] {
 #[inline(always)]
 fn scan_max(value: u32) -> u32 {
     let inclusive = inclusive_by(lane(), value, u32::max);
+    gpu::sync_threads();
     let own = share_last_of_warp(inclusive);
     let before = warp::shfl(inclusive, lane().wrapping_sub(1) & 31);
     let mut largest = if lane() == 0 { 0 } else { before };

@@ -74,12 +74,7 @@ fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
     }
     let full = warp::ballot(kind == ALL);
     // Without an inclusive sum, `trailing_zeros` is 32.
-    let mut part = if lane() <= full.trailing_zeros() { value } else { 0 };
-    let mut step = 1;
-    while step < 32 {
-        part += warp::shfl(part, lane() ^ step);
-        step *= 2;
-    }
+    let part = warp::sum(if lane() <= full.trailing_zeros() { value } else { 0 });
     let place = |warp: u32| copy::dynamic_shared() + warp * 8;
     if lane() == 0 {
         copy::st_shared_v2(place(gpu::thread() / 32), [part, full]);

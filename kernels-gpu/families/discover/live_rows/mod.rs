@@ -2,6 +2,7 @@
 //! the number of rows is read on the device. Packing adds up the lengths itself, like `detect_lengths`. Through that
 //! list it would need one more kernel, one more dependent load per row, and the ends of sequences would be missing.
 
+use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::device::scan::sum;
 use crate::families::discover::abi::*;
@@ -101,16 +102,6 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
     }
 }
 
-/// Sum over the warp, in the same order in every lane.
-#[inline(always)]
-fn total(x: f32) -> f32 {
-    let mut sum = x;
-    unroll!(i < 5, {
-        sum += f32::from_bits(warp::shfl_xor(sum.to_bits(), 1 << i));
-    });
-    sum
-}
-
 /// A lane's part of a row of 16-bit elements: vectors of 8, 256 elements apart.
 type Part = [[u32; 4]; 4];
 
@@ -164,7 +155,7 @@ impl NormRows {
             });
         });
         let share = matrix::rcp_approx(p.columns as f32);
-        let mean = total(sum) * share;
+        let mean = sum_of::<F32>(sum, UP, 1..32) * share;
         let mut squares = 0.0;
         unroll!(v < 4, {
             let (_, inside) = Self::vector(p, v);
@@ -173,7 +164,7 @@ impl NormRows {
                 squares = matrix::fma_f32(off, off, squares);
             });
         });
-        let by = matrix::rsqrt_approx(total(squares) * share + p.epsilon);
+        let by = matrix::rsqrt_approx(sum_of::<F32>(squares, UP, 1..32) * share + p.epsilon);
         let out = p.out + to as u64 * p.out_row as u64;
         unroll!(v < 4, {
             let (column, inside) = Self::vector(p, v);

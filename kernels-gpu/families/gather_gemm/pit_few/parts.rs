@@ -3,6 +3,7 @@
 
 use super::Sums;
 use crate::device::prelude::*;
+use crate::device::split_k::block_arrives_last;
 use crate::families::gather_gemm::abi::*;
 
 impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
@@ -25,7 +26,9 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     pub(super) fn add_parts<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &mut Sums) {
         if p.parts > 1 {
             Self::leave(p, sums);
-            if !Self::is_last(p) {
+            let counter = p.counters + Self::tile(p) as u64 * 4;
+            let told = copy::dynamic_shared() + Self::SUMMED as u32;
+            if !block_arrives_last(counter, p.parts, told) {
                 return;
             }
             Self::add(p, sums);
@@ -49,30 +52,11 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 });
             });
         }
-        global::fence_gpu();
-    }
-
-    /// Returns whether all other parts have stored their sums. All threads get the same value.
-    #[inline(always)]
-    fn is_last(p: &PitFewParams) -> bool {
-        let told = copy::dynamic_shared() + Self::SUMMED as u32;
-        gpu::sync_threads();
-        if gpu::thread() == 0 {
-            let arrivals = p.counters + Self::tile(p) as u64 * 4;
-            let before = global::atom_add(arrivals, 1);
-            copy::st_shared_b32(told, before);
-            if before + 1 == p.parts {
-                global::st_b32(arrivals, 0);
-            }
-        }
-        gpu::sync_threads();
-        copy::ld_shared_b32(told) + 1 == p.parts
     }
 
     /// Adds the sums of all parts, in order.
     #[inline(always)]
     fn add(p: &PitFewParams, sums: &mut Sums) {
-        global::fence_gpu();
         let valid = Self::has_rows(p);
         *sums = [[[0.0; 4]; 4]; 4];
         let mut part = 0;

@@ -1,6 +1,7 @@
 //! Element types of SDDMM at unstructured nonzeros: types with an accumulator of their own kind, and 8-bit integers.
 //! Those are multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
 
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
@@ -10,17 +11,14 @@ pub trait Terms: ElemInfo {
     type Acc: Copy;
     const ZERO: Self::Acc;
     const BYTES: u32;
-    const ACC_BYTES: u32;
 
     /// Loads `V` elements; zeros if `ok` is false.
     fn load<const V: usize>(addr: u64, ok: bool) -> Raw;
     /// Returns `sum` plus the products of two vectors.
     fn dot<const V: usize>(a: &Raw, b: &Raw, sum: Self::Acc) -> Self::Acc;
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
-    /// Returns the sum as two 32-bit words, low first.
-    fn words(a: Self::Acc) -> [u32; 2];
-    /// Inverse of [`Terms::words`].
-    fn from_words(w: [u32; 2]) -> Self::Acc;
+    /// [`Elem::shfl_xor`] of a sum.
+    fn shfl_xor(a: Self::Acc, other: u32) -> Self::Acc;
     /// Finishes the sum of an entry and stores it: scalar, mask, `=` or `+=`.
     fn store(p: &SddmmParams, entry: u64, sum: Self::Acc);
 }
@@ -29,7 +27,6 @@ impl<E: Elem> Terms for E {
     type Acc = <E as Elem>::Acc;
     const ZERO: Self::Acc = <E as Elem>::ZERO;
     const BYTES: u32 = <E as Elem>::BYTES;
-    const ACC_BYTES: u32 = <E as Elem>::ACC_BYTES;
 
     #[inline(always)]
     fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
@@ -47,12 +44,8 @@ impl<E: Elem> Terms for E {
         <E as Elem>::add(a, b)
     }
     #[inline(always)]
-    fn words(a: Self::Acc) -> [u32; 2] {
-        <E as Elem>::words(a)
-    }
-    #[inline(always)]
-    fn from_words(w: [u32; 2]) -> Self::Acc {
-        <E as Elem>::from_words(w)
+    fn shfl_xor(a: Self::Acc, other: u32) -> Self::Acc {
+        <E as Elem>::shfl_xor(a, other)
     }
     #[inline(always)]
     fn store(p: &SddmmParams, entry: u64, sum: Self::Acc) {
@@ -61,11 +54,7 @@ impl<E: Elem> Terms for E {
         if p.flags & FLAG_MASK_VALUES != 0 {
             value = E::mul(value, E::get(&E::ld_global::<1>(p.mask + offset, true), 0));
         }
-        if p.flags & FLAG_ACCUMULATE != 0 {
-            let old = E::get(&E::ld_global::<1>(p.values + offset, true), 0);
-            value = <E as Elem>::add(value, old);
-        }
-        <E as Elem>::store::<1>(p.values + offset, &[value]);
+        store_or_add::<E>(p.values + offset, value, p.flags & FLAG_ACCUMULATE != 0, true);
     }
 }
 
@@ -73,7 +62,6 @@ impl Terms for Int8 {
     type Acc = i32;
     const ZERO: i32 = 0;
     const BYTES: u32 = 1;
-    const ACC_BYTES: u32 = 4;
 
     #[inline(always)]
     fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
@@ -100,12 +88,8 @@ impl Terms for Int8 {
         a.wrapping_add(b)
     }
     #[inline(always)]
-    fn words(a: i32) -> [u32; 2] {
-        [a as u32, 0]
-    }
-    #[inline(always)]
-    fn from_words(w: [u32; 2]) -> i32 {
-        w[0] as i32
+    fn shfl_xor(a: i32, other: u32) -> i32 {
+        warp::shfl_xor(a as u32, other) as i32
     }
     #[inline(always)]
     fn store(p: &SddmmParams, entry: u64, sum: i32) {
@@ -129,11 +113,8 @@ impl Terms for Int8 {
 #[inline(always)]
 fn store_float<E: Elem<Acc = f32>>(p: &SddmmParams, entry: u64, sum: i32, mask: i32) {
     let at = p.values + entry * E::BYTES as u64;
-    let mut value = E::mul(E::mul(sum as f32, E::scalar(p.alpha)), mask as f32);
-    if p.flags & FLAG_ACCUMULATE != 0 {
-        value = E::add(value, E::get(&E::ld_global::<1>(at, true), 0));
-    }
-    E::store::<1>(at, &[value]);
+    let value = E::mul(E::mul(sum as f32, E::scalar(p.alpha)), mask as f32);
+    store_or_add::<E>(at, value, p.flags & FLAG_ACCUMULATE != 0, true);
 }
 
 /// Limit of a scaled sum. Beyond it, the product with any mask but zero is beyond i32; up to it, the product with any

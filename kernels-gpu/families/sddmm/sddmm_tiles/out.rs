@@ -2,6 +2,7 @@
 //! has its own 16 rows, so no warp waits for another.
 
 use super::{PerThread, TileElem};
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_piece};
 use crate::families::sddmm::abi::*;
@@ -202,9 +203,6 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
         if p.flags & FLAG_MASK_VALUES != 0 {
             value = E::mul(value, E::get(&E::ld_global::<1>(p.mask + offset, true), 0));
         }
-        if p.flags & FLAG_ACCUMULATE != 0 {
-            value = E::add(value, E::get(&E::ld_global::<1>(p.values + offset, true), 0));
-        }
-        E::store::<1>(p.values + offset, &[value]);
+        store_or_add::<E>(p.values + offset, value, p.flags & FLAG_ACCUMULATE != 0, true);
     }
 }

@@ -1,6 +1,7 @@
 //! From sums to the output: sums over lanes, parts of cut sums, epilogue, one rounding.
 
 use super::{Device, Kept, Sum};
+use crate::device::epilogue::activate;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -85,12 +86,7 @@ pub fn finish<E: Elem, const VEC: usize>(
         unroll!(i < VEC, {
             let at = bias + i as u64 * p.bias_inner;
             let added = E::ld_global::<1>(at, p.flags & FLAG_BIAS != 0);
-            let mut x = E::add(values[i], E::get(&added, 0));
-            if p.flags & FLAG_RELU != 0 {
-                x = E::relu(x);
-            } else if p.flags & FLAG_GELU != 0 {
-                x = E::gelu(x);
-            }
+            let mut x = activate::<E>(p.flags, E::add(values[i], E::get(&added, 0)));
             let at = gate + i as u64 * p.gate_inner;
             let level = E::get(&E::ld_global::<1>(at, !open_always), 0);
             if !open_always && !is_positive::<E>(level) {

@@ -5,6 +5,7 @@
 use super::entries::Entries;
 use super::path::{each_path, gradients};
 use super::{COMPONENTS, Lane, Part, channel_of, each_component, load, positions};
+use crate::device::lanes::reduce_each;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -157,29 +158,12 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
         }
     }
 
-    /// Sums over a warp's channels: component `lane * SUMMED / 32`, in all lanes of that component. While a lane has
-    /// more than one component, each step exchanges half of them with the lane that keeps that half.
+    /// Sums over a warp's channels: component `lane * SUMMED / 32`, in all lanes of that component.
     #[inline(always)]
-    fn over_channels<E: Elem>(mut all: Part<E>) -> E::Acc {
-        let lane = gpu::thread() % 32;
-        macro_rules! halve {
-            ($($bit:literal $step:literal),+) => {$(
-                let half = (Self::SUMMED >> $step) as usize;
-                let upper = lane & $bit != 0;
-                unroll!(i < 8, {
-                    if i < half {
-                        let [low, high] = [all[i], all[i + half]];
-                        let (keep, give) = if upper { (high, low) } else { (low, high) };
-                        all[i] = E::add(keep, E::shfl_xor(give, $bit));
-                    }
-                });
-                if half == 0 {
-                    all[0] = E::add(all[0], E::shfl_xor(all[0], $bit));
-                }
-            )+};
-        }
-        halve!(16 1, 8 2, 4 3, 2 4, 1 5);
-        all[0]
+    fn over_channels<E: Elem>(all: Part<E>) -> E::Acc {
+        reduce_each(all, Self::SUMMED as usize, 32, |keep, give, distance| {
+            E::add(keep, E::shfl_xor(give, distance))
+        })
     }
 
     /// Adds up the sums of an entry over the warps of its row. It stores them after [`EQUIVARIANT_BATCH`] entries, or

@@ -1,7 +1,8 @@
 //! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any
 //! order). A segment of lanes has neighboring entries, and its lanes are columns. Sums over lanes have a fixed order.
 
-use crate::device::lanes;
+use crate::device::epilogue::store_or_add;
+use crate::device::lanes::{self, DOWN};
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
@@ -87,7 +88,7 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
         column += LANES * VEC as u32;
         done += LANES * VEC as u32;
     }
-    unroll!(u < 4, { sums[u] = lanes::sum_of::<E, LANES>(sums[u]) });
+    unroll!(u < 4, { sums[u] = lanes::sum_of::<E>(sums[u], DOWN, 1..LANES) });
     sums
 }
 
@@ -100,8 +101,5 @@ fn store<E: Elem>(p: &MttkrpParams, entry: u64, sum: E::Acc) {
         x = E::mul(x, E::get(&E::ld_global::<1>(p.product.values + offset, true), 0));
     }
     let to = p.product.c + offset;
-    if p.product.flags & FLAG_ACCUMULATE != 0 {
-        x = E::add(x, E::get(&E::ld_global::<1>(to, true), 0));
-    }
-    E::store::<1>(to, &[x]);
+    store_or_add::<E>(to, x, p.product.flags & FLAG_ACCUMULATE != 0, true);
 }

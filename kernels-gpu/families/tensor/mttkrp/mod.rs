@@ -6,6 +6,7 @@ mod dots;
 mod terms;
 
 use crate::device::prelude::*;
+use crate::device::split_k::fix_up_row;
 use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
 use terms::{load, reduced, scaled};
@@ -54,7 +55,7 @@ impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: GatherForm> Kernel
                 burst.add::<E, VEC, REP, 8, F>(p, run, column, rank, &mut acc)
             };
         }
-        if slot != BUNDLE && fix_up::<E, VEC, REP, F>(p, slot, lane, column, &mut acc) {
+        if slot != BUNDLE && fix_up::<E, VEC, REP, F>(p, slot, [lane, column], &mut acc) {
             store::<E, VEC, REP, F>(p, row, column, &acc);
         }
     }
@@ -277,70 +278,23 @@ fn clear<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
     }
 }
 
-/// Stores the partial result of a piece of a row. Returns true for the segment that arrives last: its accumulators then
-/// have the whole row, reduced in slot order.
+/// Split-K fix-up of a piece of a row.
 #[inline(always)]
 fn fix_up<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
     p: &MttkrpParams,
     slot: u32,
-    lane: u32,
-    column: u32,
+    [lane, column]: [u32; 2],
     acc: &mut Acc<E, VEC, REP>,
 ) -> bool {
-    let p = &p.product;
-    let members = (u32::MAX >> (32 - F::LANES)) << (gpu::thread() % 32 / F::LANES * F::LANES);
-    let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
-    let at = |s: u32, r: usize, i: usize| {
-        let c = column as u64 + (r as u32 * F::LANES * VEC as u32) as u64 + i as u64;
-        p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
-    };
-    unroll!(r < REP, {
-        unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
-    });
-    global::fence_gpu();
-    warp::sync(members);
-    let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
-    let mut before = 0;
-    if lane == 0 {
-        before = global::atom_add(arrivals, 1);
-    }
-    if first_of::<F>(before, members) + 1 != count {
-        return false;
-    }
-    // A shuffle does not order memory accesses.
-    warp::sync(members);
-    global::fence_gpu();
-    *acc = [[start_of::<E, F>(); VEC]; REP];
-    let mut s = first;
-    while s < first + count {
-        unroll!(r < REP, {
-            unroll!(i < VEC, {
-                let part = E::load_acc(at(s, r, i), true);
-                acc[r][i] = if F::REDUCE == REDUCE_MAX {
-                    E::max(acc[r][i], part)
-                } else {
-                    E::add(acc[r][i], part)
-                };
-            });
-        });
-        s += 1;
-    }
-    if lane == 0 {
-        global::st_b32(arrivals, 0);
-    }
-    true
-}
-
-/// Value of the first lane of a segment. All lanes of the segment, `members`, must call it together.
-#[inline(always)]
-fn first_of<F: GatherForm>(value: u32, members: u32) -> u32 {
-    match F::LANES {
-        4 => warp::shfl_segment::<4>(value, 0, members),
-        8 => warp::shfl_segment::<8>(value, 0, members),
-        16 => warp::shfl_segment::<16>(value, 0, members),
-        _ => {
-            const { assert!(matches!(F::LANES, 4 | 8 | 16 | 32)) };
-            warp::shfl_segment::<32>(value, 0, members)
-        }
-    }
+    const { assert!(matches!(F::LANES, 4 | 8 | 16 | 32)) };
+    let join = |a, b| if F::REDUCE == REDUCE_MAX { E::max(a, b) } else { E::add(a, b) };
+    fix_up_row::<E, VEC, REP>(
+        &p.product,
+        (slot, column),
+        [lane, F::LANES],
+        acc,
+        1,
+        start_of::<E, F>(),
+        join,
+    )
 }

@@ -8,6 +8,7 @@ mod stage;
 mod tiles;
 mod traces;
 
+use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -53,17 +54,6 @@ fn terms<E: Elem>(s: &TensorShared, [mut at, count]: [u32; 2], from: u32) -> E::
     sum
 }
 
-/// Sum over `LANES` neighboring lanes, returned in each of them.
-#[inline(always)]
-fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
-    let mut other = 1;
-    while other < LANES {
-        sum = E::add(sum, E::shfl_xor(sum, other));
-        other *= 2;
-    }
-    sum
-}
-
 /// Sum over the four warps in order; their elements are `bytes` apart.
 #[inline(always)]
 fn over_warps<E: Elem>(from: u32, bytes: u32) -> E::Acc {
@@ -76,13 +66,8 @@ fn over_warps<E: Elem>(from: u32, bytes: u32) -> E::Acc {
 
 /// Stores an element of the output, or adds it to the stored one.
 #[inline(always)]
-fn put<E: Elem>(p: &TensorProductParams, to: u64, mut value: E::Acc, ok: bool) {
-    if p.flags & FLAG_ACCUMULATE != 0 {
-        value = E::add(value, E::get(&E::ld_global::<1>(to, ok), 0));
-    }
-    if ok {
-        E::store::<1>(to, &[value]);
-    }
+fn put<E: Elem>(p: &TensorProductParams, to: u64, value: E::Acc, ok: bool) {
+    store_or_add::<E>(to, value, p.flags & FLAG_ACCUMULATE != 0, ok);
 }
 
 /// Stores the output of a tile of items at `from`, item by item. That of `traces` is the sum over the warps.

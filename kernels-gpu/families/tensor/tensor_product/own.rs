@@ -5,7 +5,8 @@
 //! Lists, rows of the item and its other sums are in shared memory. Coefficients, and other warps, overlap the loads.
 
 use super::rows::{coefficients, one};
-use super::{load_four, over_lanes, put, stage};
+use super::{load_four, put, stage};
+use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -251,7 +252,7 @@ fn add_pair<E: Elem>(s: &TensorShared, own: u32, pair: u32, product: E::Acc) {
     let (smem, lane) = (copy::dynamic_shared(), gpu::thread() % 32);
     let [a, entries] = copy::ld_shared_v2(smem + s.pairs + pair * 8);
     let x = E::ld_shared(own + lane * E::ACC_BYTES + a);
-    let sum = over_lanes::<E, 32>(E::mul(x, product));
+    let sum = sum_of::<E>(E::mul(x, product), UP, 1..32);
     let mut at = entries & 0xffff;
     let end = at + (entries >> 16);
     // Only one lane adds: several entries may name the same sum.

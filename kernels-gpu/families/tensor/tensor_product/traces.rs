@@ -3,7 +3,8 @@
 //! The rows of F and a warp's totals are in shared memory, products and the next rows of the matrix in registers.
 
 use super::tiles::{Sums, four, multiply};
-use super::{over_lanes, put_items};
+use super::put_items;
+use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -99,7 +100,7 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
         sum = E::fma(x[1], sums[i][1], sum);
         sum = E::fma(x[2], sums[i][2], sum);
         sum = E::fma(x[3], sums[i][3], sum);
-        let sum = over_lanes::<E, 8>(sum);
+        let sum = sum_of::<E>(sum, UP, 1..8);
         if lane % 8 == i as u32 {
             own = sum;
         }
