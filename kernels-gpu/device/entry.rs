@@ -11,17 +11,17 @@ use crate::for_each_kernel;
 
 macro_rules! entries {
     ($($family:ident {
-        $($module:ident $cfg:tt $params:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
+        $($module:ident $cfg:tt $params:ident $operation:ident { $($($name:ident $elem:ident),+: $walk:ident, $tile:ty;)+ })+
     })+) => {
         $($(
             #[cfg(any(module = $cfg, not(target_arch = "nvptx64")))]
             mod $module {
                 use super::*;
-                $(
+                $($(
                     // With `some_rows`, only the named rows are compiled.
                     #[cfg(any(not(some_rows), $name))]
                     kernel!($name(p: $params, at) => <$tile as Kernel<$walk, $elem, $params>>::run(&p, at));
-                )+
+                )+)+
             }
         )+)+
     };

@@ -104,7 +104,7 @@ impl Row {
 
 macro_rules! rows {
     ($($family:ident {
-        $($module:ident $cfg:tt $params:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
+        $($module:ident $cfg:tt $params:ident $operation:ident { $($($name:ident $elem:ident),+: $walk:ident, $tile:ty;)+ })+
     })+) => {
         /// PTX modules, in table order.
         pub const MODULE_NAMES: &[&str] = &[$($(stringify!($module)),+),+];
@@ -116,7 +116,7 @@ macro_rules! rows {
             /// A row with zeros for the results of the tile's functions, and these functions. Constant data compiles
             /// much faster than code that builds rows.
             type Known = (Row, fn(Dtype) -> u32, fn(Dtype) -> u32);
-            static KNOWN: &[Known] = &[$($($((Row {
+            static KNOWN: &[Known] = &[$($($($((Row {
                 name: stringify!($name),
                 module: stringify!($module),
                 family: stringify!($family),
@@ -141,7 +141,7 @@ macro_rules! rows {
                 params: TypeId::of::<$params>(),
                 vector: 0,
                 shared_bytes: 0,
-            }, <$tile as Tile>::vector, <$tile as Tile>::shared_bytes),)+)+)+];
+            }, <$tile as Tile>::vector, <$tile as Tile>::shared_bytes),)+)+)+)+];
             static ROWS: std::sync::LazyLock<Vec<Row>> = std::sync::LazyLock::new(|| {
                 let whole = |(row, vector, shared_bytes): &Known| Row {
                     vector: vector(row.dtype),

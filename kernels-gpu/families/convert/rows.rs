@@ -7,96 +7,77 @@ macro_rules! rows_convert {
         $crate::gather_rows! { $rest $($before)*
             convert {
                 prune "prune" PruneParams Own {
-                    prune_f16: Direct, F16, Word32;
-                    prune_bf16: Direct, Bf16, Word32;
-                    prune_int8: Direct, Int8, Word32;
+                    prune_f16 F16, prune_bf16 Bf16, prune_int8 Int8: Direct, Word32;
                 }
                 convert "convert" ConvertParams Own {
-                    convert_score_f32: Direct, F32, Score<true>;
-                    convert_score_f64: Direct, F64, Score<true>;
-                    convert_score_f16: Direct, F16, Score<true>;
-                    convert_score_bf16: Direct, Bf16, Score<true>;
-                    convert_score_f32_any: Direct, F32, Score<false>;
-                    convert_score_f64_any: Direct, F64, Score<false>;
-                    convert_score_f16_any: Direct, F16, Score<false>;
-                    convert_score_bf16_any: Direct, Bf16, Score<false>;
-                    convert_select_f32: Direct, F32, Select;
-                    convert_select_f64: Direct, F64, Select;
-                    convert_tally_f32: Direct, F32, Tally;
-                    convert_tally_f64: Direct, F64, Tally;
-                    convert_index: Direct, F32, Index;
-                    convert_mark: Direct, F32, Mark;
-                    convert_fill_dense_16: Direct, F16, FillDense<true>;
-                    convert_fill_dense_32: Direct, F32, FillDense<true>;
-                    convert_fill_dense_64: Direct, F64, FillDense<true>;
-                    convert_fill_dense_16_any: Direct, F16, FillDense<false>;
-                    convert_fill_dense_32_any: Direct, F32, FillDense<false>;
-                    convert_fill_dense_64_any: Direct, F64, FillDense<false>;
-                    convert_fill_csr_16: Direct, F16, FillCsr;
-                    convert_fill_csr_32: Direct, F32, FillCsr;
-                    convert_fill_csr_64: Direct, F64, FillCsr;
+                    convert_score_f32 F32, convert_score_f64 F64, convert_score_f16 F16, convert_score_bf16 Bf16: Direct, Score<true>;
+                    convert_score_f32_any F32, convert_score_f64_any F64, convert_score_f16_any F16, convert_score_bf16_any Bf16: Direct, Score<false>;
+                    convert_select_f32 F32, convert_select_f64 F64: Direct, Select;
+                    convert_tally_f32 F32, convert_tally_f64 F64: Direct, Tally;
+                    convert_index F32: Direct, Index;
+                    convert_mark F32: Direct, Mark;
+                    convert_fill_dense_16 F16: Direct, FillDense<true>;
+                    convert_fill_dense_32 F32: Direct, FillDense<true>;
+                    convert_fill_dense_64 F64: Direct, FillDense<true>;
+                    convert_fill_dense_16_any F16: Direct, FillDense<false>;
+                    convert_fill_dense_32_any F32: Direct, FillDense<false>;
+                    convert_fill_dense_64_any F64: Direct, FillDense<false>;
+                    convert_fill_csr_16 F16: Direct, FillCsr;
+                    convert_fill_csr_32 F32: Direct, FillCsr;
+                    convert_fill_csr_64 F64: Direct, FillCsr;
                 }
                 scatter "scatter" ScatterParams Own {
-                    scatter_16: Direct, F16, Four;
+                    scatter_16 F16: Direct, Four;
                 }
                 expand "expand" ExpandParams Own {
-                    expand_places: Direct, F32, Expand<EXPAND_PLACES>;
-                    expand_16: Direct, F16, Expand<EXPAND_VALUES>;
-                    expand_32: Direct, F32, Expand<EXPAND_VALUES>;
-                    expand_strips: Direct, F32, Expand<EXPAND_STRIPS>;
+                    expand_places F32: Direct, Expand<EXPAND_PLACES>;
+                    expand_16 F16: Direct, Expand<EXPAND_VALUES>;
+                    expand_32 F32: Direct, Expand<EXPAND_VALUES>;
+                    expand_strips F32: Direct, Expand<EXPAND_STRIPS>;
                 }
                 lists "lists" ListParams Own {
-                    lists_survey: Direct, F32, Lists<LIST_SURVEY>;
-                    lists_place: Direct, F32, Lists<LIST_PLACE>;
-                    lists_fill: Direct, F32, Lists<LIST_FILL>;
+                    lists_survey F32: Direct, Lists<LIST_SURVEY>;
+                    lists_place F32: Direct, Lists<LIST_PLACE>;
+                    lists_fill F32: Direct, Lists<LIST_FILL>;
                 }
                 slicing "slicing" SlicingParams Own {
-                    slicing_order: Direct, F32, Slicing<SLICING_ORDER>;
-                    slicing_count: Direct, F32, Slicing<SLICING_COUNT>;
-                    slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
-                    slicing_fill_32: Direct, F32, Slicing<SLICING_FILL>;
-                    slicing_fill_64: Direct, F64, Slicing<SLICING_FILL>;
-                    slicing_values_16: Direct, F16, Slicing<SLICING_VALUES>;
-                    slicing_values_32: Direct, F32, Slicing<SLICING_VALUES>;
+                    slicing_order F32: Direct, Slicing<SLICING_ORDER>;
+                    slicing_count F32: Direct, Slicing<SLICING_COUNT>;
+                    slicing_fill_16 F16: Direct, Slicing<SLICING_FILL>;
+                    slicing_fill_32 F32: Direct, Slicing<SLICING_FILL>;
+                    slicing_fill_64 F64: Direct, Slicing<SLICING_FILL>;
+                    slicing_values_16 F16: Direct, Slicing<SLICING_VALUES>;
+                    slicing_values_32 F32: Direct, Slicing<SLICING_VALUES>;
                 }
                 entries "entries" EntriesParams Own {
-                    entries_rows: Direct, F32, EntryRows;
-                    entries_offsets: Direct, F32, EntryOffsets;
-                    entries_check: Direct, F32, CheckEntries;
-                    entries_sort_count: Direct, F32, SortCount;
-                    entries_sort_place: Direct, F32, SortPlace;
-                    entries_sort_move: Direct, F32, SortMove;
-                    entries_group_starts: Direct, F32, GroupStarts;
-                    entries_fill_slots_16: Direct, F16, FillSlots;
-                    entries_fill_slots_32: Direct, F32, FillSlots;
-                    entries_fill_slots_64: Direct, F64, FillSlots;
-                    entries_permute_16: Direct, F16, PermuteValues;
-                    entries_permute_32: Direct, F32, PermuteValues;
-                    entries_permute_64: Direct, F64, PermuteValues;
-                    entries_reorder_places_t8: Direct, F32, ReorderPlaces<8192>;
-                    entries_reorder_places_t16: Direct, F32, ReorderPlaces<16384>;
-                    entries_split_16_t8: Direct, F16, Split<8192>;
-                    entries_split_16_t16: Direct, F16, Split<16384>;
-                    entries_split_32_t8: Direct, F32, Split<8192>;
-                    entries_split_32_t16: Direct, F32, Split<16384>;
-                    entries_split_64_t8: Direct, F64, Split<8192>;
-                    entries_join_16_t8: Direct, F16, Join<8192>;
-                    entries_join_16_t16: Direct, F16, Join<16384>;
-                    entries_join_32_t8: Direct, F32, Join<8192>;
-                    entries_join_32_t16: Direct, F32, Join<16384>;
-                    entries_join_64_t8: Direct, F64, Join<8192>;
-                    entries_top_f32: Direct, F32, TopEntries;
-                    entries_top_f64: Direct, F64, TopEntries;
-                    entries_top_f16: Direct, F16, TopEntries;
-                    entries_top_bf16: Direct, Bf16, TopEntries;
-                    entries_compact_f32: Direct, F32, Compact<true>;
-                    entries_compact_f64: Direct, F64, Compact<true>;
-                    entries_compact_f16: Direct, F16, Compact<true>;
-                    entries_compact_bf16: Direct, Bf16, Compact<true>;
-                    entries_compact_f32_any: Direct, F32, Compact<false>;
-                    entries_compact_f64_any: Direct, F64, Compact<false>;
-                    entries_compact_f16_any: Direct, F16, Compact<false>;
-                    entries_compact_bf16_any: Direct, Bf16, Compact<false>;
+                    entries_rows F32: Direct, EntryRows;
+                    entries_offsets F32: Direct, EntryOffsets;
+                    entries_check F32: Direct, CheckEntries;
+                    entries_sort_count F32: Direct, SortCount;
+                    entries_sort_place F32: Direct, SortPlace;
+                    entries_sort_move F32: Direct, SortMove;
+                    entries_group_starts F32: Direct, GroupStarts;
+                    entries_fill_slots_16 F16: Direct, FillSlots;
+                    entries_fill_slots_32 F32: Direct, FillSlots;
+                    entries_fill_slots_64 F64: Direct, FillSlots;
+                    entries_permute_16 F16: Direct, PermuteValues;
+                    entries_permute_32 F32: Direct, PermuteValues;
+                    entries_permute_64 F64: Direct, PermuteValues;
+                    entries_reorder_places_t8 F32: Direct, ReorderPlaces<8192>;
+                    entries_reorder_places_t16 F32: Direct, ReorderPlaces<16384>;
+                    entries_split_16_t8 F16: Direct, Split<8192>;
+                    entries_split_16_t16 F16: Direct, Split<16384>;
+                    entries_split_32_t8 F32: Direct, Split<8192>;
+                    entries_split_32_t16 F32: Direct, Split<16384>;
+                    entries_split_64_t8 F64: Direct, Split<8192>;
+                    entries_join_16_t8 F16: Direct, Join<8192>;
+                    entries_join_16_t16 F16: Direct, Join<16384>;
+                    entries_join_32_t8 F32: Direct, Join<8192>;
+                    entries_join_32_t16 F32: Direct, Join<16384>;
+                    entries_join_64_t8 F64: Direct, Join<8192>;
+                    entries_top_f32 F32, entries_top_f64 F64, entries_top_f16 F16, entries_top_bf16 Bf16: Direct, TopEntries;
+                    entries_compact_f32 F32, entries_compact_f64 F64, entries_compact_f16 F16, entries_compact_bf16 Bf16: Direct, Compact<true>;
+                    entries_compact_f32_any F32, entries_compact_f64_any F64, entries_compact_f16_any F16, entries_compact_bf16_any Bf16: Direct, Compact<false>;
                 }
             }
         }

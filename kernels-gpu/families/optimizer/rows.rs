@@ -7,28 +7,17 @@ macro_rules! rows_optimizer {
         $crate::gather_rows! { $rest $($before)*
             optimizer {
                 optimizer "optimizer" UpdateParams Own {
-                    optimizer_sgd_f32: Direct, F32, SgdStep;
-                    optimizer_sgd_f16: Direct, F16, SgdStep;
-                    optimizer_sgd_bf16: Direct, Bf16, SgdStep;
-                    optimizer_adam_f32: Direct, F32, AdamStep;
-                    optimizer_adam_f16: Direct, F16, AdamStep;
-                    optimizer_adam_bf16: Direct, Bf16, AdamStep;
+                    optimizer_sgd_f32 F32, optimizer_sgd_f16 F16, optimizer_sgd_bf16 Bf16: Direct, SgdStep;
+                    optimizer_adam_f32 F32, optimizer_adam_f16 F16, optimizer_adam_bf16 Bf16: Direct, AdamStep;
                 }
                 cross_entropy "cross_entropy" CrossEntropyParams Own {
-                    cross_entropy_count: Direct, F32, CountLabels;
-                    cross_entropy_f32: Direct, F32, CrossEntropyRows;
-                    cross_entropy_f16: Direct, F16, CrossEntropyRows;
-                    cross_entropy_bf16: Direct, Bf16, CrossEntropyRows;
+                    cross_entropy_count F32: Direct, CountLabels;
+                    cross_entropy_f32 F32, cross_entropy_f16 F16, cross_entropy_bf16 Bf16: Direct, CrossEntropyRows;
                 }
                 weight_gradient "weight_gradient" WeightParams Own {
-                    weight_gradient_f32: Direct, F32, WeightTile;
-                    weight_gradient_tf32: Direct, Tf32, WeightTile;
-                    weight_gradient_f16: Direct, F16, WeightTile;
-                    weight_gradient_bf16: Direct, Bf16, WeightTile;
-                    weight_gradient_sum: Direct, F32, WeightSum;
-                    bias_gradient_f32: Direct, F32, BiasTile;
-                    bias_gradient_f16: Direct, F16, BiasTile;
-                    bias_gradient_bf16: Direct, Bf16, BiasTile;
+                    weight_gradient_f32 F32, weight_gradient_tf32 Tf32, weight_gradient_f16 F16, weight_gradient_bf16 Bf16: Direct, WeightTile;
+                    weight_gradient_sum F32: Direct, WeightSum;
+                    bias_gradient_f32 F32, bias_gradient_f16 F16, bias_gradient_bf16 Bf16: Direct, BiasTile;
                 }
             }
         }

@@ -7,12 +7,10 @@ macro_rules! rows_softmax {
         $crate::gather_rows! { $rest $($before)*
             softmax {
                 softmax "softmax" SoftmaxParams Own {
-                    softmax_f32: Csr, F32, SoftmaxRows<4, 8, false>;
-                    softmax_f16: Csr, F16, SoftmaxRows<8, 4, false>;
-                    softmax_bf16: Csr, Bf16, SoftmaxRows<8, 4, false>;
-                    softmax_gradient_f32: Csr, F32, SoftmaxRows<4, 8, true>;
-                    softmax_gradient_f16: Csr, F16, SoftmaxRows<8, 4, true>;
-                    softmax_gradient_bf16: Csr, Bf16, SoftmaxRows<8, 4, true>;
+                    softmax_f32 F32: Csr, SoftmaxRows<4, 8, false>;
+                    softmax_f16 F16, softmax_bf16 Bf16: Csr, SoftmaxRows<8, 4, false>;
+                    softmax_gradient_f32 F32: Csr, SoftmaxRows<4, 8, true>;
+                    softmax_gradient_f16 F16, softmax_gradient_bf16 Bf16: Csr, SoftmaxRows<8, 4, true>;
                 }
             }
         }

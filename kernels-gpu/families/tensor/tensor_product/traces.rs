@@ -2,8 +2,8 @@
 //! A warp has 32 items and every fourth segment. It multiplies rows of F by the matrix, then the products by rows of A.
 //! The rows of F and a warp's totals are in shared memory, products and the next rows of the matrix in registers.
 
-use super::tiles::{Sums, four, multiply};
 use super::put_items;
+use super::tiles::{Sums, four, multiply};
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
