@@ -183,7 +183,7 @@ impl MaskTiles {
     #[inline(always)]
     pub(super) fn deal_last(p: &MaskParams, strips: u32) {
         let told = copy::dynamic_shared() + MASK_TOLD;
-        if !block_arrives_last(p.status, strips * p.count, told) {
+        if !block_arrives_last(p.status, p.strips * p.count, told) {
             return;
         }
         let groups = strips * p.heads;
