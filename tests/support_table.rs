@@ -112,7 +112,7 @@ fn own(module: &str) -> &str {
 }
 
 /// Compute capabilities for which the whole suite passed on an H200, with EINSPARSE_ARCH.
-const TESTED: [(u32, u32); 1] = [(8, 0)];
+const TESTED: [(u32, u32); 2] = [(8, 0), (8, 6)];
 
 /// State of an operation on a GPU. Two kernels that differ only in their requirements count as one.
 fn state(modules: &[&str], (capability, shared): ((u32, u32), u32)) -> &'static str {
