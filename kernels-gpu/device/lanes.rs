@@ -1,5 +1,5 @@
-//! Reductions over the lanes of a warp. Every lane gets the same bits, and each run gives the same bits. Every lane of
-//! the warp must call them together.
+//! Reductions over the lanes of a warp, and over the warps of a thread block. Each run gives the same bits. Every lane of
+//! the warp, or every thread of the thread block, must call them together.
 
 use core::ops::Range;
 
@@ -13,7 +13,7 @@ pub const UP: [u32; 5] = [1, 2, 4, 8, 16];
 pub const DOWN: [u32; 5] = [16, 8, 4, 2, 1];
 
 /// Joins `x` with the value of the lane at each power of two in `distances`: `1..n` reduces over `n` adjacent lanes,
-/// `n..32` over lanes that are multiples of `n` apart. `join` gets a value and the distance for `shfl_xor`.
+/// `n..32` over lanes that are multiples of `n` apart. All lanes of a group get the same bits. `join` gets a value and the distance for `shfl_xor`.
 #[inline(always)]
 pub fn reduce<T>(
     mut x: T,

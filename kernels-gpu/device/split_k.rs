@@ -1,6 +1,7 @@
 //! Split-K fix-up: thread blocks compute parts of an output tile or row and store partial sums. The last to arrive at a
 //! counter adds them in order, so each run gives the same bits, and resets the counter for the next launch. A thread
-//! block, a warpgroup or a segment of a warp has a counter of its own and waits for no other.
+//! block, a warpgroup or a segment of a warp has a counter of its own and waits for no other. Kernels whose last thread
+//! block continues alone count arrivals in the same way.
 
 use crate::abi::SpmmParams;
 use crate::device::elem::Elem;
@@ -10,7 +11,8 @@ use crate::device::ptx::{barrier, copy, global, warp};
 
 /// Counts the arrival of one of `count` parts. Returns true in all threads of the part that arrives last, which then
 /// see what the other parts stored. `leader`: true in one thread of the part. `sync`: barrier of its threads. `told`:
-/// word of shared memory that broadcasts the count.
+/// word of shared memory that broadcasts the count. No barrier follows the read of `told`: synchronize before the next
+/// store to it.
 #[inline(always)]
 fn arrives_last(counter: u64, count: u32, told: u32, leader: bool, sync: impl Fn()) -> bool {
     // The counter orders the accesses: fences precede and follow the increment, and barriers extend them to all threads.
@@ -69,7 +71,7 @@ pub fn segment_arrives_last(counter: u64, count: u32, [lane, lanes]: [u32; 2]) -
 /// Fix-up of a piece of a split row, in a segment of `lanes` lanes. Each lane has `REP` vectors of `VEC` columns, the
 /// first at `column`. Stores the partial sums in the piece's slot. The segment that arrives last gets those of the row,
 /// joined to `start` in slot order, and returns true. `at_once` (up to 4) slots are loaded at once; missing ones are
-/// zero.
+/// zero, so more than one requires that zero is neutral for `join`.
 #[inline(always)]
 pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
     p: &SpmmParams,
