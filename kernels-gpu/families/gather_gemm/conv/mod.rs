@@ -12,9 +12,10 @@
 //! end        registers -> output buffer of the warpgroup -> scattered rows of the output
 //! ```
 //!
-//! With `mma.sync`, and with TF32 (A in registers), a warp waits for the products of s and releases s itself. Each
-//! output row is written once, so neither atomics nor zeroing are needed. `parts` and `words` serve the modules
-//! `conv_grad`, `conv_pairs` and `conv_simt`.
+//! With `mma.sync`, and with TF32 (A in registers), a warp waits for the products of s and releases s itself. With
+//! `mma.sync`, one warpgroup multiplies all 128 rows, both halves if one has a neighbour; indices are 3 offsets ahead, and
+//! the output buffers overlap the stages. Each output row is written once, so neither atomics nor zeroing are needed.
+//! `parts` and `words` serve the modules `conv_grad`, `conv_pairs` and `conv_simt`.
 
 mod elem;
 mod matrices;
