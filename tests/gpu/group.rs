@@ -95,7 +95,7 @@ fn one_rank_on_the_gpu() {
 #[test]
 fn a_captured_step_of_one_rank_on_the_gpu() {
     let Some(gpu) = gpu_alone() else { return };
-    captured(&[gpu.clone()]);
+    captured(std::slice::from_ref::<Context>(&gpu));
 }
 
 /// A product that sends rows of B, and a sum over ranks, both captured once: each replay uses the current values.
