@@ -246,8 +246,8 @@ fn convolutions_in_tf32_agree() {
     suite::<f32>(&gpu, &tf32());
 }
 
-/// Runs the kernels of other GPUs by name: those for less shared memory, and with `EINSPARSE_ARCH=sm_80` those without
-/// `wgmma`, which a GPU with `wgmma` has no code of. `sm_80` and `sm_86` also run the suites above with them.
+/// Runs the kernels of other GPUs by name: those for less shared memory, and those without `wgmma`. The latter are not
+/// built for a GPU with `wgmma`; they run with `EINSPARSE_ARCH=sm_80` or `sm_86`, which also run the suites above.
 #[test]
 fn convolutions_of_other_gpus_agree() {
     fn all<T: Scalar>(gpu: &Context, dtype: Dtype, options: &ConvOptions) {

@@ -1,6 +1,6 @@
-//! W as e4m3 with synchronous products. With fp8 Tensor Cores, the stages hold codes, as copied. Without, the producer
-//! threads load codes into registers, two stages ahead, and write elements to the stages: conversion there costs a
-//! multiprocessor a third of what it would cost the consumers, each of which reads every code.
+//! W as e4m3 with synchronous products. With fp8 Tensor Cores, the stages hold codes, as copied. Without them, the
+//! producer threads load codes into registers, two stages ahead, and write elements to the stages. They convert each code
+//! once per stage; each consumer warp would convert all rows of A of its warpgroup again.
 //!
 //! ```text
 //! A elements (`SCALED_COLUMNS`)    A as it is; W scaled and rounded to A's type, with the bits of a W rounded before
@@ -26,7 +26,7 @@ const MOST: usize = 8;
 /// Scales of a row in a stage as the host counts stages: of [`DEPTH`] pairs of codes.
 const SCALES: u32 = 2;
 
-/// What a thread loads of a stage.
+/// Part of a stage that one thread loads.
 struct Loaded {
     exists: bool,
     a: [[u32; 4]; MOST],
@@ -98,7 +98,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
     const LANES: u32 = GroupedTile::<CHUNKS, F>::DEEP / 8;
     const ROWS: usize = Self::LANES as usize;
 
-    /// Loads what this thread writes to the next stage.
+    /// Loads this thread's part of the next stage.
     #[inline(always)]
     fn next(&mut self, p: &GroupedParams) -> Loaded {
         let mut loaded = Loaded {
