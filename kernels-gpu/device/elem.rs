@@ -1,5 +1,6 @@
 //! Arithmetic of the element types: raw vectors as loaded, accumulators, and rounding at the store.
 
+use super::memory::Word;
 use super::ptx::{copy, global, matrix, warp};
 use crate::abi::*;
 
@@ -9,7 +10,7 @@ pub type Raw = [u32; 4];
 /// An element type and its accumulator.
 pub trait Elem: ElemInfo {
     /// Accumulator type: f64 for f64, f32 for all other types.
-    type Acc: Copy;
+    type Acc: Copy + Word<Value = Self::Acc>;
     /// Zero as an accumulator.
     const ZERO: Self::Acc;
     const BYTES: u32 = Self::DTYPE.bytes() as u32;

@@ -1,15 +1,16 @@
 //! Epilogue of CUDA-core kernels: scalar, bias, ReLU or GELU, `=` or `+=`, and one rounding at the store.
 
 use super::elem::Elem;
+use super::memory::{Global, ReadWrite};
 use crate::abi::*;
 
 /// The output C and the operations of the epilogue.
 #[derive(Clone, Copy)]
 pub struct Output {
-    /// Address of C, row-major.
-    pub c: u64,
-    /// Address of the bias vector.
-    pub bias: u64,
+    /// C, row-major, of elements that the body knows.
+    pub c: Global<u8, ReadWrite>,
+    /// Bias vector, or null.
+    pub bias: Global<u8, ReadWrite>,
     /// Scalar factor of the product.
     pub alpha: f64,
     /// Row stride of C, bytes.
@@ -17,24 +18,34 @@ pub struct Output {
     pub n: u32,
     /// Bits `FLAG_*`.
     pub flags: u32,
-    /// Address of the gate, which has the shape of C.
-    pub gate: u64,
+    /// Gate, which has the shape of C, or null.
+    pub gate: Global<u8, ReadWrite>,
     /// Row stride of the gate, bytes.
     pub gate_bytes: u32,
 }
 
 impl Output {
     /// No output and no operation.
-    pub const PLAIN: Output =
-        Output { c: 0, bias: 0, alpha: 1.0, ldc_bytes: 0, n: 0, flags: 0, gate: 0, gate_bytes: 0 };
+    pub const PLAIN: Output = Output {
+        c: Global::NULL,
+        bias: Global::NULL,
+        alpha: 1.0,
+        ldc_bytes: 0,
+        n: 0,
+        flags: 0,
+        gate: Global::NULL,
+        gate_bytes: 0,
+    };
 }
 
 /// Creates an [`Output`] from the fields of a params struct, without a gate.
 macro_rules! output {
     ($p:ident) => {
         $crate::device::epilogue::Output {
-            c: $p.c,
-            bias: $p.bias,
+            // SAFETY: the host has checked the shape and the strides of C, and the length of a bias.
+            c: unsafe { $crate::device::memory::Global::new($p.c) },
+            // SAFETY: as above.
+            bias: unsafe { $crate::device::memory::Global::new($p.bias) },
             alpha: $p.alpha,
             ldc_bytes: $p.ldc_bytes,
             n: $p.n,
@@ -55,9 +66,7 @@ impl SpmmParams {
 
 #[inline(always)]
 pub fn row_bias<E: Elem>(o: Output, row: u32) -> E::Acc {
-    let raw =
-        E::ld_global::<1>(o.bias + row as u64 * E::BYTES as u64, o.flags & FLAG_BIAS_ROWS != 0);
-    E::get(&raw, 0)
+    E::get(&o.bias.cast::<E>().at(row).ld_raw::<1>(o.flags & FLAG_BIAS_ROWS != 0), 0)
 }
 
 /// Scalar factor of a row's sum. It is 0 for a row without nonzeros, because 0 times an infinite scalar would be NaN.
@@ -68,12 +77,12 @@ pub fn scale<E: Elem>(o: Output, len: u32) -> E::Acc {
 
 /// Stores one element if `ok`; adds it to the old one if `add`.
 #[inline(always)]
-pub fn store_or_add<E: Elem>(to: u64, mut x: E::Acc, add: bool, ok: bool) {
+pub fn store_or_add<E: Elem>(to: Global<E, ReadWrite>, mut x: E::Acc, add: bool, ok: bool) {
     if add {
-        x = E::add(x, E::get(&E::ld_global::<1>(to, ok), 0));
+        x = E::add(x, E::get(&to.ld_raw::<1>(ok), 0));
     }
     if ok {
-        E::store::<1>(to, &[x]);
+        to.st_rounded(&[x]);
     }
 }
 
@@ -100,10 +109,10 @@ pub fn finish<E: Elem, const V: usize>(
     acc: [E::Acc; V],
 ) {
     let inside = column < o.n;
-    let offset = column as u64 * E::BYTES as u64;
-    let c = o.c + row as u64 * o.ldc_bytes as u64 + offset;
-    let bias = E::ld_global::<V>(o.bias + offset, inside && o.flags & FLAG_BIAS_COLUMNS != 0);
-    let old = E::ld_global::<V>(c, inside && o.flags & FLAG_ACCUMULATE != 0);
+    let c = o.c.row(row, o.ldc_bytes).cast::<E>().at(column);
+    let bias = o.bias.cast::<E>().at(column);
+    let bias = bias.ld_raw::<V>(inside && o.flags & FLAG_BIAS_COLUMNS != 0);
+    let old = c.ld_raw::<V>(inside && o.flags & FLAG_ACCUMULATE != 0);
     let mut out = acc;
     unroll!(i < V, {
         let mut x = E::fma(alpha, acc[i], row_bias);
@@ -115,6 +124,6 @@ pub fn finish<E: Elem, const V: usize>(
         out[i] = x;
     });
     if inside {
-        E::store::<V>(c, &out);
+        c.st_rounded(&out);
     }
 }

@@ -78,6 +78,8 @@ macro_rules! kernel {
                     options(pure, nomem, nostack)
                 )
             };
+            // SAFETY: the params struct is there.
+            let $at = unsafe { $crate::device::memory::Maps::new($at) };
             // SAFETY: the host checked the operands and built the launch from the same table row.
             unsafe { $body }
         }
@@ -90,7 +92,7 @@ macro_rules! kernel {
     ($name:ident($p:ident: $ty:ty, $at:ident) => $body:expr) => {
         #[allow(dead_code)]
         pub unsafe fn $name($p: $ty) {
-            let $at = 0u64;
+            let $at = $crate::device::memory::Maps::NONE;
             // SAFETY: the host checked the operands and built the launch from the same table row.
             unsafe { $body }
         }

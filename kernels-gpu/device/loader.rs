@@ -1,7 +1,8 @@
 //! Loaders: they copy tiles of tensors from global to shared memory and complete the mbarrier of the stage.
 
 use super::gpu;
-use super::ptx::{barrier, bulk, copy, warp};
+use super::memory::{Global, Maps, ReadWrite, TensorMap};
+use super::ptx::{barrier, copy, warp};
 use crate::abi::*;
 use crate::frag;
 
@@ -38,7 +39,7 @@ pub trait Loader: LoaderInfo {
     /// `stores`: thread 0 also writes part of the stage with ordinary stores, before `expect`.
     fn arrivals(threads: u32, stores: bool) -> u32;
     /// Prefetches `MAPS` tensor maps, the first at address `at`. One thread calls it.
-    fn prefetch_maps<const MAPS: usize>(at: u64);
+    fn prefetch_maps<const MAPS: usize>(at: Maps);
     /// Starts the copies of a stage of `bytes` bytes, which complete mbarrier `full`: with one arrival if the copy
     /// engine copies, otherwise with one per thread of the team. Ordinary stores before this call are not ordered
     /// before the arrival.
@@ -53,11 +54,11 @@ pub trait Loader: LoaderInfo {
     fn started(full: u32, thread: u32);
     /// Copies a box of a tensor of `D` axes (2 to 4) to shared address `to`, swizzled over a row of the box. The box
     /// begins at index `place`, innermost axis first, and has extent 1 along axes 2 and 3. Elements outside of the
-    /// tensor are zero. `map` is the address of the tensor map and its words.
+    /// tensor are zero. `map` is the tensor map and its words.
     fn tile<const D: usize>(
         team: Team,
         to: u32,
-        map: (u64, &MapWords),
+        map: (TensorMap, &MapWords),
         place: [u32; D],
         shape: Shape,
         full: u32,
@@ -68,18 +69,18 @@ pub trait Loader: LoaderInfo {
     fn pixels(
         team: Team,
         to: u32,
-        map: (u64, &MapWords),
+        map: (TensorMap, &MapWords),
         place: ([u32; 4], [u32; 2]),
         shape: Shape,
         full: u32,
         pixel: impl Fn(u32) -> [u32; 3],
     );
     /// Copies `bytes` contiguous bytes, a multiple of 16, to shared address `to`.
-    fn line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
+    fn line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32);
     /// [`Self::line`] for long lines: all threads of the team take part.
-    fn long_line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
+    fn long_line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32);
     /// Prefetches `bytes` contiguous bytes, a multiple of 16, to L2, if the GPU has an asynchronous prefetch.
-    fn prefetch_line(from: u64, bytes: u32);
+    fn prefetch_line<T, A>(from: Global<T, A>, bytes: u32);
     /// Waits for the copies that this thread started, if threads copy: a thread must not exit before its copies are
     /// done. The tensor copy engine completes its copies without the thread that started them.
     fn wait_own();
@@ -97,9 +98,9 @@ impl Loader for Tma {
     }
 
     #[inline(always)]
-    fn prefetch_maps<const MAPS: usize>(at: u64) {
+    fn prefetch_maps<const MAPS: usize>(at: Maps) {
         unroll!(map < MAPS, most 4, {
-            bulk::prefetch_tensormap(at + map as u64 * 128);
+            at.map(map as u32).prefetch();
         });
     }
 
@@ -133,16 +134,16 @@ impl Loader for Tma {
     fn tile<const D: usize>(
         _: Team,
         to: u32,
-        (at, _): (u64, &MapWords),
+        (map, _): (TensorMap, &MapWords),
         place: [u32; D],
         _: Shape,
         full: u32,
     ) {
         const { assert!(D >= 2 && D <= 4) };
         match D {
-            2 => bulk::tma_load_2d(to, at, place[0], place[1], full),
-            3 => bulk::tma_load_3d(to, at, [place[0], place[1], place[2]], full),
-            _ => bulk::tma_load_4d(to, at, [place[0], place[1], place[2], place[3]], full),
+            2 => map.load_2d(to, [place[0], place[1]], full),
+            3 => map.load_3d(to, [place[0], place[1], place[2]], full),
+            _ => map.load_4d(to, [place[0], place[1], place[2], place[3]], full),
         }
     }
 
@@ -150,32 +151,39 @@ impl Loader for Tma {
     fn pixels(
         _: Team,
         to: u32,
-        (at, _): (u64, &MapWords),
+        (map, _): (TensorMap, &MapWords),
         (place, offset): ([u32; 4], [u32; 2]),
         _: Shape,
         full: u32,
         _: impl Fn(u32) -> [u32; 3],
     ) {
-        bulk::tma_load_im2col(to, at, place, offset, full);
+        map.load_im2col(to, place, offset, full);
     }
 
     #[inline(always)]
-    fn line(_: Team, to: u32, from: u64, bytes: u32, full: u32) {
-        bulk::bulk_load(to, from, bytes, full);
+    fn line<T, A>(_: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32) {
+        from.bulk_load(to, bytes, full);
     }
 
     #[inline(always)]
-    fn long_line(team: Team, to: u32, from: u64, bytes: u32, full: u32) {
+    fn long_line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32) {
         Self::line(team, to, from, bytes, full);
     }
 
     #[inline(always)]
-    fn prefetch_line(from: u64, bytes: u32) {
-        bulk::bulk_prefetch(from, bytes);
+    fn prefetch_line<T, A>(from: Global<T, A>, bytes: u32) {
+        from.bulk_prefetch(bytes);
     }
 
     #[inline(always)]
     fn wait_own() {}
+}
+
+/// Address of the tensor of a map.
+#[inline(always)]
+fn tensor(map: &MapWords) -> Global<u8, ReadWrite> {
+    // SAFETY: the host made the map of a tensor that it has checked. The functions below read inside of its extents.
+    unsafe { Global::new(map[MAP_ADDRESS]) }
 }
 
 /// Extent of an axis from the words of a map; that of axis 0 is in bytes.
@@ -198,7 +206,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     }
 
     #[inline(always)]
-    fn prefetch_maps<const MAPS: usize>(_: u64) {}
+    fn prefetch_maps<const MAPS: usize>(_: Maps) {}
 
     #[inline(always)]
     fn fill(_: Team, full: u32, _: u32, start: impl FnOnce()) {
@@ -233,7 +241,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     fn tile<const D: usize>(
         team: Team,
         to: u32,
-        (_, map): (u64, &MapWords),
+        (_, map): (TensorMap, &MapWords),
         place: [u32; D],
         shape: Shape,
         _: u32,
@@ -246,20 +254,20 @@ impl<const KIB: usize> Loader for Copies<KIB> {
         let first = place[0] * shape.element as u32;
         let (width, height) = (extent(map, 0), extent(map, 1));
         let stride = map[MAP_STRIDES];
-        let mut base = map[MAP_ADDRESS];
+        let mut base = tensor(map);
         let mut inside = true;
         if D > 2 {
             inside &= place[2] < extent(map, 2);
-            base += place[2] as u64 * map[MAP_STRIDES + 1];
+            base = base.row(place[2], map[MAP_STRIDES + 1]);
         }
         if D > 3 {
             inside &= place[3] < extent(map, 3);
-            base += place[3] as u64 * map[MAP_STRIDES + 2];
+            base = base.row(place[3], map[MAP_STRIDES + 2]);
         }
         let (y, row) = (place[1], place[1].wrapping_add(own));
         // A byte count that is not a constant costs a dozen instructions per copy.
         if inside && y < height && height - y >= rows && width >= first.wrapping_add(row_bytes) {
-            let mut from = base + row as u64 * stride + (first + column) as u64;
+            let mut from = base.row(row, stride).bytes(first + column);
             let mut r = 0;
             while r < rows {
                 // Eight copies between two tests of the loop.
@@ -268,9 +276,9 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                     if next < rows {
                         let byte = (next + own) * row_bytes + column;
                         if rows % at_once == 0 || next + own < rows {
-                            copy::cp_async_16_if(frag::swizzled(to + byte, row_bytes), from, 1);
+                            from.cp_async_16_if(frag::swizzled(to + byte, row_bytes), 1);
                         }
-                        from += at_once as u64 * stride;
+                        from = from.row(at_once, stride);
                     }
                 });
                 r += 8 * at_once;
@@ -285,14 +293,10 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                 let now = row.wrapping_add(r);
                 // Outside of the tensor nothing is read, but the address must still be valid.
                 let there = inside && now < height && bytes > 0;
-                let at = if there {
-                    base + now as u64 * stride + begin as u64
-                } else {
-                    map[MAP_ADDRESS]
-                };
+                let from = if there { base.row(now, stride).bytes(begin) } else { tensor(map) };
                 if rows % at_once == 0 || r + own < rows {
                     let to = frag::swizzled(to + byte, row_bytes);
-                    copy::cp_async_16(to, at, if there { bytes } else { 0 });
+                    from.cp_async_16(to, if there { bytes } else { 0 });
                 }
                 r += at_once;
             }
@@ -303,7 +307,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     fn pixels(
         team: Team,
         to: u32,
-        (_, map): (u64, &MapWords),
+        (_, map): (TensorMap, &MapWords),
         ([channel, ..], [down, right]): ([u32; 4], [u32; 2]),
         shape: Shape,
         _: u32,
@@ -320,12 +324,12 @@ impl<const KIB: usize> Loader for Copies<KIB> {
             let [y, x, image] = pixel(row);
             let (y, x) = (y.wrapping_add(right), x.wrapping_add(down));
             let inside = y < extent(map, 1) && x < extent(map, 2) && image < extent(map, 3);
-            let from = map[MAP_ADDRESS]
-                + begin as u64
-                + y as u64 * map[MAP_STRIDES]
-                + x as u64 * map[MAP_STRIDES + 1]
-                + image as u64 * map[MAP_STRIDES + 2];
-            if inside && bytes > 0 { (from, true) } else { (map[MAP_ADDRESS], false) }
+            let from = tensor(map)
+                .bytes(begin)
+                .row(y, map[MAP_STRIDES])
+                .row(x, map[MAP_STRIDES + 1])
+                .row(image, map[MAP_STRIDES + 2]);
+            if inside && bytes > 0 { (from, true) } else { (tensor(map), false) }
         };
         let to_row = |row: u32| frag::swizzled(to + row * row_bytes + column, row_bytes);
         let whole = extent(map, 0).is_multiple_of(16);
@@ -338,9 +342,9 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                 if row < rows {
                     let (from, inside) = source(row);
                     if whole {
-                        copy::cp_async_16_or_zero(to_row(row), from, inside);
+                        from.cp_async_16_or_zero(to_row(row), inside);
                     } else {
-                        copy::cp_async_16(to_row(row), from, if inside { bytes } else { 0 });
+                        from.cp_async_16(to_row(row), if inside { bytes } else { 0 });
                     }
                 }
             });
@@ -349,35 +353,35 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     }
 
     #[inline(always)]
-    fn line(team: Team, to: u32, from: u64, bytes: u32, _: u32) {
+    fn line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, _: u32) {
         let mut byte = team.thread * 16;
         while byte < bytes {
-            copy::cp_async_16_if(to + byte, from + byte as u64, 1);
+            from.bytes(byte).cp_async_16_if(to + byte, 1);
             byte += team.threads * 16;
         }
     }
 
     #[inline(always)]
-    fn long_line(team: Team, to: u32, from: u64, bytes: u32, full: u32) {
+    fn long_line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32) {
         let step = team.threads * 16;
         let own = team.thread * 16;
-        let (mut to_own, mut from_own) = (to + own, from + own as u64);
+        let (mut to_own, mut from_own) = (to + own, from.bytes(own));
         let mut left = bytes;
         while left >= 8 * step {
             warp::nounroll();
             unroll!(i < 8, {
                 let on = i as u32 * step;
-                copy::cp_async_16_if(to_own + on, from_own + on as u64, 1);
+                from_own.bytes(on).cp_async_16_if(to_own + on, 1);
             });
             to_own += 8 * step;
-            from_own += 8 * step as u64;
+            from_own = from_own.bytes(8 * step);
             left -= 8 * step;
         }
-        Self::line(team, to_own - own, from_own - own as u64, left, full);
+        Self::line(team, to_own - own, from_own.wrapping_bytes(-i64::from(own) as u64), left, full);
     }
 
     #[inline(always)]
-    fn prefetch_line(_: u64, _: u32) {}
+    fn prefetch_line<T, A>(_: Global<T, A>, _: u32) {}
 
     #[inline(always)]
     fn wait_own() {

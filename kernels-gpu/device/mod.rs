@@ -35,6 +35,7 @@ pub mod gpu;
 pub mod kernel;
 pub mod lanes;
 pub mod loader;
+pub mod memory;
 pub mod mma;
 pub mod multiply;
 pub mod prelude;

@@ -1,6 +1,7 @@
 //! Gather of matrix rows into a stage by four warps, 128 bytes of each row. A warp copies 32 rows, eight lanes per row.
 
-use super::ptx::{copy, warp};
+use super::memory::{Access, Global};
+use super::ptx::warp;
 use crate::abi::PANEL_BYTES;
 
 pub const ROWS: u32 = 32;
@@ -24,8 +25,8 @@ pub fn of_thread(thread: u32, own: u32, count: u32) -> Rows {
 
 /// Source matrix with elements of 2 bytes.
 #[derive(Clone, Copy)]
-pub struct Source {
-    pub address: u64,
+pub struct Source<A> {
+    pub matrix: Global<u16, A>,
     /// Row stride, bytes.
     pub row_bytes: u32,
     pub columns: u32,
@@ -35,8 +36,8 @@ pub struct Source {
 /// copied, because their products are never stored. `WHOLE`: all columns of the stage are inside of the matrix.
 /// Otherwise columns outside are filled with zeros: the other operand is zero there, and zero times NaN would be NaN.
 #[inline(always)]
-pub fn gather<const WHOLE: bool>(
-    source: Source,
+pub fn gather<const WHOLE: bool, A: Access>(
+    source: Source<A>,
     (rows, valid): Rows,
     thread: u32,
     deep: u32,
@@ -46,18 +47,18 @@ pub fn gather<const WHOLE: bool>(
     let (row, chunk) = (lane / 8, lane % 8);
     let to = to + (warp * ROWS + row) * PANEL_BYTES as u32;
     let column = deep + chunk * 8;
-    let from = source.address + column as u64 * 2;
+    let from = source.matrix.at(column);
     unroll!(i < 8, {
         // Successive rows of a lane are four apart, so every second one has the same swizzle.
         let place = chunk ^ (row + 4 * (i as u32 % 2));
         let to = to + place * 16 + 4 * i as u32 * PANEL_BYTES as u32;
-        let from = from + rows[i] as u64 * source.row_bytes as u64;
+        let from = from.row(rows[i], source.row_bytes);
         if WHOLE {
-            copy::cp_async_16_if(to, from, valid & (1 << i));
+            from.cp_async_16_if(to, valid & (1 << i));
         } else {
             let inside = valid & (1 << i) != 0 && column < source.columns;
-            let (from, bytes) = if inside { (from, 16) } else { (source.address, 0) };
-            copy::cp_async_16(to, from, bytes);
+            let (from, bytes) = if inside { (from, 16) } else { (source.matrix, 0) };
+            from.cp_async_16(to, bytes);
         }
     });
 }

@@ -12,11 +12,6 @@ pub fn lane() -> u32 {
     gpu::thread() % 32
 }
 
-#[inline(always)]
-pub fn word(base: u64, index: u64) -> u64 {
-    base + index * 4
-}
-
 /// Stores the value of each warp's last lane to shared memory, where all threads may read it. Returns the warp index.
 /// Shared memory must not be in use: there is no barrier before the stores.
 #[inline(always)]

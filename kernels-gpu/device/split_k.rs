@@ -6,6 +6,7 @@
 use crate::abi::SpmmParams;
 use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::memory::{Fresh, Global};
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global, warp};
 
@@ -14,15 +15,21 @@ use crate::device::ptx::{barrier, copy, global, warp};
 /// word of shared memory that broadcasts the count. No barrier follows the read of `told`: synchronize before the next
 /// store to it.
 #[inline(always)]
-fn arrives_last(counter: u64, count: u32, told: u32, leader: bool, sync: impl Fn()) -> bool {
+fn arrives_last(
+    counter: Global<u32, Fresh>,
+    count: u32,
+    told: u32,
+    leader: bool,
+    sync: impl Fn(),
+) -> bool {
     // The counter orders the accesses: fences precede and follow the increment, and barriers extend them to all threads.
     global::fence_gpu();
     sync();
     if leader {
-        let before = global::atom_add(counter, 1);
+        let before = counter.atom_add(1);
         copy::st_shared_b32(told, before);
         if before + 1 == count {
-            global::st_b32(counter, 0);
+            counter.st(0);
         }
     }
     sync();
@@ -35,34 +42,43 @@ fn arrives_last(counter: u64, count: u32, told: u32, leader: bool, sync: impl Fn
 
 /// [`arrives_last`] of a thread block. All threads must call it.
 #[inline(always)]
-pub fn block_arrives_last(counter: u64, count: u32, told: u32) -> bool {
+pub fn block_arrives_last(counter: Global<u32, Fresh>, count: u32, told: u32) -> bool {
     arrives_last(counter, count, told, gpu::thread() == 0, gpu::sync_threads)
 }
 
 /// [`arrives_last`] of warpgroup `group`.
 #[inline(always)]
-pub fn warpgroup_arrives_last(counter: u64, count: u32, told: u32, group: u32) -> bool {
+pub fn warpgroup_arrives_last(
+    counter: Global<u32, Fresh>,
+    count: u32,
+    told: u32,
+    group: u32,
+) -> bool {
     let sync = || barrier::sync_named(1 + group, 128);
     arrives_last(counter, count, told, gpu::opaque_thread() % 128 == 0, sync)
 }
 
 /// [`arrives_last`] of a segment of `lanes` adjacent lanes, without shared memory. `lane`: lane in the segment.
 #[inline(always)]
-pub fn segment_arrives_last(counter: u64, count: u32, [lane, lanes]: [u32; 2]) -> bool {
+pub fn segment_arrives_last(
+    counter: Global<u32, Fresh>,
+    count: u32,
+    [lane, lanes]: [u32; 2],
+) -> bool {
     let members = (u32::MAX >> (32 - lanes)) << (gpu::thread() % 32 / lanes * lanes);
     // The lanes' stores precede this barrier. The single arrival, which releases and acquires for the whole GPU,
     // follows it.
     warp::sync(members);
     let mut before = 0;
     if lane == 0 {
-        before = global::atom_add(counter, 1);
+        before = counter.atom_add(1);
     }
     let last = warp::shfl_segment(lanes, before, 0, members) + 1 == count;
     if last {
         // A shuffle does not order memory accesses.
         warp::sync(members);
         if lane == 0 {
-            global::st_b32(counter, 0);
+            counter.st(0);
         }
     }
     last
@@ -82,16 +98,16 @@ pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
     start: E::Acc,
     join: impl Fn(E::Acc, E::Acc) -> E::Acc,
 ) -> bool {
-    let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
+    let [counter, first, count, _] = p.slots().at(slot).ld();
     let at = |s: u32, r: usize, i: usize| {
         let c = column as u64 + (r as u32 * lanes * VEC as u32) as u64 + i as u64;
-        p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
+        p.partial::<E>().at(s as u64 * p.partial_columns as u64 + c)
     };
     unroll!(r < REP, {
-        unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
+        unroll!(i < VEC, { at(slot, r, i).st(acc[r][i]) });
     });
     let counter = counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64;
-    if !segment_arrives_last(p.counters + counter * 4, count, [lane, lanes]) {
+    if !segment_arrives_last(p.counters().at(counter), count, [lane, lanes]) {
         return false;
     }
     *acc = [[start; VEC]; REP];
@@ -104,7 +120,7 @@ pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
                 unroll!(j < 4, {
                     let slot = s + j as u32;
                     if j < at_once {
-                        parts[j] = E::load_acc(at(slot, r, i), slot < first + count);
+                        parts[j] = at(slot, r, i).ld_if(slot < first + count);
                     }
                 });
                 unroll!(j < 4, {
@@ -126,10 +142,10 @@ pub fn fix_up_row<E: Elem, const VEC: usize, const REP: usize>(
 /// Workspace of the partial sums of one part along k, and the number of parts.
 #[derive(Clone, Copy)]
 pub struct SplitK {
-    /// Address of all partial sums: slots x warpgroups x accumulators of a warpgroup.
-    pub partial: u64,
-    /// Address of all arrival counters.
-    pub counters: u64,
+    /// All partial sums: slots x warpgroups x accumulators of a warpgroup.
+    pub partial: Global<[u32; 4], Fresh>,
+    /// All arrival counters.
+    pub counters: Global<u32, Fresh>,
     pub first: u32,
     pub part: u32,
     pub parts: u32,
@@ -151,11 +167,11 @@ pub fn fix_up<const CHUNKS: usize>(
 
 /// Stores a thread's partial sums.
 #[inline(always)]
-pub fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
+pub fn put<const CHUNKS: usize>(mine: Global<[u32; 4], Fresh>, acc: &Acc<CHUNKS>) {
     unroll!(c < CHUNKS, most 4, {
         unroll!(j < 8, {
             let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
-            global::st_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
+            mine.at(((c * 8 + j) * 128) as u64).st(four);
         });
     });
 }
@@ -173,10 +189,11 @@ pub fn fix_up_by<const CHUNKS: usize>(
     // Layout of the accumulators: four of each thread are adjacent, so accesses are 16 bytes wide.
     let bytes = (CHUNKS * 8 * 128 * 16) as u64;
     let place = |part: u32| {
-        cut.partial + ((cut.first + part) as u64 * 2 + group as u64) * bytes + lane as u64 * 16
+        let group = (cut.first + part) as u64 * 2 + group as u64;
+        cut.partial.bytes(group * bytes).at(lane)
     };
     put(place(cut.part), acc);
-    let counter = cut.counters + (cut.counter * 2 + group) as u64 * 4;
+    let counter = cut.counters.at(cut.counter * 2 + group);
     if !warpgroup_arrives_last(counter, cut.parts, told + group * 4, group) {
         return false;
     }
@@ -196,7 +213,7 @@ pub fn fix_up_by<const CHUNKS: usize>(
         }
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
-                let four = global::ld_cg_v4(from + ((c * 8 + j) * 128 * 16) as u64, true);
+                let four = from.at(((c * 8 + j) * 128) as u64).ld();
                 unroll!(i < 4, {
                     let own = &mut acc.0[c][4 * j + i];
                     *own = add(*own, f32::from_bits(four[i]));

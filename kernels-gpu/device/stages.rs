@@ -5,9 +5,10 @@
 use core::marker::PhantomData;
 
 use super::gpu;
+use super::memory::Maps;
 use super::multiply::Multiply;
 use super::ptx::wgmma::Acc;
-use super::ptx::{barrier, bulk, copy, warp};
+use super::ptx::{barrier, copy, warp};
 use crate::abi::SMEM_TILE;
 
 /// Marker: no stage is waiting to be released.
@@ -77,11 +78,11 @@ pub(crate) trait Stages {
     /// Initializes the mbarriers with [`Self::make_barriers`] and prefetches `MAPS` tensor maps, the first at `at`. All
     /// threads of the thread block synchronize.
     #[inline(always)]
-    fn make_ring<const MAPS: usize>(at: u64, fill: u32, release: u32) {
+    fn make_ring<const MAPS: usize>(at: Maps, fill: u32, release: u32) {
         if gpu::thread() == 0 {
             Self::make_barriers(fill, release);
             unroll!(map < MAPS, most 4, {
-                bulk::prefetch_tensormap(at + map as u64 * 128);
+                at.map(map as u32).prefetch();
             });
         }
         gpu::sync_threads();

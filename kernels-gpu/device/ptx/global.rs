@@ -60,6 +60,8 @@ load_one! {
     /// Loads 2 bytes into the low half.
     ld_nc_b16 = "ld.global.nc.u16" (pure, readonly, nostack);
     ld_nc_b8 = "ld.global.nc.u8" (pure, readonly, nostack);
+    /// Loads 1 byte that this thread may write later into the lowest byte.
+    ld_global_b8 = "ld.global.u8" (nostack);
     /// Loads 4 bytes that this thread may write later.
     ld_global_b32 = "ld.global.u32" (nostack);
     /// Loads 2 bytes that this thread may write later into the low half.
@@ -177,6 +179,8 @@ instructions! {
     pub st_b32(addr: u64, v: u32): "st.global.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Stores the low 2 bytes.
     pub st_b16(addr: u64, v: u32): "st.global.u16 [{addr}], {v};", in(reg64 addr, reg32 v);
+    /// Stores the lowest byte.
+    pub st_b8(addr: u64, v: u32): "st.global.u8 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// [`st_b32`] if `ok`.
     pub st_b32_if(addr: u64, v: u32, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u32 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);

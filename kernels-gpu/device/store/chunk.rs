@@ -5,8 +5,9 @@ use crate::abi::*;
 use crate::device::elem::Elem;
 use crate::device::epilogue::{Output, row_bias};
 use crate::device::gpu;
+use crate::device::memory::{Global, ReadWrite};
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::ptx::{barrier, copy, matrix, warp};
 use crate::frag;
 
 /// A lane's accumulators of 64 columns, eight atoms of four.
@@ -74,12 +75,12 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
 
     #[inline(always)]
     fn add_bias(o: Output, column: u32, x: &mut Chunk) {
-        let at = warp::opaque_address(o.bias + column as u64 * E::BYTES as u64);
+        let at = o.bias.cast::<E>().at(column).opaque();
         let inside = o.n.saturating_sub(column);
         unroll!(j < 8, {
             unroll!(i < 2, {
                 let k = (8 * j + i) as u32;
-                let bias = E::ld_global::<1>(at + k as u64 * E::BYTES as u64, k < inside);
+                let bias = at.at(k).ld_raw::<1>(k < inside);
                 let bias = E::get(&bias, 0);
                 unroll!(r < 2, { x[4 * j + ROWS[r] + i] += bias });
             });
@@ -164,8 +165,8 @@ fn gated<E: Elem<Acc = f32>>(
     if o.flags & FLAG_GATE == 0 {
         return eight;
     }
-    let at = o.gate + row as u64 * o.gate_bytes as u64 + column as u64 * 2;
-    let gate = global::ld_no_allocate_v4(at, inside);
+    let at = o.gate.row(row, o.gate_bytes).cast::<u16>().at(column);
+    let gate = at.cast::<[u32; 4]>().ld_once_if(inside);
     let mut out = eight;
     unroll!(w < 4, {
         out[w] = eight[w]
@@ -243,7 +244,7 @@ fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let own = frag::ldmatrix_x4(lane);
     let row = top + warp * 16 + lane / 8;
     let column = left + lane % 8 * 8 + c * 64;
-    let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
+    let line = o.c.row(row, o.ldc_bytes).cast::<u16>().at(column).cast::<[u32; 4]>();
     warp::sync(u32::MAX);
     stage!(x, matrix::stmatrix_x4, j => smem + frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32));
     warp::sync(u32::MAX);
@@ -253,7 +254,7 @@ fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
         let inside = row < spot.m && column < o.n;
         let eight = gated::<E>(o, (row, column), inside, eight);
         if inside {
-            global::st_v4(line + j as u64 * 4 * o.ldc_bytes as u64, eight);
+            line.bytes(j as u64 * 4 * o.ldc_bytes as u64).st(eight);
         }
     });
 }
@@ -266,7 +267,7 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let row = top + lane % 8 * 8;
     let line = warp * 16 + lane / 8;
     let column = left + line + c * 64;
-    let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
+    let at = o.c.row(column, o.ldc_bytes).cast::<u16>().at(row).cast::<[u32; 4]>();
     barrier::sync_named(1 + spot.group, 128);
     stage!(x, matrix::stmatrix_x4_trans, j => smem + transposed(lane, warp, j as u32));
     barrier::sync_named(1 + spot.group, 128);
@@ -276,7 +277,7 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
         let inside = row < spot.m && column < o.n;
         let eight = gated::<E>(o, (column, row), inside, eight);
         if inside {
-            global::st_v4(at + j as u64 * 4 * o.ldc_bytes as u64, eight);
+            at.bytes(j as u64 * 4 * o.ldc_bytes as u64).st(eight);
         }
     });
 }
@@ -290,11 +291,11 @@ fn add_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     let own = frag::ldmatrix_x4(lane);
     let row = top + warp * 16 + lane / 8;
     let column = left + lane % 8 * 8 + c * 64;
-    let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
+    let line = o.c.row(row, o.ldc_bytes).cast::<u16>().at(column).cast::<[u32; 4]>();
     let mut old = [[0; 4]; 4];
     unroll!(j < 4, {
         let inside = row + j as u32 * 4 < spot.m && column < o.n;
-        old[j] = global::ld_global_v4(line + j as u64 * 4 * o.ldc_bytes as u64, inside);
+        old[j] = line.bytes(j as u64 * 4 * o.ldc_bytes as u64).ld_if(inside);
     });
     warp::sync(u32::MAX);
     unroll!(j < 4, { put_back(smem, j as u32 * 4 + lane / 8, lane, old[j]) });
@@ -312,11 +313,11 @@ fn add_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk)
     let row = top + lane % 8 * 8;
     let line = warp * 16 + lane / 8;
     let column = left + line + c * 64;
-    let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
+    let at = o.c.row(column, o.ldc_bytes).cast::<u16>().at(row).cast::<[u32; 4]>();
     let mut old = [[0; 4]; 4];
     unroll!(j < 4, {
         let inside = row < spot.m && column + j as u32 * 4 < o.n;
-        old[j] = global::ld_global_v4(at + j as u64 * 4 * o.ldc_bytes as u64, inside);
+        old[j] = at.bytes(j as u64 * 4 * o.ldc_bytes as u64).ld_if(inside);
     });
     barrier::sync_named(1 + spot.group, 128);
     unroll!(j < 4, { put_back(smem, line + j as u32 * 4, lane, old[j]) });
@@ -351,11 +352,11 @@ fn add_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     let column = spot.corner[1] + c * 64 + right;
     unroll!(r < 2, {
         let row = spot.corner[0] + spot.warp * 16 + down + r as u32 * 8;
-        let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+        let line = o.c.row(row, o.ldc_bytes).cast::<u32>().at(column).cast::<E>();
         let mut old = [[0; 4]; 8];
         unroll!(j < 8, {
             let inside = row < spot.m && column + (j as u32) * 8 < o.n;
-            old[j] = E::ld_global::<2>(line + j as u64 * 32, inside);
+            old[j] = line.bytes(j as u64 * 32).ld_raw::<2>(inside);
         });
         unroll!(j < 8, {
             let k = 4 * j + ROWS[r];
@@ -372,11 +373,11 @@ pub fn store_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk)
     let column = spot.corner[1] + c * 64 + right;
     unroll!(r < 2, {
         let row = spot.corner[0] + spot.warp * 16 + down + r as u32 * 8;
-        let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+        let line = o.c.row(row, o.ldc_bytes).cast::<u32>().at(column).cast::<E>();
         unroll!(j < 8, {
             let k = 4 * j + ROWS[r];
             if row < spot.m && column + (j as u32) * 8 < o.n {
-                E::store::<2>(line + j as u64 * 32, &[x[k], x[k + 1]]);
+                line.bytes(j as u64 * 32).st_rounded(&[x[k], x[k + 1]]);
             }
         });
     });
@@ -388,8 +389,8 @@ pub struct One {
     /// Whether the element is inside of C.
     pub inside: bool,
     /// Addresses in C and in the gate.
-    pub c: u64,
-    pub gate: u64,
+    pub c: Global<u8, ReadWrite>,
+    pub gate: Global<u8, ReadWrite>,
     /// Value of the accumulator.
     pub x: f32,
 }
@@ -409,13 +410,13 @@ impl<E: Elem<Acc = f32>> Cell for E {
     fn store_one(o: Output, one: One) {
         let mut x = one.x;
         if o.flags & FLAG_GATE != 0 {
-            let gate = E::get(&E::ld_global::<1>(one.gate, one.inside), 0);
+            let gate = E::get(&one.gate.cast::<E>().ld_raw::<1>(one.inside), 0);
             x = if gate > 0.0 { x } else { 0.0 };
         }
         let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;
-        let old = E::get(&E::ld_global::<1>(one.c, add), 0);
+        let old = E::get(&one.c.cast::<E>().ld_raw::<1>(add), 0);
         if one.inside {
-            E::store::<1>(one.c, &[x + old]);
+            one.c.cast::<E>().st_rounded(&[x + old]);
         }
     }
 }
@@ -459,8 +460,8 @@ pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &
             let along = place as u64 * S::WIDTH as u64;
             let one = One {
                 inside: row < spot.m && column < o.n,
-                c: o.c + line as u64 * o.ldc_bytes as u64 + along,
-                gate: o.gate + line as u64 * o.gate_bytes as u64 + along,
+                c: o.c.row(line, o.ldc_bytes).bytes(along),
+                gate: o.gate.row(line, o.gate_bytes).bytes(along),
                 x,
             };
             S::store_one(o, one);

@@ -8,8 +8,24 @@ mod group_coo;
 mod permuted;
 
 use super::elem::{Elem, Raw};
-use super::ptx::global;
+use super::memory::{Global, ReadWrite, buffers};
 use crate::abi::{SpmmParams, WalkInfo};
+
+buffers! {
+    // The host checks that the columns of A are below `k` and that items, slots and spans describe its entries. It checks
+    // the shapes of B and C, and allocates the workspaces for all slots and counters (`host/plan`).
+    unsafe SpmmParams {
+        items: [u32; 4], ReadOnly;
+        slots: [u32; 4], ReadOnly;
+        spans: [u32; 2], ReadOnly;
+        columns: u32, ReadWrite;
+        values<E: Elem>: E, ReadWrite;
+        b<E: Elem>: E, ReadWrite;
+        c<E: Elem>: E, ReadWrite;
+        partial<E: Elem>: E::Acc, Fresh;
+        counters: u32, Fresh;
+    }
+}
 
 /// Walk over the entries of one row.
 pub trait Walk: WalkInfo {
@@ -19,7 +35,7 @@ pub trait Walk: WalkInfo {
     /// Loads entries `at..at + 4` if `first`, and `at + 4..at + 8` if `second`. `at` is a multiple of four.
     #[inline(always)]
     fn fetch<E: Elem>(p: &SpmmParams, at: u64, first: bool, second: bool) -> Burst {
-        Burst::load::<E>(p.columns, p.values, at, first, second)
+        Burst::load::<E>(p.columns(), p.values(), at, first, second)
     }
 
     /// Column and value of entry `i` of the burst; `exists` is true if the entry belongs to the row. `i` is a constant
@@ -42,14 +58,18 @@ impl Burst {
     /// Loads entries `at..at + 4` if `first`, and `at + 4..at + 8` if `second`; others are zero. `at` is a multiple of
     /// four.
     #[inline(always)]
-    pub fn load<E: Elem>(columns: u64, values: u64, at: u64, first: bool, second: bool) -> Burst {
-        let [v0, v1] = quad::<E>(values, at, first);
-        let [v2, v3] = quad::<E>(values, at + 4, second);
+    pub fn load<E: Elem>(
+        columns: Global<u32, ReadWrite>,
+        values: Global<E, ReadWrite>,
+        at: u64,
+        first: bool,
+        second: bool,
+    ) -> Burst {
+        let [v0, v1] = quad(values.at(at), first);
+        let [v2, v3] = quad(values.at(at + 4), second);
+        let columns = columns.at(at).cast::<[u32; 4]>();
         Burst {
-            columns: [
-                global::ld_no_allocate_v4(columns + at * 4, first),
-                global::ld_no_allocate_v4(columns + at * 4 + 16, second),
-            ],
+            columns: [columns.ld_once_if(first), columns.at(1u32).ld_once_if(second)],
             values: [v0, v1, v2, v3],
         }
     }
@@ -68,13 +88,13 @@ impl Burst {
 
 /// Values of four entries.
 #[inline(always)]
-fn quad<E: Elem>(values: u64, at: u64, ok: bool) -> [Raw; 2] {
-    let from = values + at * E::BYTES as u64;
+fn quad<E: Elem>(from: Global<E, ReadWrite>, ok: bool) -> [Raw; 2] {
+    let four = from.cast::<[u32; 4]>();
     match E::BYTES {
-        8 => [global::ld_no_allocate_v4(from, ok), global::ld_no_allocate_v4(from + 16, ok)],
-        4 => [global::ld_no_allocate_v4(from, ok), [0; 4]],
+        8 => [four.ld_once_if(ok), four.at(1u32).ld_once_if(ok)],
+        4 => [four.ld_once_if(ok), [0; 4]],
         _ => {
-            let [a, b] = global::ld_no_allocate_v2(from, ok);
+            let [a, b] = from.cast::<[u32; 2]>().ld_once_if(ok);
             [[a, b, 0, 0], [0; 4]]
         }
     }

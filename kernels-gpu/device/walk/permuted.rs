@@ -5,7 +5,7 @@
 use super::{Burst, Walk};
 use crate::abi::{Permuted, SpmmParams};
 use crate::device::elem::Elem;
-use crate::device::ptx::global;
+use crate::device::memory::ReadOnly;
 
 impl Walk for Permuted {
     #[inline(always)]
@@ -15,14 +15,16 @@ impl Walk for Permuted {
 
     #[inline(always)]
     fn fetch<E: Elem>(p: &SpmmParams, at: u64, first: bool, second: bool) -> Burst {
-        let from = p.columns + at * 8;
+        // SAFETY: the plan made the pairs from the pattern. No kernel writes them.
+        let pairs = unsafe { p.columns().with::<ReadOnly>() };
+        let from = pairs.bytes(at * 8).cast::<[u32; 4]>();
         Burst {
             columns: [[0; 4]; 2],
             values: [
-                global::ld_nc_no_allocate_v4(from, first),
-                global::ld_nc_no_allocate_v4(from + 16, first),
-                global::ld_nc_no_allocate_v4(from + 32, second),
-                global::ld_nc_no_allocate_v4(from + 48, second),
+                from.ld_once_if(first),
+                from.at(1u32).ld_once_if(first),
+                from.at(2u32).ld_once_if(second),
+                from.at(3u32).ld_once_if(second),
             ],
         }
     }
@@ -31,7 +33,7 @@ impl Walk for Permuted {
     fn entry<E: Elem>(p: &SpmmParams, burst: &Burst, i: usize, exists: bool) -> (u32, E::Acc) {
         let pair = &burst.values[(i / 2) & 3];
         let (column, position) = (pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
-        let raw = E::ld_global::<1>(p.values + position as u64 * E::BYTES as u64, exists);
+        let raw = p.values::<E>().at(position).ld_raw::<1>(exists);
         (column, E::get(&raw, 0))
     }
 }

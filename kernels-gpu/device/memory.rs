@@ -1,0 +1,645 @@
+//! Typed addresses of global memory. A body cannot make one from a number: `buffers!` declares those of a params struct
+//! once, with the promise that makes every access through them valid. What remains safe is arithmetic from there on.
+
+use core::marker::PhantomData;
+
+use super::elem::{Elem, Raw};
+use super::ptx::{bits, bulk, copy, global};
+use crate::abi::ElemInfo;
+
+/// Who may write the memory while this kernel runs. It selects the load instruction.
+pub trait Access {
+    /// # Safety
+    /// Each load reads its bytes at `addr` if `ok`. They must be readable, and `addr` a multiple of their number.
+    unsafe fn b8(addr: u64, ok: bool) -> u32;
+    /// # Safety
+    /// As [`Access::b8`].
+    unsafe fn b16(addr: u64, ok: bool) -> u32;
+    /// # Safety
+    /// As [`Access::b8`].
+    unsafe fn b32(addr: u64, ok: bool) -> u32;
+    /// # Safety
+    /// As [`Access::b8`].
+    unsafe fn v2(addr: u64, ok: bool) -> [u32; 2];
+    /// # Safety
+    /// As [`Access::b8`].
+    unsafe fn v4(addr: u64, ok: bool) -> [u32; 4];
+    /// For data that is read once: it does not evict other data from L1.
+    ///
+    /// # Safety
+    /// As [`Access::b8`].
+    unsafe fn v4_once(addr: u64, ok: bool) -> [u32; 4];
+}
+
+/// Memory that this kernel may write.
+pub trait Writable: Access {}
+
+/// Nobody writes: neither this kernel, nor the preceding launch if it may still run. ptxas may move such a load before
+/// the wait for that launch. Loads are `ld.global.nc`.
+#[derive(Clone, Copy)]
+pub struct ReadOnly;
+
+/// The preceding launch, or the thread that reads, may write. Loads are `ld.global`.
+#[derive(Clone, Copy)]
+pub struct ReadWrite;
+
+/// Other thread blocks of this launch, or the preceding launch, may write. Loads bypass L1: `ld.global.cg`.
+#[derive(Clone, Copy)]
+pub struct Fresh;
+
+macro_rules! access {
+    ($($access:ident: $b8:ident, $b16:ident, $b32:ident, $v2:ident, $v4:ident, $once:ident;)+) => {$(
+        // SAFETY: each function passes the promise of its caller to the instruction.
+        impl Access for $access {
+            #[inline(always)]
+            unsafe fn b8(addr: u64, ok: bool) -> u32 {
+                unsafe { global::$b8(addr, ok) }
+            }
+            #[inline(always)]
+            unsafe fn b16(addr: u64, ok: bool) -> u32 {
+                unsafe { global::$b16(addr, ok) }
+            }
+            #[inline(always)]
+            unsafe fn b32(addr: u64, ok: bool) -> u32 {
+                unsafe { global::$b32(addr, ok) }
+            }
+            #[inline(always)]
+            unsafe fn v2(addr: u64, ok: bool) -> [u32; 2] {
+                unsafe { global::$v2(addr, ok) }
+            }
+            #[inline(always)]
+            unsafe fn v4(addr: u64, ok: bool) -> [u32; 4] {
+                unsafe { global::$v4(addr, ok) }
+            }
+            #[inline(always)]
+            unsafe fn v4_once(addr: u64, ok: bool) -> [u32; 4] {
+                unsafe { global::$once(addr, ok) }
+            }
+        }
+    )+};
+}
+
+access! {
+    ReadOnly: ld_nc_b8, ld_nc_b16, ld_nc_b32, ld_nc_v2, ld_nc_v4, ld_nc_no_allocate_v4;
+    ReadWrite: ld_global_b8, ld_global_b16, ld_global_b32, ld_global_v2, ld_global_v4, ld_no_allocate_v4;
+    Fresh: ld_cg_b8, ld_cg_b16, ld_cg_b32, ld_cg_v2, ld_cg_v4, ld_no_allocate_v4;
+}
+
+impl Writable for ReadWrite {}
+impl Writable for Fresh {}
+
+/// A type that global memory stores.
+pub trait Stored {
+    /// Bytes in memory.
+    const SIZE: u32;
+}
+
+impl<E: ElemInfo> Stored for E {
+    const SIZE: u32 = E::DTYPE.bytes() as u32;
+}
+
+/// A type that one instruction loads. `u8` and `u16` are loaded into the low bits of a word.
+pub trait Word: Stored {
+    /// What a load returns.
+    type Value: Copy;
+    /// # Safety
+    /// As [`Access::b8`].
+    unsafe fn ld<A: Access>(addr: u64, ok: bool) -> Self::Value;
+    /// # Safety
+    /// The bytes at `addr` must be writable, and `addr` a multiple of their number.
+    unsafe fn st(addr: u64, value: Self::Value);
+}
+
+macro_rules! words {
+    ($($t:ty: $bytes:literal -> $value:ty, $ld:ident($back:expr), $st:ident($to:expr);)+) => {$(
+        impl Stored for $t {
+            const SIZE: u32 = $bytes;
+        }
+
+        // SAFETY: both functions pass the promise of their caller to the instruction.
+        impl Word for $t {
+            type Value = $value;
+            #[inline(always)]
+            unsafe fn ld<A: Access>(addr: u64, ok: bool) -> $value {
+                $back(unsafe { A::$ld(addr, ok) })
+            }
+            #[inline(always)]
+            unsafe fn st(addr: u64, value: $value) {
+                unsafe { global::$st(addr, $to(value)) }
+            }
+        }
+    )+};
+}
+
+words! {
+    u8: 1 -> u32, b8(core::convert::identity), st_b8(core::convert::identity);
+    u16: 2 -> u32, b16(core::convert::identity), st_b16(core::convert::identity);
+    u32: 4 -> u32, b32(core::convert::identity), st_b32(core::convert::identity);
+    f32: 4 -> f32, b32(f32::from_bits), st_b32(f32::to_bits);
+    u64: 8 -> u64, v2(joined), st_v2(halves);
+    f64: 8 -> f64, v2(|w| f64::from_bits(joined(w))), st_v2(|x: f64| halves(x.to_bits()));
+    [u32; 2]: 8 -> [u32; 2], v2(core::convert::identity), st_v2(core::convert::identity);
+    [u32; 4]: 16 -> [u32; 4], v4(core::convert::identity), st_v4(core::convert::identity);
+}
+
+#[inline(always)]
+fn joined([low, high]: [u32; 2]) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+#[inline(always)]
+fn halves(x: u64) -> [u32; 2] {
+    [x as u32, (x >> 32) as u32]
+}
+
+/// Address of a `T` in global memory, and of those around it.
+pub struct Global<T, A> {
+    address: u64,
+    of: PhantomData<fn() -> (T, A)>,
+}
+
+impl<T, A> Clone for Global<T, A> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, A> Copy for Global<T, A> {}
+
+impl<T, A> Global<T, A> {
+    /// No memory. Nothing may be loaded or stored.
+    pub const NULL: Self = Global { address: 0, of: PhantomData };
+
+    /// # Safety
+    /// Every load and store of the body through this address, and through those computed from it, must be of memory
+    /// that the host has checked for this access, and aligned to the size of the access. With [`ReadOnly`] nobody may
+    /// write the memory while the kernel runs.
+    #[inline(always)]
+    pub unsafe fn new(address: u64) -> Self {
+        Global { address, of: PhantomData }
+    }
+
+    #[inline(always)]
+    fn moved<U>(address: u64) -> Global<U, A> {
+        Global { address, of: PhantomData }
+    }
+
+    /// The address as a number, for tests of its alignment.
+    #[inline(always)]
+    pub fn address(self) -> u64 {
+        self.address
+    }
+
+    #[inline(always)]
+    pub fn is_null(self) -> bool {
+        self.address == 0
+    }
+
+    /// The same address for another type.
+    #[inline(always)]
+    pub fn cast<U>(self) -> Global<U, A> {
+        Self::moved(self.address)
+    }
+
+    /// The same address for another access.
+    ///
+    /// # Safety
+    /// As [`Global::new`], for the new access.
+    #[inline(always)]
+    pub unsafe fn with<B>(self) -> Global<T, B> {
+        Global { address: self.address, of: PhantomData }
+    }
+
+    /// Address `bytes` bytes further.
+    #[inline(always)]
+    pub fn bytes(self, bytes: impl Into<u64>) -> Self {
+        Self::moved(self.address + bytes.into())
+    }
+
+    /// [`Global::bytes`] for a distance that may be negative, as two's complement.
+    #[inline(always)]
+    pub fn wrapping_bytes(self, bytes: u64) -> Self {
+        Self::moved(self.address.wrapping_add(bytes))
+    }
+
+    /// Address of row `row`, for rows that are `bytes` bytes apart.
+    #[inline(always)]
+    pub fn row(self, row: u32, bytes: impl Into<u64>) -> Self {
+        Self::moved(self.address + row as u64 * bytes.into())
+    }
+
+    /// [`Global::row`] in one instruction. The compiler would widen loop invariants first and multiply 64 bits.
+    #[inline(always)]
+    pub fn row_by_mad(self, row: u32, bytes: u32) -> Self {
+        Self::moved(bits::at_row(self.address, row, bytes))
+    }
+
+    /// The same address, computed here: the compiler cannot move or combine its computation.
+    #[inline(always)]
+    pub fn opaque(self) -> Self {
+        Self::moved(super::ptx::warp::opaque_address(self.address))
+    }
+}
+
+impl<T: Stored, A> Global<T, A> {
+    /// Address `count` elements further.
+    #[inline(always)]
+    pub fn at(self, count: impl Into<u64>) -> Self {
+        Self::moved(self.address + count.into() * T::SIZE as u64)
+    }
+
+    /// [`Global::at`] for a distance that may be negative, as two's complement.
+    #[inline(always)]
+    pub fn wrapping_at(self, count: u64) -> Self {
+        Self::moved(self.address.wrapping_add(count.wrapping_mul(T::SIZE as u64)))
+    }
+}
+
+impl<T: Word, A: Access> Global<T, A> {
+    #[inline(always)]
+    pub fn ld(self) -> T::Value {
+        self.ld_if(true)
+    }
+
+    /// Loads if `ok`, otherwise returns zero.
+    #[inline(always)]
+    pub fn ld_if(self, ok: bool) -> T::Value {
+        // SAFETY: promised to `Global::new`.
+        unsafe { T::ld::<A>(self.address, ok) }
+    }
+}
+
+impl<T: Word, A: Writable> Global<T, A> {
+    #[inline(always)]
+    pub fn st(self, value: T::Value) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { T::st(self.address, value) }
+    }
+}
+
+impl<A: Writable> Global<u32, A> {
+    /// Stores `value` if `ok`.
+    #[inline(always)]
+    pub fn st_if(self, value: u32, ok: bool) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::st_b32_if(self.address, value, ok) }
+    }
+
+    /// Adds to the word and returns its old value. Atomic over the GPU, with acquire and release semantics.
+    #[inline(always)]
+    pub fn atom_add(self, value: u32) -> u32 {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::atom_add(self.address, value) }
+    }
+
+    /// Sets bits of the word. Atomic over the GPU, relaxed.
+    #[inline(always)]
+    pub fn red_or(self, bits: u32) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::red_or(self.address, bits) }
+    }
+
+    /// Sets the word to the minimum of it and `value`. Atomic over the GPU, relaxed.
+    #[inline(always)]
+    pub fn red_min(self, value: u32) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::red_min(self.address, value) }
+    }
+
+    /// Sets the word to the maximum of it and `value`. Atomic over the GPU, relaxed.
+    #[inline(always)]
+    pub fn red_max(self, value: u32) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::red_max(self.address, value) }
+    }
+
+    /// Replaces `expected` by `new` and returns the old value. Atomic over the GPU, relaxed.
+    #[inline(always)]
+    pub fn atom_cas(self, expected: u32, new: u32) -> u32 {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::atom_cas(self.address, expected, new) }
+    }
+}
+
+impl<A: Writable> Global<u16, A> {
+    /// Stores the low 2 bytes if `ok`.
+    #[inline(always)]
+    pub fn st_if(self, value: u32, ok: bool) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::st_b16_if(self.address, value, ok) }
+    }
+}
+
+/// Words of 8 bytes that several thread blocks of a launch read and write, each in one access.
+impl Global<u64, Fresh> {
+    /// Adds to the word and returns its old value. Atomic over the GPU, relaxed.
+    #[inline(always)]
+    pub fn atom_add(self, value: u64) -> u64 {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::atom_add_b64(self.address, value) }
+    }
+
+    #[inline(always)]
+    pub fn ld_relaxed(self) -> u64 {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::ld_relaxed_b64(self.address) }
+    }
+
+    #[inline(always)]
+    pub fn st_relaxed(self, value: u64) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::st_relaxed_b64(self.address, value) }
+    }
+
+    /// Polls word `i` until its upper half equals `tag` in all but the lowest two bits. A thread block with a lower
+    /// index writes it in this launch.
+    #[inline(always)]
+    pub fn poll(self, i: u32, tag: u32) -> u64 {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::poll_b64(self.address, i, tag) }
+    }
+}
+
+impl<A: Access> Global<[u32; 4], A> {
+    /// [`Global::ld_if`] for data that is read once: it does not evict other data from L1.
+    #[inline(always)]
+    pub fn ld_once_if(self, ok: bool) -> [u32; 4] {
+        // SAFETY: promised to `Global::new`.
+        unsafe { A::v4_once(self.address, ok) }
+    }
+}
+
+impl<A: Writable> Global<[u32; 4], A> {
+    /// Stores with streaming eviction, for data that is not read again.
+    #[inline(always)]
+    pub fn st_streaming(self, value: [u32; 4]) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::st_cs_v4(self.address, value) }
+    }
+
+    /// [`Global::ld_if`] with an L2 eviction policy of [`global::l2_evict_last`].
+    #[inline(always)]
+    pub fn ld_with_policy_if(self, ok: bool, policy: u64) -> [u32; 4] {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::ld_global_v4_with_policy(self.address, ok, policy) }
+    }
+}
+
+impl<A: Writable> Global<[u32; 2], A> {
+    /// [`Global::ld_if`] for data that is read once: it does not evict other data from L1.
+    #[inline(always)]
+    pub fn ld_once_if(self, ok: bool) -> [u32; 2] {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::ld_no_allocate_v2(self.address, ok) }
+    }
+}
+
+impl Global<[u32; 2], ReadOnly> {
+    /// Loads if `ok`, otherwise returns `other`. A load in a branch would be copied where the branches join, and the
+    /// copy would wait for it.
+    #[inline(always)]
+    pub fn ld_or(self, other: [u32; 2], ok: bool) -> [u32; 2] {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::ld_nc_v2_or(other, self.address, ok) }
+    }
+}
+
+/// Loads if `row < rows`, otherwise returns zeros. The comparison is part of the instruction's text: for a sequence of
+/// loads, compilers move all comparisons to the start and run out of predicate registers.
+impl<T> Global<T, Fresh> {
+    /// Loads `BYTES` bytes: 2, 4, 8 or 16.
+    #[inline(always)]
+    pub fn ld_row<const BYTES: usize>(self, row: u32, rows: u32) -> Raw {
+        // SAFETY: promised to `Global::new`.
+        unsafe {
+            match BYTES {
+                16 => global::ld_cg_v4_row(self.address, row, rows),
+                8 => global::ld_cg_v2_row(self.address, row, rows),
+                4 => global::ld_cg_b32_row(self.address, row, rows),
+                _ => global::ld_cg_b16_row(self.address, row, rows),
+            }
+        }
+    }
+}
+
+/// Elements: up to 16 bytes of them in one access.
+impl<E: Elem, A: Access> Global<E, A> {
+    /// Loads `V` elements as stored; zeros if `ok` is false.
+    #[inline(always)]
+    pub fn ld_raw<const V: usize>(self, ok: bool) -> Raw {
+        // SAFETY: promised to `Global::new`.
+        unsafe {
+            match V as u32 * E::SIZE {
+                16 => A::v4(self.address, ok),
+                8 => {
+                    let [a, b] = A::v2(self.address, ok);
+                    [a, b, 0, 0]
+                }
+                4 => [A::b32(self.address, ok), 0, 0, 0],
+                _ => [A::b16(self.address, ok), 0, 0, 0],
+            }
+        }
+    }
+}
+
+impl<E: Elem, A: Writable> Global<E, A> {
+    /// Rounds and stores `V` elements.
+    #[inline(always)]
+    pub fn st_rounded<const V: usize>(self, values: &[E::Acc; V]) {
+        let mut wide = [E::ZERO; 8];
+        unroll!(i < V, { wide[i] = values[i] });
+        let raw = E::put(&wide);
+        // SAFETY: promised to `Global::new`.
+        unsafe {
+            match V as u32 * E::SIZE {
+                16 => global::st_v4(self.address, raw),
+                8 => global::st_v2(self.address, [raw[0], raw[1]]),
+                4 => global::st_b32(self.address, raw[0]),
+                _ => global::st_b16(self.address, raw[0]),
+            }
+        }
+    }
+
+    /// Stores the first element of a raw vector without conversion.
+    #[inline(always)]
+    pub fn st_raw(self, raw: Raw) {
+        // SAFETY: promised to `Global::new`.
+        unsafe {
+            match E::SIZE {
+                8 => global::st_v2(self.address, [raw[0], raw[1]]),
+                4 => global::st_b32(self.address, raw[0]),
+                _ => global::st_b16(self.address, raw[0]),
+            }
+        }
+    }
+}
+
+/// Copies to shared memory, and prefetches.
+impl<T, A> Global<T, A> {
+    /// Copies `bytes` (0 to 16) to shared `to` and fills the rest of 16 bytes with zeros. Both addresses are aligned to
+    /// 16 bytes.
+    #[inline(always)]
+    pub fn cp_async_16(self, to: u32, bytes: u32) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { copy::cp_async_16(to, self.address, bytes) }
+    }
+
+    /// Copies 16 bytes to shared `to` if `yes` is not 0. A byte count that is not a constant would cost a dozen
+    /// instructions.
+    #[inline(always)]
+    pub fn cp_async_16_if(self, to: u32, yes: u32) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { copy::cp_async_16_if(to, self.address, yes) }
+    }
+
+    /// Copies 16 bytes to shared `to`, or zeros if `valid` is false. It uses a predicate, because a byte count that is
+    /// not a constant costs a dozen instructions.
+    #[inline(always)]
+    pub fn cp_async_16_or_zero(self, to: u32, valid: bool) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { copy::cp_async_16_or_zero(to, self.address, valid) }
+    }
+
+    /// Copies 4 bytes to shared `to`, both aligned to 4 bytes.
+    #[inline(always)]
+    pub fn cp_async_4(self, to: u32) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { copy::cp_async_4(to, self.address) }
+    }
+
+    /// Starts the copy of `bytes` bytes, a multiple of 16, to shared `to`. They complete mbarrier `barrier`.
+    #[inline(always)]
+    pub fn bulk_load(self, to: u32, bytes: u32, barrier: u32) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { bulk::bulk_load(to, self.address, bytes, barrier) }
+    }
+
+    /// Prefetches `bytes` bytes into L2, a multiple of 16. No effect below compute capability 9.0.
+    #[inline(always)]
+    pub fn bulk_prefetch(self, bytes: u32) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { bulk::bulk_prefetch(self.address, bytes) }
+    }
+
+    /// Prefetches the line of 128 bytes into L2 if `ok`.
+    #[inline(always)]
+    pub fn prefetch_l2(self, ok: bool) {
+        // SAFETY: promised to `Global::new`.
+        unsafe { global::prefetch_l2(self.address, ok) }
+    }
+}
+
+/// Tensor maps in the params struct of the kernel, at multiples of 128 bytes.
+#[derive(Clone, Copy)]
+pub struct Maps(u64);
+
+impl Maps {
+    /// Of a params struct without maps.
+    pub const NONE: Maps = Maps(0);
+
+    /// # Safety
+    /// The generic address `at` is that of the params struct. The host made its maps from tensors that it has checked.
+    #[inline(always)]
+    pub unsafe fn new(at: u64) -> Maps {
+        Maps(at)
+    }
+
+    #[inline(always)]
+    pub fn map(self, i: u32) -> TensorMap {
+        TensorMap(self.0 + i as u64 * 128)
+    }
+}
+
+/// A tensor map. Each load starts the copy of a box to shared address `to`, aligned to 128 bytes. Its bytes complete
+/// mbarrier `barrier`. Elements outside of the tensor are zero.
+#[derive(Clone, Copy)]
+pub struct TensorMap(u64);
+
+impl TensorMap {
+    #[inline(always)]
+    pub fn prefetch(self) {
+        // SAFETY: promised to `Maps::new`.
+        unsafe { bulk::prefetch_tensormap(self.0) }
+    }
+
+    #[inline(always)]
+    pub fn load_2d(self, to: u32, [x, y]: [u32; 2], barrier: u32) {
+        // SAFETY: promised to `Maps::new`.
+        unsafe { bulk::tma_load_2d(to, self.0, x, y, barrier) }
+    }
+
+    #[inline(always)]
+    pub fn load_3d(self, to: u32, place: [u32; 3], barrier: u32) {
+        // SAFETY: promised to `Maps::new`.
+        unsafe { bulk::tma_load_3d(to, self.0, place, barrier) }
+    }
+
+    #[inline(always)]
+    pub fn load_4d(self, to: u32, place: [u32; 4], barrier: u32) {
+        // SAFETY: promised to `Maps::new`.
+        unsafe { bulk::tma_load_4d(to, self.0, place, barrier) }
+    }
+
+    /// Copies adjacent pixels of images from `[channel, y, x, image]` on, each moved along x and y by offsets below
+    /// 256. The im2col map holds the number and the distance of the pixels.
+    #[inline(always)]
+    pub fn load_im2col(self, to: u32, place: [u32; 4], offset: [u32; 2], barrier: u32) {
+        // SAFETY: promised to `Maps::new`.
+        unsafe { bulk::tma_load_im2col(to, self.0, place, offset, barrier) }
+    }
+
+    /// [`TensorMap::load_3d`] with an L2 eviction policy.
+    #[inline(always)]
+    pub fn load_3d_with_policy(self, to: u32, place: [u32; 3], barrier: u32, policy: u64) {
+        // SAFETY: promised to `Maps::new`.
+        unsafe { bulk::tma_load_3d_with_policy(to, self.0, place, barrier, policy) }
+    }
+
+    /// [`TensorMap::load_3d_with_policy`] to the same shared address of both thread blocks of a cluster of two. The
+    /// bytes complete the mbarrier of each.
+    #[inline(always)]
+    pub fn load_3d_multicast(self, to: u32, place: [u32; 3], barrier: u32, policy: u64) {
+        // SAFETY: promised to `Maps::new`.
+        unsafe { bulk::tma_load_3d_multicast(to, self.0, place, barrier, policy) }
+    }
+}
+
+/// Declares the typed addresses of a params struct: for each field of that name a method that returns it with its type
+/// and its access. `name<E: Elem>: E` is a method generic over the element type; `name[]` is an array of addresses, and the
+/// method takes an index. The comment in front names the check of the host that makes every access of the bodies valid.
+macro_rules! buffers {
+    ($(unsafe $params:ident { $($fields:tt)+ })+) => {$(
+        impl $params { $crate::device::memory::buffers! { @ $($fields)+ } }
+    )+};
+    (@) => {};
+    (@ $(#[$doc:meta])* $name:ident: $t:ty, $access:ident; $($rest:tt)*) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name(&self) -> $crate::device::memory::Global<$t, $crate::device::memory::$access> {
+            // SAFETY: promised where the buffers are declared.
+            unsafe { $crate::device::memory::Global::new(self.$name) }
+        }
+        $crate::device::memory::buffers! { @ $($rest)* }
+    };
+    (@ $(#[$doc:meta])* $name:ident[]: $t:ty, $access:ident; $($rest:tt)*) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name(&self, i: usize) -> $crate::device::memory::Global<$t, $crate::device::memory::$access> {
+            // SAFETY: promised where the buffers are declared.
+            unsafe { $crate::device::memory::Global::new(self.$name[i]) }
+        }
+        $crate::device::memory::buffers! { @ $($rest)* }
+    };
+    (@ $(#[$doc:meta])* $name:ident<$e:ident: $bound:ident>: $t:ty, $access:ident; $($rest:tt)*) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub(crate) fn $name<$e: $crate::device::elem::$bound>(&self) -> $crate::device::memory::Global<$t, $crate::device::memory::$access> {
+            // SAFETY: promised where the buffers are declared.
+            unsafe { $crate::device::memory::Global::new(self.$name) }
+        }
+        $crate::device::memory::buffers! { @ $($rest)* }
+    };
+}
+
+pub(crate) use buffers;
