@@ -6,15 +6,28 @@ use crate::device::prelude::*;
 use crate::device::scan::inclusive;
 use crate::families::convert::abi::*;
 
+buffers! {
+    // `Placed` in `host/families/convert/expand.rs` describes the arrays of a checked pattern. That file allocates places,
+    // starts, heads and lists for it. The dense matrix has the row stride that its owner gave to `Expand::new`.
+    unsafe ExpandParams {
+        columns: u32, ReadOnly;
+        spans: [u32; 2], ReadOnly;
+        values: u8, ReadOnly;
+        places: u8, ReadWrite;
+        starts: u32, ReadWrite;
+        out: u8, ReadWrite;
+        heads: u32, Fresh;
+    }
+}
+
 /// Returns the first entry of a row at or after column `column`.
 #[inline(always)]
 fn lower_bound(p: &ExpandParams, row: u32, column: u32) -> u32 {
-    let [start, len] = global::ld_nc_v2(p.spans + row as u64 * 8, true);
+    let [start, len] = p.spans().at(row).ld();
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low + (high - low) / 2;
-        let at = p.columns + (start as u64 + middle as u64) * 4;
-        if global::ld_nc_b32(at, true) < column {
+        if p.columns().at(start as u64 + middle as u64).ld() < column {
             low = middle + 1;
         } else {
             high = middle;
@@ -34,17 +47,17 @@ fn place(p: &ExpandParams) {
         let end = of_row == p.row_groups.value;
         let column = if end { u32::MAX } else { of_row * p.group };
         let first = lower_bound(p, row, column);
-        global::st_b32(p.starts + own as u64 * 4, first);
+        p.starts().at(own).st(first);
     }
     let first = own as u64 * 4;
     if first < p.entries as u64 {
         let mut word = 0;
         unroll!(i < 4, {
             let at = first + i as u64;
-            let column = global::ld_nc_b32(p.columns + at * 4, at < p.entries as u64);
+            let column = p.columns().at(at).ld_if(at < p.entries as u64);
             word |= (column & (p.group - 1)) << (8 * i);
         });
-        global::st_b32(p.places + first, word);
+        p.places().at(first).cast::<u32>().st(word);
     }
 }
 
@@ -57,9 +70,11 @@ fn spans(p: &ExpandParams, first: u32) -> Spans {
     unroll!(i < GROUPS_AT_ONCE, {
         let group = first + i as u32;
         let (row, _) = p.row_groups.of(group);
-        let at = p.starts + (group as u64 + row as u64) * 4;
+        // SAFETY: the launch of `place` ended before this one started.
+        let starts = unsafe { p.starts().with::<ReadOnly>() };
+        let at = starts.at(group as u64 + row as u64);
         let inside = group < p.groups;
-        spans[i] = [global::ld_nc_b32(at, inside), global::ld_nc_b32(at + 4, inside)];
+        spans[i] = [at.ld_if(inside), at.at(1u32).ld_if(inside)];
     });
     spans
 }
@@ -77,12 +92,15 @@ fn lay<E: ElemInfo>(p: &ExpandParams, spans: &Spans, base: u32, tile: u32) {
         unroll!(j < 2, {
             let at = entry(i, j) as u64;
             let inside = entry(i, j) < spans[i][1];
-            places[i][j] = global::ld_nc_b16(p.places + at, inside);
+            // SAFETY: the launch of `place` ended before this one started.
+            let of_groups = unsafe { p.places().with::<ReadOnly>() };
+            places[i][j] = of_groups.at(at).cast::<u16>().ld_if(inside);
+            let from = p.values().cast::<E>().at(at);
             values[i][j] = if bytes == 2 {
-                let both = global::ld_nc_b32(p.values + at * 2, inside);
+                let both = from.cast::<u32>().ld_if(inside);
                 [both, both >> 16]
             } else {
-                global::ld_nc_v2(p.values + at * 4, inside)
+                from.cast::<[u32; 2]>().ld_if(inside)
             };
         });
     });
@@ -134,7 +152,7 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
             let at = of_row as u64 * GROUP_BYTES as u64 + lane as u64 * 16;
             let words = copy::ld_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16);
             if group < p.groups && at < p.row_bytes {
-                global::st_v4(p.out + row as u64 * p.row_bytes + at, words);
+                p.out().row(row, p.row_bytes).bytes(at).cast::<[u32; 4]>().st(words);
             }
         });
         own = next;
@@ -146,8 +164,8 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
 #[derive(Clone, Copy)]
 struct Strip {
     number: u32,
-    /// Address of the first entry of the row in each stage.
-    starts: u64,
+    /// First entry of the row in each stage.
+    starts: Global<u32, ReadOnly>,
     there: bool,
     /// First slot and end of the row block.
     slots: [u32; 2],
@@ -161,9 +179,11 @@ impl Strip {
         let lane = gpu::thread() % 32;
         let row = number * p.strip + lane;
         let there = lane < p.strip && row < p.rows;
-        let starts = p.starts + row as u64 * (p.deal.stages as u64 + 1) * 4;
-        let first = global::ld_nc_b32(starts, there);
-        let end = global::ld_nc_b32(starts + p.deal.stages as u64 * 4, there);
+        // SAFETY: the launch of `place` ended before this one started.
+        let starts = unsafe { p.starts().with::<ReadOnly>() };
+        let starts = starts.at(row as u64 * (p.deal.stages as u64 + 1));
+        let first = starts.ld_if(there);
+        let end = starts.at(p.deal.stages).ld_if(there);
         let last = warp::max(if end > first { end } else { 0 });
         // Rows without entries are ignored. A row block without entries has an empty range.
         let first = warp::min(if end > first { first } else { last });
@@ -173,15 +193,15 @@ impl Strip {
     /// Returns the row's entries in a stage: their number in all rows up to this one, and the end of this row.
     #[inline(always)]
     fn stage(self, stage: u32) -> [u32; 2] {
-        let at = self.starts + stage as u64 * 4;
-        let first = global::ld_nc_b32(at, self.there);
-        let end = global::ld_nc_b32(at + 4, self.there);
+        let at = self.starts.at(stage);
+        let first = at.ld_if(self.there);
+        let end = at.at(1u32).ld_if(self.there);
         [inclusive(end - first), end]
     }
 
-    /// Writes the steps of a stage from address `to` on, one entry of a step per lane.
+    /// Writes the steps of a stage from `to` on, one entry of a step per lane.
     #[inline(always)]
-    fn list(self, p: &ExpandParams, [ends, end]: [u32; 2], total: u32, to: u64) {
+    fn list(self, p: &ExpandParams, [ends, end]: [u32; 2], total: u32, to: Global<u32, ReadWrite>) {
         let lane = gpu::thread() % 32;
         let mut from = 0;
         while from < total {
@@ -196,9 +216,10 @@ impl Strip {
             });
             let behind = warp::shfl(ends, of) - own;
             let slot = warp::shfl(end, of) - behind;
-            let column = global::ld_nc_b8(p.places + slot as u64, true);
+            // SAFETY: the launch of `place` ended before this one started.
+            let column = unsafe { p.places().with::<ReadOnly>() }.at(slot).ld();
             let word = strip_word(slot - self.slots[0], of, column);
-            global::st_b32(to + (from + lane) as u64 * 4, word);
+            to.at(from + lane).st(word);
             from += STRIP_STEP;
         }
     }
@@ -219,9 +240,9 @@ fn list(p: &ExpandParams) {
         while turn < p.deal.turns {
             warp::nounroll();
             let list = p.deal.list(strip.number, part, turn) as u64;
-            let head = p.heads + list * p.deal.head() as u64 * 4;
-            let words = p.out + list * p.room as u64 * 4 * STRIP_STEP as u64;
-            let mut ends = head + STRIP_HEAD as u64 * 4;
+            let head = p.heads().at(list * p.deal.head() as u64);
+            let words = p.out().cast::<u32>().at(list * p.room as u64 * STRIP_STEP as u64);
+            let mut ends = head.at(STRIP_HEAD);
             let mut steps = 0;
             let mut stage = turn;
             while stage < count {
@@ -229,21 +250,21 @@ fn list(p: &ExpandParams) {
                 let rows = strip.stage(from + stage);
                 let total = warp::shfl(rows[0], 31);
                 if p.room > 0 {
-                    let to = words + steps as u64 * 4 * STRIP_STEP as u64;
+                    let to = words.at(steps as u64 * STRIP_STEP as u64);
                     strip.list(p, rows, total, to);
                 }
                 steps += total.div_ceil(STRIP_STEP);
                 if p.room > 0 && first {
-                    global::st_b32(ends, steps);
+                    ends.st(steps);
                 }
-                ends += 4;
+                ends = ends.at(1u32);
                 stage += p.deal.turns;
             }
             if p.room > 0 && first {
                 let [from, to] = strip.slots;
-                global::st_b32(head, from);
-                global::st_b32(head + 4, to - from);
-                global::st_b32(head + 8, steps);
+                head.st(from);
+                head.at(1u32).st(to - from);
+                head.at(2u32).st(steps);
             }
             longest = if steps > longest { steps } else { longest };
             turn += 1;
@@ -254,13 +275,13 @@ fn list(p: &ExpandParams) {
         let [from, to] = strip.slots;
         // A row block with more slots than a word can count is never listed.
         let counted = to - from <= STRIP_SLOTS;
-        global::red_max(p.heads, if counted { longest } else { u32::MAX });
+        p.heads().red_max(if counted { longest } else { u32::MAX });
     }
 }
 
 impl<W: WalkInfo, E: ElemInfo, const STEP: u32> Kernel<W, E, ExpandParams> for Expand<STEP> {
     #[inline(always)]
-    unsafe fn run(p: &ExpandParams, _: u64) {
+    unsafe fn run(p: &ExpandParams, _: Maps) {
         match STEP {
             EXPAND_PLACES => place(p),
             EXPAND_STRIPS => list(p),

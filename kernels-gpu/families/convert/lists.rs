@@ -5,9 +5,21 @@ use crate::device::prelude::*;
 use crate::device::scan::scan;
 use crate::families::convert::abi::*;
 
+buffers! {
+    // The plan made `spans`, one pair a row. `Lists::make` in `host/families/convert/lists.rs` allocates the counts of all
+    // tiles and kinds, and the items and slots that the totals count.
+    unsafe ListParams {
+        spans: [u32; 2], ReadOnly;
+        counts: u32, Fresh;
+        totals: u32, Fresh;
+        items: [u32; 4], ReadWrite;
+        slots: [u32; 4], ReadWrite;
+    }
+}
+
 impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, ListParams> for Lists<STEP> {
     #[inline(always)]
-    unsafe fn run(p: &ListParams, _at: u64) {
+    unsafe fn run(p: &ListParams, _: Maps) {
         match STEP {
             LIST_SURVEY => survey(p),
             LIST_PLACE => place(p),
@@ -96,8 +108,7 @@ fn look(p: &ListParams) -> PerThread {
     let mut sum = 0;
     unroll!(i < 8, {
         let valid = first + (i as u32) < p.rows;
-        let at = p.spans + (first as u64 + i as u64) * 8;
-        [own.start[i], own.len[i]] = global::ld_nc_v2(at, valid);
+        [own.start[i], own.len[i]] = p.spans().at(first as u64 + i as u64).ld_if(valid);
     });
     unroll!(i < 8, {
         let all = own.len[i].saturating_add(ROW_ENTRIES);
@@ -145,13 +156,13 @@ fn survey(p: &ListParams) {
     gpu::sync_threads();
     if gpu::thread() < LIST_KINDS {
         let count = copy::ld_shared_b32(of_kind(gpu::thread()));
-        global::st_b32(count_of(p, gpu::thread(), gpu::block_x()), count);
+        count_of(p, gpu::thread(), gpu::block_x()).st(count);
     }
 }
 
 #[inline(always)]
-fn count_of(p: &ListParams, kind: u32, tile: u32) -> u64 {
-    p.counts + (kind as u64 * p.tiles as u64 + tile as u64) * 4
+fn count_of(p: &ListParams, kind: u32, tile: u32) -> Global<u32, Fresh> {
+    p.counts().at(kind as u64 * p.tiles as u64 + tile as u64)
 }
 
 #[inline(always)]
@@ -164,21 +175,21 @@ fn place(p: &ListParams) {
         let mut own = 0;
         unroll!(i < 8, {
             let tile = first + i as u32;
-            counts[i] = global::ld_cg_b32(count_of(p, kind, tile), tile < p.tiles);
+            counts[i] = count_of(p, kind, tile).ld_if(tile < p.tiles);
             own += counts[i];
         });
         let (before, all) = scan(own);
         let mut to = sum + before;
         unroll!(i < 8, {
             let tile = first + i as u32;
-            global::st_b32_if(count_of(p, kind, tile), to, tile < p.tiles);
+            count_of(p, kind, tile).st_if(to, tile < p.tiles);
             to += counts[i];
         });
         sum += all;
         at += 8 * SCAN_THREADS;
     }
     if gpu::thread() == 0 {
-        global::st_b32(p.totals + kind as u64 * 4, sum);
+        p.totals().at(kind).st(sum);
     }
 }
 
@@ -188,9 +199,9 @@ fn fill(p: &ListParams) {
     // Position in the list of this tile's first item of each kind; for cut rows their first number.
     let kind = gpu::thread();
     let (counted, listed) = (kind < LIST_KINDS, kind < LIST_CUT);
-    let (before, _) = scan(global::ld_cg_b32(p.totals + kind as u64 * 4, listed));
+    let (before, _) = scan(p.totals().at(kind).ld_if(listed));
     if counted {
-        let inside = global::ld_cg_b32(count_of(p, kind, gpu::block_x()), true);
+        let inside = count_of(p, kind, gpu::block_x()).ld();
         let front = if listed { before } else { 0 };
         copy::st_shared_b32(of_kind(kind), front + inside);
     }
@@ -205,7 +216,7 @@ fn fill(p: &ListParams) {
 
 #[inline(always)]
 fn store_item(p: &ListParams, at: u32, item: [u32; 4]) {
-    global::st_v4(p.items + at as u64 * 16, item);
+    p.items().at(at).st(item);
 }
 
 #[inline(always)]
@@ -302,7 +313,7 @@ fn pieces(p: &ListParams, own: &PerThread) {
         while j < count {
             let own = (len - j * piece).min(piece);
             store_item(p, first + j, [row, start + j * piece, own, first + j]);
-            global::st_v4(p.slots + (first + j) as u64 * 16, [counter + i, first, count, 0]);
+            p.slots().at(first + j).st([counter + i, first, count, 0]);
             j += SCAN_THREADS;
         }
         i += 1;

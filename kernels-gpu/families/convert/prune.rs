@@ -4,6 +4,16 @@
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
+buffers! {
+    // `prune` in `host/families/convert/prune.rs` allocates the words and the values of all rows. `host/ops/prune.rs` takes
+    // rows, columns and leading dimension from the dense tensor.
+    unsafe PruneParams {
+        dense: u8, ReadOnly;
+        values: [u32; 4], ReadWrite;
+        meta: u32, ReadWrite;
+    }
+}
+
 /// Magnitude of an element as an integer in the same order. NaN is above infinity and made quiet, as the conversion to
 /// f64 does.
 #[inline(always)]
@@ -36,25 +46,24 @@ fn largest<E: ElemInfo>(four: u64, inside: u32) -> (u32, u32) {
     (element(low) | element(high) << bits, low | high << 2)
 }
 
-/// Loads 16 bytes of elements from column `column` of the row at address `row`; zeros past the last column.
+/// Loads 16 bytes of elements from column `column` of the row at `row`; zeros past the last column.
 #[inline(always)]
-fn chunk<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> [u32; 4] {
+fn chunk<E: ElemInfo>(p: &PruneParams, row: Global<E, ReadOnly>, column: u32) -> [u32; 4] {
     let bytes = E::DTYPE.bytes();
-    let at = row + column as u64 * bytes as u64;
+    let from = row.at(column);
     if p.vectors != 0 {
-        return global::ld_nc_v4(at, column < p.columns);
+        return from.cast::<[u32; 4]>().ld_if(column < p.columns);
     }
     let mut words = [0; 4];
     unroll!(i < 4, {
         unroll!(j < 4, {
             if j * bytes < 4 {
                 let element = (i * 4 / bytes + j) as u32;
-                let (at, inside) =
-                    (at + element as u64 * bytes as u64, column + element < p.columns);
+                let (at, inside) = (from.at(element), column + element < p.columns);
                 let loaded = if bytes == 1 {
-                    global::ld_nc_b8(at, inside)
+                    at.cast::<u8>().ld_if(inside)
                 } else {
-                    global::ld_nc_b16(at, inside)
+                    at.cast::<u16>().ld_if(inside)
                 };
                 words[i] |= loaded << (8 * bytes * j);
             }
@@ -65,7 +74,7 @@ fn chunk<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> [u32; 4] {
 
 /// Prunes 16 bytes of elements from `column` on: returns half as many bytes, and the positions, 4 bits a group.
 #[inline(always)]
-fn pruned<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> ([u32; 2], u32) {
+fn pruned<E: ElemInfo>(p: &PruneParams, row: Global<E, ReadOnly>, column: u32) -> ([u32; 2], u32) {
     let words = chunk::<E>(p, row, column);
     let (mut kept, mut meta) = ([0; 2], 0);
     if E::DTYPE.bytes() == 1 {
@@ -89,14 +98,14 @@ fn pruned<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> ([u32; 2], u32
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, PruneParams> for Word32 {
     #[inline(always)]
-    unsafe fn run(p: &PruneParams, _: u64) {
+    unsafe fn run(p: &PruneParams, _: Maps) {
         let word = gpu::block_x() * Self::THREADS + gpu::thread();
         if word >= p.total {
             return;
         }
         let row = word.checked_div(p.words).unwrap_or(0);
         let first = (word - row * p.words) * 32;
-        let from = p.dense + row as u64 * p.leading_bytes as u64;
+        let from = p.dense().row(row, p.leading_bytes).cast::<E>();
         let bytes = E::DTYPE.bytes();
         let columns = 16 / bytes as u32;
         let mut meta = 0;
@@ -107,10 +116,10 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, PruneParams> for Word32 {
                 let (low, places) = pruned::<E>(p, from, column);
                 let (high, others) = pruned::<E>(p, from, column + columns);
                 meta |= (places | others << columns) << (2 * round as u32 * columns);
-                let at = p.values + word as u64 * 16 * bytes as u64 + round as u64 * 16;
-                global::st_v4(at, [low[0], low[1], high[0], high[1]]);
+                let to = p.values().at(word as u64 * bytes as u64).at(round as u64);
+                to.st([low[0], low[1], high[0], high[1]]);
             }
         });
-        global::st_b32(p.meta + word as u64 * 4, meta);
+        p.meta().at(word).st(meta);
     }
 }

@@ -5,6 +5,22 @@ use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 use crate::families::spmm::abi::{CHUNK_STEPS, K_TILE, NO_ENTRY, SLICE};
 
+buffers! {
+    // The arrays of CSR are those of a checked tensor. `host/families/convert/slices.rs` allocates the outputs for all slices
+    // and chunks. `SliceValues::new` makes the arrays of an update from the pattern.
+    unsafe SlicingParams {
+        offsets: u32, ReadOnly;
+        columns: u32, ReadOnly;
+        values<E: Elem>: E, ReadOnly;
+        order: u32, Fresh;
+        counts: u32, ReadWrite;
+        starts: u32, Fresh;
+        windows: [u32; 2], ReadWrite;
+        local_columns: u16, ReadWrite;
+        slot_values<E: Elem>: E, ReadWrite;
+    }
+}
+
 /// The entries of one lane in a chunk.
 struct Taken {
     /// First tile of the chunk's window, and its end.
@@ -34,9 +50,9 @@ impl Taken {
 
 #[inline(always)]
 fn length(p: &SlicingParams, row: u32) -> u32 {
-    let at = p.offsets + row as u64 * 4;
+    let at = p.offsets().at(row);
     let inside = row < p.rows;
-    global::ld_nc_b32(at + 4, inside) - global::ld_nc_b32(at, inside)
+    at.at(1u32).ld_if(inside) - at.ld_if(inside)
 }
 
 /// Ranks each row in its window: after all longer rows, and after earlier rows of equal length.
@@ -61,9 +77,9 @@ fn order(p: &SlicingParams) {
         other += 1;
     }
     if row < p.rows {
-        global::st_b32(p.order + (window + rank) as u64 * 4, row);
+        p.order().at(window + rank).st(row);
     } else if row < p.slices * SLICE as u32 {
-        global::st_b32(p.order + row as u64 * 4, u32::MAX);
+        p.order().at(row).st(u32::MAX);
     }
 }
 
@@ -71,17 +87,16 @@ fn order(p: &SlicingParams) {
 #[inline(always)]
 fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32 {
     let lane = gpu::thread() % 32;
-    let at = p.order + (slice as u64 * SLICE as u64 + lane as u64) * 4;
-    let row = global::ld_cg_b32(at, true);
-    let at = p.offsets + row as u64 * 4;
-    let mut entry = global::ld_nc_b32(at, row != u32::MAX);
-    let end = global::ld_nc_b32(at + 4, row != u32::MAX);
+    let row = p.order().at(slice as u64 * SLICE as u64 + lane as u64).ld();
+    let at = p.offsets().at(row);
+    let mut entry = at.ld_if(row != u32::MAX);
+    let end = at.at(1u32).ld_if(row != u32::MAX);
     let mut chunk = 0;
     loop {
         let mut taken = Taken::from(entry);
         unroll!(i < CHUNK_STEPS, {
             let at = entry as u64 + i as u64;
-            taken.columns[i] = global::ld_nc_b32(p.columns + at * 4, at < end as u64);
+            taken.columns[i] = p.columns().at(at).ld_if(at < end as u64);
         });
         let own = taken.columns[0] / K_TILE as u32;
         let first = warp::min(if entry < end { own } else { u32::MAX });
@@ -110,44 +125,41 @@ type Values = [[u32; 2]; CHUNK_STEPS];
 fn load_values<E: Elem>(p: &SlicingParams, taken: &Taken) -> Values {
     let mut words = [[0u32; 2]; CHUNK_STEPS];
     unroll!(i < CHUNK_STEPS, {
-        let from = p.values + (taken.entry as u64 + i as u64) * E::BYTES as u64;
-        let ok = (i as u32) < taken.count;
-        words[i] = match E::BYTES {
-            8 => global::ld_nc_v2(from, ok),
-            4 => [global::ld_nc_b32(from, ok), 0],
-            _ => [global::ld_nc_b16(from, ok), 0],
-        };
+        let from = p.values::<E>().at(taken.entry as u64 + i as u64);
+        let [low, high, ..] = from.ld_raw::<1>((i as u32) < taken.count);
+        words[i] = [low, high];
     });
     words
 }
 
 #[inline(always)]
-fn store_values<E: Elem>(to: u64, [a, b, c, d]: Values) {
+fn store_values<E: Elem>(to: Global<E, ReadWrite>, [a, b, c, d]: Values) {
     match E::BYTES {
         8 => {
-            global::st_v4(to, [a[0], a[1], b[0], b[1]]);
-            global::st_v4(to + 16, [c[0], c[1], d[0], d[1]]);
+            let to = to.cast::<[u32; 4]>();
+            to.st([a[0], a[1], b[0], b[1]]);
+            to.at(1u32).st([c[0], c[1], d[0], d[1]]);
         }
-        4 => global::st_v4(to, [a[0], b[0], c[0], d[0]]),
-        _ => global::st_v2(to, [a[0] | b[0] << 16, c[0] | d[0] << 16]),
+        4 => to.cast::<[u32; 4]>().st([a[0], b[0], c[0], d[0]]),
+        _ => to.cast::<[u32; 2]>().st([a[0] | b[0] << 16, c[0] | d[0] << 16]),
     }
 }
 
 #[inline(always)]
 fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
     let lane = gpu::thread() % 32;
-    let start = global::ld_cg_b32(p.starts + slice as u64 * 4, true);
+    let start = p.starts().at(slice).ld();
     walk(p, slice, |chunk, taken| {
         let chunk = start as u64 + chunk as u64;
         if lane == 0 {
-            global::st_v2(p.windows + chunk * 8, taken.window);
+            p.windows().at(chunk).st(taken.window);
         }
         let slot = (chunk * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
         let local = |i| taken.local(i);
         let words = [local(0) | local(1) << 16, local(2) | local(3) << 16];
-        global::st_v2(p.local_columns + slot * 2, words);
+        p.local_columns().at(slot).cast::<[u32; 2]>().st(words);
         let values = load_values::<E>(p, taken);
-        store_values::<E>(p.slot_values + slot * E::BYTES as u64, values);
+        store_values(p.slot_values::<E>().at(slot), values);
     });
 }
 
@@ -157,14 +169,21 @@ fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
 fn refill<E: Elem>(p: &SlicingParams, run: u32) {
     grid::launch_dependents();
     let lane = gpu::thread() % 32;
-    let mut entry = global::ld_nc_b32(p.order + (run * SLICE as u32 + lane) as u64 * 4, true);
-    let first = global::ld_nc_b32(p.starts + run as u64 * 4, true);
-    let end = global::ld_nc_b32(p.starts + run as u64 * 4 + 4, true);
+    // SAFETY: the host wrote order and starts, and no launch writes the columns of a planned pattern.
+    let (order, starts, local_columns) = unsafe {
+        (
+            p.order().with::<ReadOnly>(),
+            p.starts().with::<ReadOnly>().at(run),
+            p.local_columns().with::<ReadOnly>(),
+        )
+    };
+    let mut entry = order.at(run * SLICE as u32 + lane).ld();
+    let (first, end) = (starts.ld(), starts.at(1u32).ld());
     let slot = |chunk: u32| (chunk as u64 * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
     let mut columns = [[0; 2]; RUN_CHUNKS];
     unroll!(c < RUN_CHUNKS, {
         let chunk = first + c as u32;
-        columns[c] = global::ld_nc_v2(p.local_columns + slot(chunk) * 2, chunk < end);
+        columns[c] = local_columns.at(slot(chunk)).cast::<[u32; 2]>().ld_if(chunk < end);
     });
     let mut values = [[[0; 2]; CHUNK_STEPS]; RUN_CHUNKS];
     unroll!(c < RUN_CHUNKS, {
@@ -179,14 +198,14 @@ fn refill<E: Elem>(p: &SlicingParams, run: u32) {
     unroll!(c < RUN_CHUNKS, {
         let chunk = first + c as u32;
         if chunk < end {
-            store_values::<E>(p.slot_values + slot(chunk) * E::BYTES as u64, values[c]);
+            store_values(p.slot_values::<E>().at(slot(chunk)), values[c]);
         }
     });
 }
 
 impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, SlicingParams> for Slicing<STEP> {
     #[inline(always)]
-    unsafe fn run(p: &SlicingParams, _: u64) {
+    unsafe fn run(p: &SlicingParams, _: Maps) {
         if STEP == SLICING_ORDER {
             order(p);
             return;
@@ -205,7 +224,7 @@ impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, SlicingParams> for Slic
         }
         let count = walk(p, slice, |_, _| ());
         if gpu::thread() % 32 == 0 {
-            global::st_b32(p.counts + slice as u64 * 4, count);
+            p.counts().at(slice).st(count);
         }
     }
 }
