@@ -1,13 +1,13 @@
 //! The pattern of the output: block columns of the slots, padding after those of a block row, block rows of the groups.
 //! One warp per block row. For CSR, the step `scatter` (`FillCsr`) calls [`index`] instead of a launch of its own.
 
-use super::{WARPS, lane, word};
+use super::{WARPS, lane};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
     #[inline(always)]
-    unsafe fn run(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let block_row = gpu::block_x() * WARPS + gpu::thread() / 32;
@@ -22,19 +22,19 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
 #[inline(always)]
 pub(super) fn index(p: &ConvertParams, block_row: u32) {
     let group = p.group.value as u64;
-    let first = global::ld_cg_b32(word(p.starts, block_row as u64), true);
-    let end = global::ld_cg_b32(word(p.starts, block_row as u64 + 1), true);
-    let blocks = global::ld_cg_b32(word(p.counts, block_row as u64), true);
+    let first = p.starts().at(block_row).ld();
+    let end = p.starts().at(block_row as u64 + 1).ld();
+    let blocks = p.counts().at(block_row).ld();
     let put = |slot: u64, column: u32| {
         if slot < p.capacity as u64 {
-            global::st_b32(word(p.slot_columns, slot), column);
+            p.slot_columns().at(slot).st(column);
         }
     };
     let mut w = lane();
     while w < p.words {
         let at = block_row as u64 * p.words as u64 + w as u64;
-        let mut bits = global::ld_cg_b32(word(p.present, at), true);
-        let mut slot = first as u64 * group + global::ld_cg_b32(word(p.ranks, at), true) as u64;
+        let mut bits = p.present().at(at).ld();
+        let mut slot = first as u64 * group + p.ranks().at(at).ld() as u64;
         while bits != 0 {
             put(slot, w * 32 + bits.trailing_zeros());
             slot += 1;
@@ -49,7 +49,7 @@ pub(super) fn index(p: &ConvertParams, block_row: u32) {
     }
     let mut g = (first + lane()) as u64;
     while g < end as u64 && (g + 1) * group <= p.capacity as u64 {
-        global::st_b32(word(p.group_rows, g), block_row);
+        p.group_rows().at(g).st(block_row);
         g += 32;
     }
 }
@@ -62,14 +62,14 @@ pub(super) fn column_of(p: &ConvertParams, block_row: u32, rank: u32) -> u32 {
     let (mut low, mut high) = (0, p.words);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        if global::ld_cg_b32(word(p.ranks, row + middle as u64), true) <= rank {
+        if p.ranks().at(row + middle as u64).ld() <= rank {
             low = middle;
         } else {
             high = middle;
         }
     }
-    let mut bits = global::ld_cg_b32(word(p.present, row + low as u64), true);
-    let mut before = rank - global::ld_cg_b32(word(p.ranks, row + low as u64), true);
+    let mut bits = p.present().at(row + low as u64).ld();
+    let mut before = rank - p.ranks().at(row + low as u64).ld();
     while before > 0 {
         bits &= bits.wrapping_sub(1);
         before -= 1;

@@ -27,9 +27,32 @@ mod select;
 mod tally;
 
 use crate::device::prelude::*;
-use crate::device::scan::{ALL_LANES, WARPS, lane, scan, word};
+use crate::device::scan::{ALL_LANES, WARPS, lane, scan};
 use crate::device::split_k::block_arrives_last;
 use crate::families::convert::abi::*;
+
+buffers! {
+    // `Blocks` in `host/families/convert/convert.rs` allocates the workspace by the geometry of the request, and checks the
+    // leading dimension. Its callers give outputs for all slots of the capacity, and a matrix of the requested shape.
+    unsafe ConvertParams {
+        source<E: Elem>: E, ReadOnly;
+        offsets: u32, Fresh;
+        columns: u32, ReadOnly;
+        scores<E: Elem>: E::Acc, Fresh;
+        selections: [u32; 4], Fresh;
+        digits: u32, Fresh;
+        marks: u32, Fresh;
+        present: u32, Fresh;
+        ranks: u32, Fresh;
+        counts: u32, Fresh;
+        starts: u32, Fresh;
+        arrivals: u32, Fresh;
+        row_arrivals: u32, Fresh;
+        slot_columns: u32, Fresh;
+        group_rows: u32, Fresh;
+        values: u8, ReadWrite;
+    }
+}
 
 /// Returns block row, first row and number of matrix rows of the row of pieces `slab`: the pieces of 16 adjacent rows.
 #[inline(always)]
@@ -50,18 +73,13 @@ fn score<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> E::Acc {
         block_row as u64 * p.piece_rows.value as u64 * pieces + column as u64 * across as u64;
     let (mut sum, mut done) = (E::ZERO, 0);
     while done < count {
-        let mut raw = [[0u32; 2]; 8];
+        let mut parts = [E::ZERO; 8];
         unroll!(u < 8, {
             let (below, beside) = p.piece_columns.of(done + u as u32);
             let at = first + below as u64 * pieces + beside as u64;
-            let (at, ok) = (p.scores + at * E::ACC_BYTES as u64, done + (u as u32) < count);
-            raw[u] = if E::ACC_BYTES == 8 {
-                global::ld_cg_v2(at, ok)
-            } else {
-                [global::ld_cg_b32(at, ok), 0]
-            };
+            parts[u] = p.scores::<E>().at(at).ld_if(done + (u as u32) < count);
         });
-        unroll!(u < 8, { sum = E::add(sum, E::from_words(raw[u])) });
+        unroll!(u < 8, { sum = E::add(sum, parts[u]) });
         done += 8;
     }
     sum
@@ -89,6 +107,6 @@ fn rank(p: &ConvertParams, ordered: u64, place: u32) -> u64 {
 
 /// [`block_arrives_last`] with the first word of shared memory.
 #[inline(always)]
-fn arrives_last(counter: u64, count: u32) -> bool {
+fn arrives_last(counter: Global<u32, Fresh>, count: u32) -> bool {
     block_arrives_last(counter, count, copy::dynamic_shared())
 }

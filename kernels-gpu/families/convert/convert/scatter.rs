@@ -4,7 +4,7 @@
 //! entries one by one. The first warp of a block row also writes its pattern ([`index`]).
 
 use super::index::{column_of, index};
-use super::{ALL_LANES, WARPS, lane, word};
+use super::{ALL_LANES, WARPS, lane};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -19,13 +19,13 @@ struct Line {
     slots: u32,
     /// Number of blocks of the block row.
     blocks: u32,
-    /// Address of the row in the first block of the block row.
-    to: u64,
+    /// The row in the first block of the block row.
+    to: Global<u8, ReadWrite>,
 }
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for FillCsr {
     #[inline(always)]
-    unsafe fn run(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let row = gpu::block_x() * WARPS + gpu::thread() / 32;
@@ -56,19 +56,18 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for FillCsr {
 
 #[inline(always)]
 fn line<E: Elem>(p: &ConvertParams, row: u32, block_row: u32, below: u32) -> Line {
-    let at = |base: u64, i: u32, ok: bool| global::ld_cg_b32(word(base, i as u64), ok);
-    let first = at(p.starts, block_row, true);
-    let slots = (at(p.starts, block_row + 1, true) - first) as u64 * p.group.value as u64;
+    let first = p.starts().at(block_row).ld();
+    let slots = (p.starts().at(block_row + 1).ld() - first) as u64 * p.group.value as u64;
     let slot = first as u64 * p.group.value as u64;
     let room = (p.capacity as u64).saturating_sub(slot);
     let row_bytes = p.block_k.value as u64 * E::BYTES as u64;
     Line {
         block_row,
-        start: at(p.offsets, row, row < p.m),
-        end: at(p.offsets, row + 1, row < p.m),
+        start: p.offsets().at(row).ld_if(row < p.m),
+        end: p.offsets().at(row + 1).ld_if(row < p.m),
         slots: slots.min(room) as u32,
-        blocks: at(p.counts, block_row, true),
-        to: p.values + (slot * p.block_m.value as u64 + below as u64) * row_bytes,
+        blocks: p.counts().at(block_row).ld(),
+        to: p.values().bytes((slot * p.block_m.value as u64 + below as u64) * row_bytes),
     }
 }
 
@@ -78,8 +77,8 @@ fn fills<E: Elem>(p: &ConvertParams, line: &Line) -> bool {
     let last = p.block_columns.value - 1;
     let at = line.block_row as u64 * p.words as u64 + last as u64 / 32;
     let ragged = p.block_k.of(p.k).1 != 0;
-    let edge = global::ld_cg_b32(word(p.present, at), ragged) >> (last % 32) & 1;
-    let from = p.source + line.start as u64 * E::BYTES as u64;
+    let edge = p.present().at(at).ld_if(ragged) >> (last % 32) & 1;
+    let from = p.source::<E>().at(line.start).address();
     let whole = line.blocks as u64 * p.block_k.value as u64 == (line.end - line.start) as u64;
     p.flags & CONVERT_VECTORS != 0 && whole && edge == 0 && from.is_multiple_of(16)
 }
@@ -91,7 +90,7 @@ fn block_bytes<E: Elem>(p: &ConvertParams) -> u64 {
 
 #[inline(always)]
 fn copy<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
-    let from = p.source + line.start as u64 * E::BYTES as u64;
+    let from = p.source::<E>().at(line.start).cast::<[u32; 4]>();
     let mut at = first * p.row_copies.value + lane();
     let end = end * p.row_copies.value;
     while at < end {
@@ -99,14 +98,14 @@ fn copy<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
         unroll!(u < 4, {
             let i = at + u as u32 * 32;
             let filled = i < line.blocks * p.row_copies.value;
-            raw[u] = global::ld_nc_no_allocate_v4(from + i as u64 * 16, filled && i < end);
+            raw[u] = from.at(i).ld_once_if(filled && i < end);
         });
         unroll!(u < 4, {
             let i = at + u as u32 * 32;
             let (block, beside) = p.row_copies.of(i);
             if i < end {
-                let to = line.to + block as u64 * block_bytes::<E>(p);
-                global::st_v4(to + beside as u64 * 16, raw[u]);
+                let to = line.to.row(block, block_bytes::<E>(p));
+                to.cast::<[u32; 4]>().at(beside).st(raw[u]);
             }
         });
         at += 128;
@@ -120,11 +119,11 @@ fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
     let mut at = first * each.value + lane();
     while at < end * each.value {
         let (block, beside) = each.of(at);
-        let to = line.to + block as u64 * block_bytes::<E>(p) + beside as u64 * bytes as u64;
+        let to = line.to.row(block, block_bytes::<E>(p)).bytes(beside as u64 * bytes as u64);
         if vectors {
-            global::st_v4(to, [0; 4]);
+            to.cast::<[u32; 4]>().st([0; 4]);
         } else {
-            E::store_raw(to, [0; 4]);
+            to.cast::<E>().st_raw([0; 4]);
         }
         at += 32;
     }
@@ -132,7 +131,7 @@ fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
 
 #[inline(always)]
 fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
-    let column = |at: u32, ok: bool| global::ld_nc_b32(word(p.columns, at as u64), ok);
+    let column = |at: u32, ok: bool| p.columns().at(at).ld_if(ok);
     // First entry of a slot: columns of a row ascend.
     let begin = |slot: u32| {
         if slot == 0 || slot >= line.blocks {
@@ -156,14 +155,14 @@ fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
         unroll!(u < 4, {
             let i = at + u as u32 * 32;
             let (block, beside) = p.block_k.of(column(i, i < end));
-            let raw = E::ld_nc::<1>(p.source + i as u64 * E::BYTES as u64, i < end);
+            let raw = p.source::<E>().at(i).ld_raw::<1>(i < end);
             let own = words + block as u64 / 32;
             let before = (1u32 << (block % 32)) - 1;
-            let bits = global::ld_cg_b32(word(p.present, own), i < end) & before;
-            let slot = global::ld_cg_b32(word(p.ranks, own), i < end) + bits.count_ones();
+            let bits = p.present().at(own).ld_if(i < end) & before;
+            let slot = p.ranks().at(own).ld_if(i < end) + bits.count_ones();
             if i < end && slot < line.slots {
-                let to = line.to + slot as u64 * block_bytes::<E>(p);
-                E::store_raw(to + (beside * E::BYTES) as u64, raw);
+                let to = line.to.row(slot, block_bytes::<E>(p)).bytes(beside * E::BYTES);
+                to.cast::<E>().st_raw(raw);
             }
         });
         at += 128;

@@ -8,7 +8,7 @@ use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for Score<ALIGNED> {
     #[inline(always)]
-    unsafe fn run(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _: Maps) {
         grid::launch_dependents();
         match (ALIGNED, E::BYTES) {
             (false, _) => score::<E, 1>(p),
@@ -31,15 +31,15 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
     let within = beside * PIECE.1 + own * V as u32;
     let column = block_column.wrapping_mul(p.block_k.value).wrapping_add(within);
     let inside = piece < pieces && within < p.block_k.value && column < p.k;
-    let mut from = p.source + first as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
+    let mut from = p.source::<E>().row(first, p.row_bytes).at(column);
     let mut sums = [E::ZERO; 8];
     let mut bits = 0;
     let mut row = 0;
     while row < rows {
         let mut raw = [[0u32; 4]; 8];
         unroll!(r < 8, {
-            let at = from + r as u64 * p.row_bytes;
-            raw[r] = E::ld_nc::<V>(at, inside && row + (r as u32) < rows);
+            let at = from.row(r as u32, p.row_bytes);
+            raw[r] = at.ld_raw::<V>(inside && row + (r as u32) < rows);
         });
         unroll!(r < 8, {
             unroll!(w < 4, { bits |= raw[r][w] & E::MAGNITUDE[w] });
@@ -48,7 +48,7 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
                 sums[i] = E::add(sums[i], E::mul(x, x));
             });
         });
-        from += 8 * p.row_bytes;
+        from = from.bytes(8 * p.row_bytes);
         row += 8;
     }
     let pair = |a: usize, b: usize| E::add(sums[a], sums[b]);
@@ -61,6 +61,6 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
             sum = E::scalar(if bits == 0 { 0.0 } else { 1.0 });
         }
         let at = slab as u64 * pieces as u64 + piece as u64;
-        E::store_acc(p.scores + at * E::ACC_BYTES as u64, sum);
+        p.scores::<E>().at(at).st(sum);
     }
 }

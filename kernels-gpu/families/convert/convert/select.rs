@@ -1,7 +1,7 @@
 //! One round of a radix selection: counts the ranks with each digit, then finds the digit of the pivot. Thread blocks
 //! count in shared memory; the last one of a selection to arrive finds the digit.
 
-use super::{arrives_last, ordered, rank, scan, score, word};
+use super::{arrives_last, ordered, rank, scan, score};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -10,16 +10,13 @@ const OWN: u32 = DIGITS / SCAN_THREADS;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
     #[inline(always)]
-    unsafe fn run(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let (selection, part) = p.parts.of(gpu::block_x());
-        let state = p.selections + selection as u64 * 16;
-        let [low, high, left, _] = if p.flags & CONVERT_FIRST != 0 {
-            [0, 0, p.top, 0]
-        } else {
-            global::ld_cg_v4(state, true)
-        };
+        let state = p.selections().at(selection);
+        let [low, high, left, _] =
+            if p.flags & CONVERT_FIRST != 0 { [0, 0, p.top, 0] } else { state.ld() };
         let pivot = (high as u64) << 32 | low as u64;
         unroll!(i < 8, {
             let digit = gpu::thread() + i as u32 * SCAN_THREADS;
@@ -28,15 +25,15 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
         gpu::sync_threads();
         count::<E>(p, selection, part, pivot);
         gpu::sync_threads();
-        let counters = word(p.digits, selection as u64 * SELECT_WORDS as u64);
+        let counters = p.digits().at(selection as u64 * SELECT_WORDS as u64);
         unroll!(i < 8, {
             let digit = gpu::thread() + i as u32 * SCAN_THREADS;
             let found = copy::ld_shared_b32(copy::dynamic_shared() + digit * 4);
             if found > 0 {
-                global::atom_add(word(counters, digit as u64), found);
+                counters.at(digit).atom_add(found);
             }
         });
-        if arrives_last(word(counters, DIGITS as u64), p.parts.value) {
+        if arrives_last(counters.at(DIGITS), p.parts.value) {
             settle(p, counters, state, pivot, left);
         }
     }
@@ -64,24 +61,30 @@ fn count<E: Elem>(p: &ConvertParams, selection: u32, part: u32, pivot: u64) {
 
 /// Finds the digit at which the `left` highest ranks are reached, from the highest digit down, and clears the counters.
 #[inline(always)]
-fn settle(p: &ConvertParams, counters: u64, state: u64, pivot: u64, left: u32) {
+fn settle(
+    p: &ConvertParams,
+    counters: Global<u32, Fresh>,
+    state: Global<[u32; 4], Fresh>,
+    pivot: u64,
+    left: u32,
+) {
     let digit = |i: u32| DIGITS - 1 - gpu::thread() * OWN - i;
     let mut found = [0u32; OWN as usize];
     let mut sum = 0;
     unroll!(i < 8, {
-        found[i] = global::ld_cg_b32(word(counters, digit(i as u32) as u64), true);
+        found[i] = counters.at(digit(i as u32)).ld();
         sum += found[i];
     });
     let (mut reached, _) = scan(sum);
     unroll!(i < 8, {
         let own = digit(i as u32);
-        global::st_b32(word(counters, own as u64), 0);
+        counters.at(own).st(0);
         let above = reached;
         reached += found[i];
         if above < left && reached >= left {
             let pivot = pivot | (own as u64) << p.digit_shift;
             let words = [pivot as u32, (pivot >> 32) as u32, left - above, 0];
-            global::st_v4(state, words);
+            state.st(words);
         }
     });
 }

@@ -2,18 +2,18 @@
 //! tallies a block row; the last thread block to arrive adds up the counts. With `CONVERT_MARKED` only the starts are
 //! computed, for another group size. `mark` also calls [`tally`].
 
-use super::{WARPS, arrives_last, lane, ordered, rank, scan, score, word};
+use super::{WARPS, arrives_last, lane, ordered, rank, scan, score};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
     #[inline(always)]
-    unsafe fn run(p: &ConvertParams, _at: u64) {
+    unsafe fn run(p: &ConvertParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let block_row = gpu::block_x();
         if p.flags & CONVERT_MARKED != 0 {
-            if arrives_last(p.arrivals, p.block_rows) {
+            if arrives_last(p.arrivals(), p.block_rows) {
                 place(p);
             }
         } else {
@@ -25,18 +25,18 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
 /// Computes the present blocks of a block row from its scores: a lane for each block, a ballot for each word.
 #[inline(always)]
 fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
-    let present = word(p.present, block_row as u64 * p.words as u64);
+    let present = p.present().at(block_row as u64 * p.words as u64);
     let mut w = gpu::thread() / 32;
     while w < p.words {
         let bits = warp::ballot(kept::<E>(p, block_row, w * 32 + lane()));
         if lane() == 0 {
-            global::st_b32(word(present, w as u64), bits);
+            present.at(w).st(bits);
         }
         w += WARPS;
     }
     // Other warps stored words that this warp reads next.
     gpu::sync_threads();
-    tally(p, block_row, |w| global::ld_cg_b32(word(present, w as u64), true));
+    tally(p, block_row, |w| present.at(w).ld());
 }
 
 #[inline(always)]
@@ -50,8 +50,7 @@ fn kept<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> bool {
     }
     let position = block_row * p.block_columns.value + column;
     let (selection, place) = p.candidates.of(position);
-    let [low, high] = global::ld_cg_v2(p.selections + selection as u64 * 16, true);
-    let pivot = (high as u64) << 32 | low as u64;
+    let pivot = p.selections().at(selection).cast::<u64>().ld();
     ordered > 0 && rank(p, ordered, place) >= pivot
 }
 
@@ -66,15 +65,15 @@ pub(super) fn tally(p: &ConvertParams, block_row: u32, bits: impl Fn(u32) -> u32
         let (before, all) = scan(own);
         if w < p.words {
             let at = block_row as u64 * p.words as u64 + w as u64;
-            global::st_b32(word(p.ranks, at), count + before);
+            p.ranks().at(at).st(count + before);
         }
         count += all;
         first += SCAN_THREADS;
     }
     if gpu::thread() == 0 {
-        global::st_b32(word(p.counts, block_row as u64), count);
+        p.counts().at(block_row).st(count);
     }
-    if arrives_last(p.arrivals, p.block_rows) {
+    if arrives_last(p.arrivals(), p.block_rows) {
         place(p);
     }
 }
@@ -86,7 +85,7 @@ fn place(p: &ConvertParams) {
     let first = (gpu::thread() * each).min(p.block_rows);
     let end = (first + each).min(p.block_rows);
     let groups = |row: u32| {
-        let count = global::ld_cg_b32(word(p.counts, row as u64), true);
+        let count = p.counts().at(row).ld();
         p.group.of(count + p.group.value - 1).0
     };
     let (mut row, mut own) = (first, 0);
@@ -97,11 +96,11 @@ fn place(p: &ConvertParams) {
     let (mut start, all) = scan(own);
     row = first;
     while row < end {
-        global::st_b32(word(p.starts, row as u64), start);
+        p.starts().at(row).st(start);
         start += groups(row);
         row += 1;
     }
     if gpu::thread() == 0 {
-        global::st_b32(word(p.starts, p.block_rows as u64), all);
+        p.starts().at(p.block_rows).st(all);
     }
 }

@@ -1,13 +1,13 @@
 //! Rules of CSR: offsets start at 0, never descend and end at the number of entries; columns are in range and ascend in
 //! a row. For any content of the arrays, no address outside of them is read.
 
-use super::{mark_starts, own_marks, row_at, word};
+use super::{mark_starts, own_marks, row_at};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let start = gpu::block_x() * ENTRY_TILE;
@@ -16,11 +16,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
             return;
         }
         let end = start + (p.count - start).min(ENTRY_TILE);
-        let first = if p.m == 0 { 0 } else { row_at(p.offsets, p.m, start) };
+        let first = if p.m == 0 { 0 } else { row_at(p.offsets(), p.m, start) };
         mark_starts(p, first, start, end);
         let marks = own_marks();
         let at = start + gpu::thread() * 8;
-        let column = |at: u32| global::ld_cg_b32(word(p.columns, at as u64), at < end);
+        let column = |at: u32| p.columns().at(at).ld_if(at < end);
         let mut before = if at > 0 && at < end { column(at - 1) } else { 0 };
         let mut bad = u32::MAX;
         unroll!(i < 8, {
@@ -34,7 +34,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
             before = own;
         });
         if bad != u32::MAX {
-            global::red_min(p.report + 4, bad);
+            p.report().at(1u32).red_min(bad);
         }
     }
 }
@@ -44,12 +44,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
 fn offsets(p: &EntriesParams, start: u32) {
     unroll!(i < 8, {
         let at = start + i as u32 * SCAN_THREADS + gpu::thread();
-        let own = global::ld_cg_b32(word(p.offsets, at as u64), at <= p.m);
-        let prior =
-            global::ld_cg_b32(word(p.offsets, at as u64).wrapping_sub(4), at > 0 && at <= p.m);
+        let offset = p.offsets().at(at);
+        let own = offset.ld_if(at <= p.m);
+        let prior = offset.wrapping_at(-1i64 as u64).ld_if(at > 0 && at <= p.m);
         let wrong = own < prior || at == 0 && own != 0 || at == p.m && own != p.count;
         if at <= p.m && wrong {
-            global::red_min(p.report, at);
+            p.report().red_min(at);
         }
     });
 }

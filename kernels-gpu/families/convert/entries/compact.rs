@@ -2,14 +2,14 @@
 //! before theirs by a one-pass look-back. Then the warps read their segments again, from L1 and L2, and write. A warp
 //! compacts the kept elements of a segment in shared memory first, so that it stores whole lines.
 
-use super::turns::{in_front, start_of, take};
-use super::{ALL_LANES, element, inclusive, lane, magnitude, over_warps, word};
+use super::turns::{in_front, take};
+use super::{ALL_LANES, element, inclusive, lane, magnitude, over_warps};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, EntriesParams> for Compact<ALIGNED> {
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         match p.flags & COMPACT_TOP != 0 {
@@ -74,12 +74,12 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
         next = load::<E, V>(p, start + s, s < p.count);
         let own = keep::<E, V, TOP>(p, segment, first);
         if segment.row < p.m && segment.number == 0 && lane() == 0 {
-            global::st_b32(start_of(p, segment.row), first);
+            p.starts().at(segment.row).st(first);
         }
         first += own;
         let last = segment.row + 1 == p.m && segment.number + 1 == p.segments.value;
         if last && lane() == 0 {
-            global::st_b32(start_of(p, p.m), first);
+            p.starts().at(p.m).st(first);
         }
     }
 }
@@ -110,15 +110,15 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     let room = p.capacity.saturating_sub(first).min(own);
     let column = segment.number * p.segment_columns;
     let mut at = lane();
-    let mut column_to = word(p.out_columns, first as u64 + at as u64);
-    let mut value_to = p.out_values + (first as u64 + at as u64) * E::BYTES as u64;
+    let mut column_to = p.out_columns().at(first as u64 + at as u64);
+    let mut value_to = p.out_values::<E>().at(first as u64 + at as u64);
     while at < room {
         let (beside, raw) = staged::<E>(local, at);
-        global::st_b32(column_to, column + beside);
-        E::store_raw(value_to, raw);
+        column_to.st(column + beside);
+        value_to.st_raw(raw);
         at += 32;
-        column_to += 128;
-        value_to += 32 * E::BYTES as u64;
+        column_to = column_to.at(32u32);
+        value_to = value_to.at(32u32);
     }
     warp::sync(ALL_LANES);
     own
@@ -129,14 +129,16 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
 fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Segment {
     let (row, number) = p.segments.of(at);
     let column = number * p.segment_columns + lane() * V as u32;
-    let from = p.source + row as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
+    // SAFETY: no step writes the dense matrix, and the preceding launch ends before the wait for it.
+    let source = unsafe { p.source::<E>().with::<ReadWrite>() };
+    let from = source.row(row, p.row_bytes).at(column);
     let valid = wanted && row < p.m;
     let mut raw = [[0; 4]; 4];
     unroll!(v < 4, {
         let beside = v as u32 * 32 * V as u32;
         let ok = valid && beside < p.segment_columns && column + beside < p.k;
-        // `ld_global` keeps the loads together before their uses; the compiler would move other loads to the uses.
-        raw[v] = E::ld_global::<V>(from + (beside * E::BYTES) as u64, ok);
+        // `ReadWrite` keeps the loads together before their uses; the compiler would move those of `ReadOnly` to the uses.
+        raw[v] = from.at(beside).ld_raw::<V>(ok);
     });
     Segment { row, number, raw }
 }
@@ -155,7 +157,7 @@ fn kept_of<E: Elem, const V: usize, const TOP: bool>(
     }
     let (valid, mut pivot, mut end) = (segment.row < p.m, p.floor, 0);
     if TOP {
-        let [low, high, column, _] = global::ld_cg_v4(p.pivots + segment.row as u64 * 16, valid);
+        let [low, high, column, _] = p.pivots().at(segment.row).ld_if(valid);
         (pivot, end) = ((high as u64) << 32 | low as u64, column);
     }
     let column = segment.number * p.segment_columns + lane() * V as u32;

@@ -14,9 +14,34 @@ mod turns;
 
 use crate::device::prelude::*;
 use crate::device::scan::{
-    ALL_LANES, WARPS, inclusive, inclusive_by, lane, over_warps, scan, share_last_of_warp, word,
+    ALL_LANES, WARPS, inclusive, inclusive_by, lane, over_warps, scan, share_last_of_warp,
 };
 use crate::families::convert::abi::*;
+
+buffers! {
+    // `Entries`, `Sort`, `Transpose` and `Reorder` in `host/families/convert/entries` allocate the workspaces and check the
+    // number of rows, columns and entries. Their callers give arrays of these lengths. A step stores below the capacity.
+    unsafe EntriesParams {
+        source<E: Elem>: E, Fresh;
+        offsets: u32, Fresh;
+        columns: u32, Fresh;
+        keys: u32, Fresh;
+        first: u32, Fresh;
+        second: u32, Fresh;
+        out_keys: u32, ReadWrite;
+        out_first: u32, ReadWrite;
+        out_second: u32, ReadWrite;
+        counts: u32, Fresh;
+        totals: u32, Fresh;
+        rows: u32, Fresh;
+        starts: u32, Fresh;
+        out_columns: u32, ReadWrite;
+        out_values<E: Elem>: E, ReadWrite;
+        turns: u32, Fresh;
+        pivots: [u32; 4], Fresh;
+        report: u32, Fresh;
+    }
+}
 
 /// Shared address after the memory of [`scan`].
 #[inline(always)]
@@ -27,13 +52,13 @@ fn behind_scan() -> u32 {
 /// Returns the last of `rows` rows that starts at or before entry `at`, which must be uniform over the warp. Each round
 /// of the search has 32 probes: four rounds for a million rows.
 #[inline(always)]
-fn row_at(offsets: u64, rows: u32, at: u32) -> u32 {
+fn row_at(offsets: Global<u32, Fresh>, rows: u32, at: u32) -> u32 {
     let (mut low, mut high) = (0, rows);
     while high - low > 1 {
         let step = (high - low).div_ceil(33);
         let probe = low as u64 + (lane() as u64 + 1) * step as u64;
         let inside = probe < high as u64;
-        let offset = global::ld_cg_b32(word(offsets, probe), inside);
+        let offset = offsets.at(probe).ld_if(inside);
         let passed = warp::ballot(inside && offset <= at).count_ones();
         low += passed * step;
         high = if high - low > step { low + step } else { high };
@@ -53,7 +78,7 @@ fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
     gpu::sync_threads();
     let mut row = first + gpu::thread();
     while row < p.m {
-        let offset = global::ld_cg_b32(word(p.offsets, row as u64), true);
+        let offset = p.offsets().at(row).ld();
         if offset >= end {
             break;
         }

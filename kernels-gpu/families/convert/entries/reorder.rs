@@ -2,7 +2,7 @@
 //! costs a sector. `split` sorts a source tile by target position, so that the values of a target tile form a run.
 //! `join` loads the runs of a target tile and orders them. Both order values in shared memory by 16-bit positions.
 
-use super::{ALL_LANES, element, inclusive, lane, word};
+use super::{ALL_LANES, element, inclusive, lane};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -27,7 +27,7 @@ fn store<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
             let at = first as u64 + (own * each) as u64;
             if own < tile / each && at < p.count as u64 {
                 let values = copy::ld_shared_v4(copy::dynamic_shared() + own * 16);
-                global::st_v4(p.out_values + at * E::BYTES as u64, values);
+                p.out_values::<E>().at(at).cast::<[u32; 4]>().st(values);
             }
         });
         vector += 2 * REORDER_THREADS;
@@ -37,7 +37,7 @@ fn store<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
 impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Split<TILE> {
     /// `source`: values; `first`: the position of each in its tile.
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         let first = gpu::block_x() * TILE;
         let at = |done: u32, u: usize| {
@@ -48,11 +48,13 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
             unroll!(u < 2, {
                 let at = at(done, u);
                 let valid = done < TILE && at < p.count as u64;
-                places[u] = global::ld_nc_no_allocate_v4(p.first + at * 2, valid);
+                // SAFETY: the plan owns the positions. Their launch ended when the plan was made.
+                let positions = unsafe { p.first().with::<ReadOnly>() }.cast::<u16>();
+                places[u] = positions.at(at).cast::<[u32; 4]>().ld_once_if(valid);
             });
             places
         };
-        // The plan owns the positions; values may be written by the preceding kernel.
+        // The preceding kernel may write the values, but not the positions.
         let mut next = places_of(0);
         grid::wait_dependency();
         let mut done = 0;
@@ -63,8 +65,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
                 let at = at(done, u);
                 unroll!(v < 4, {
                     if (v as u32) < E::BYTES / 2 {
-                        let from = p.source + at * E::BYTES as u64 + v as u64 * 16;
-                        values[u][v] = global::ld_cg_v4(from, at < p.count as u64);
+                        let from = p.source::<E>().at(at).cast::<[u32; 4]>().at(v as u64);
+                        values[u][v] = from.ld_if(at < p.count as u64);
                     }
                 });
             });
@@ -133,21 +135,24 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
     /// `source`: the tiles of [`Split`], `tiles` of them; `first`: the position of each value in its target tile;
     /// `starts`: for each target tile, and one more, the first value of its run in each source tile.
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
         let distances = copy::dynamic_shared() + TILE * E::BYTES + own * JOIN_RUNS * 4;
-        let starts = word(p.starts, gpu::block_x() as u64 * p.tiles as u64);
+        // SAFETY: the plan owns starts and positions. Their launch ended when the plan was made.
+        let (starts, positions) =
+            unsafe { (p.starts().with::<ReadOnly>(), p.first().with::<ReadOnly>().cast::<u16>()) };
+        let starts = starts.at(gpu::block_x() as u64 * p.tiles as u64);
         // A warp has every 16th source tile: neighboring tiles have runs of similar length.
         let runs_of = |first: u32| {
             let tile = first + lane() * warps;
             let valid = tile < p.tiles;
-            let start = global::ld_nc_b32(word(starts, tile as u64), valid);
-            let end = global::ld_nc_b32(word(starts, tile as u64 + p.tiles as u64), valid);
+            let start = starts.at(tile).ld_if(valid);
+            let end = starts.at(tile as u64 + p.tiles as u64).ld_if(valid);
             Runs::new(distances, start, end - start)
         };
         let mut first = own;
-        // The plan owns starts and positions; values may be written by the preceding kernel.
+        // The preceding kernel may write the values, but not starts and positions.
         let mut runs = runs_of(first);
         grid::wait_dependency();
         loop {
@@ -159,8 +164,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
                     let (at, next) = runs.value(from + u as u32 * 32, before);
                     before = next;
                     let valid = from + u as u32 * 32 + lane() < runs.total;
-                    values[u] = E::ld_cg(p.source + at as u64 * E::BYTES as u64, valid);
-                    places[u] = global::ld_nc_b16(p.first + at as u64 * 2, valid);
+                    values[u] = p.source::<E>().at(at).ld_raw::<1>(valid);
+                    places[u] = positions.at(at).ld_if(valid);
                 });
                 unroll!(u < 8, {
                     if from + u as u32 * 32 + lane() < runs.total {
@@ -184,28 +189,28 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Reor
     /// `keys`: the source of each value of the split tiles; `first`: its target; `out_first`, `out_second`: the
     /// positions for `split` and `join`; `starts`: first values of the runs.
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let at = gpu::block_x() * REORDER_THREADS + gpu::thread();
         if at >= p.count {
             return;
         }
-        let from = global::ld_cg_b32(word(p.keys, at as u64), true);
-        let to = global::ld_cg_b32(word(p.first, at as u64), true);
+        let from = p.keys().at(at).ld();
+        let to = p.first().at(at).ld();
         let (tile, inside) = (at / TILE, at % TILE);
-        global::st_b16(p.out_first + from as u64 * 2, inside);
-        global::st_b16(p.out_second + at as u64 * 2, to % TILE);
-        let before = global::ld_cg_b32(word(p.first, (at as u64).wrapping_sub(1)), inside > 0);
-        let start = |target: u32| word(p.starts, target as u64 * p.tiles as u64 + tile as u64);
+        p.out_first().cast::<u16>().at(from).st(inside);
+        p.out_second().cast::<u16>().at(at).st(to % TILE);
+        let before = p.first().wrapping_at((at as u64).wrapping_sub(1)).ld_if(inside > 0);
+        let start = |target: u32| p.starts().at(target as u64 * p.tiles as u64 + tile as u64);
         let mut target = if inside > 0 { before / TILE + 1 } else { 0 };
         while target <= to / TILE {
-            global::st_b32(start(target), at);
+            start(target).st(at);
             target += 1;
         }
         if at + 1 == p.count || inside + 1 == TILE {
             while target <= p.tiles {
-                global::st_b32(start(target), at + 1);
+                start(target).st(at + 1);
                 target += 1;
             }
         }

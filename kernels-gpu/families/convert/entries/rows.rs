@@ -1,21 +1,21 @@
 //! Row of every entry from offsets, and offsets from rows.
 
-use super::{lane, mark_starts, own_marks, row_at, scan_max, word};
+use super::{lane, mark_starts, own_marks, row_at, scan_max};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let count = global::ld_cg_b32(word(p.offsets, p.m as u64), true).min(p.capacity);
+        let count = p.offsets().at(p.m).ld().min(p.capacity);
         let start = gpu::block_x() * ENTRY_TILE;
         if start >= count {
             return;
         }
         let end = start + (count - start).min(ENTRY_TILE);
-        let first = row_at(p.offsets, p.m, start);
+        let first = row_at(p.offsets(), p.m, start);
         mark_starts(p, first, start, end);
         let mut rows = own_marks();
         let mut largest = 0;
@@ -31,11 +31,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
         unroll!(half < 2, {
             let at = start + gpu::thread() * 8 + half as u32 * 4;
             if at < end && end - at >= 4 {
-                global::st_v4(word(p.rows, at as u64), rows[half]);
+                p.rows().at(at).cast::<[u32; 4]>().st(rows[half]);
             } else {
                 unroll!(i < 4, {
                     if at < end && (i as u32) < end - at {
-                        global::st_b32(word(p.rows, at as u64 + i as u64), rows[half][i]);
+                        p.rows().at(at as u64 + i as u64).st(rows[half][i]);
                     }
                 });
             }
@@ -46,7 +46,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
     /// Position `count`, after the last entry, is treated as an entry of row m: it writes the remaining offsets.
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let base = gpu::block_x() as u64 * ENTRY_TILE as u64 + (gpu::thread() / 32 * 256) as u64;
@@ -54,11 +54,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
         let mut before = [0u32; 8];
         unroll!(i < 8, {
             let at = base + i as u64 * 32 + lane() as u64;
-            let key = global::ld_cg_b32(word(p.keys, at), at < p.count as u64);
+            let key = p.keys().at(at).ld_if(at < p.count as u64);
             keys[i] = if at < p.count as u64 { key } else { p.m };
             let valid = at > 0 && at <= p.count as u64;
             // Offsets up to the row of the previous entry are already written: `before` is that row + 1, or 0.
-            let prior = global::ld_cg_b32(word(p.keys, at.wrapping_sub(1)), valid);
+            let prior = p.keys().wrapping_at(at.wrapping_sub(1)).ld_if(valid);
             before[i] = if valid { prior + 1 } else { 0 };
         });
         unroll!(i < 8, {
@@ -69,7 +69,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
             let wide = gap > 8;
             let mut row = before[i];
             while !wide && row < end {
-                global::st_b32(word(p.starts, row as u64), at as u32);
+                p.starts().at(row).st(at as u32);
                 row += 1;
             }
             let mut left = warp::ballot(wide);
@@ -79,7 +79,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
                 let (first, last, value) = (of(before[i]), of(end), of(at as u32));
                 let mut row = first as u64 + lane() as u64;
                 while row < last as u64 {
-                    global::st_b32(word(p.starts, row), value);
+                    p.starts().at(row).st(value);
                     row += 32;
                 }
                 left &= left - 1;

@@ -1,7 +1,7 @@
 //! Stable counting sort, one digit per pass. Keys of each digit are counted in every tile. Running sums over tiles and
 //! digits give the targets of a tile's keys. In a tile, warps rank their keys in order, equal digits by ballot.
 
-use super::{ALL_LANES, WARPS, behind_scan, lane, scan, word};
+use super::{ALL_LANES, WARPS, behind_scan, lane, scan};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -12,10 +12,10 @@ const WARP_KEYS: u32 = SORT_TILE / WARPS;
 #[inline(always)]
 fn key(p: &EntriesParams, at: u32, inside: bool) -> u32 {
     if p.flags & (SORT_CLASSES | SORT_LENGTHS) == 0 {
-        return global::ld_cg_b32(word(p.keys, at as u64), inside).min(p.k);
+        return p.keys().at(at).ld_if(inside).min(p.k);
     }
-    let start = global::ld_cg_b32(word(p.offsets, at as u64), inside);
-    let end = global::ld_cg_b32(word(p.offsets, at as u64 + 1), inside);
+    let start = p.offsets().at(at).ld_if(inside);
+    let end = p.offsets().at(at as u64 + 1).ld_if(inside);
     let length = end.wrapping_sub(start);
     if p.flags & SORT_CLASSES != 0 { length.leading_zeros() } else { p.k.saturating_sub(length) }
 }
@@ -32,7 +32,7 @@ fn first_key() -> u32 {
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let (digits, counters) = (1 << p.bits, copy::dynamic_shared());
@@ -59,7 +59,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
         d = gpu::thread();
         while d < digits {
             let at = d as u64 * p.tiles as u64 + gpu::block_x() as u64;
-            global::st_b32(word(p.counts, at), copy::ld_shared_b32(counters + d * 4));
+            p.counts().at(at).st(copy::ld_shared_b32(counters + d * 4));
             d += SCAN_THREADS;
         }
     }
@@ -68,24 +68,24 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
     /// One thread block per digit.
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let counts = word(p.counts, gpu::block_x() as u64 * p.tiles as u64);
+        let counts = p.counts().at(gpu::block_x() as u64 * p.tiles as u64);
         let (mut first, mut sum) = (0, 0);
         while first < p.tiles {
             let tile = first + gpu::thread() * 4;
             let mut own = [0u32; 4];
             unroll!(i < 4, {
                 let at = tile + i as u32;
-                own[i] = global::ld_cg_b32(word(counts, at as u64), at < p.tiles);
+                own[i] = counts.at(at).ld_if(at < p.tiles);
             });
             let (before, all) = scan(own[0] + own[1] + own[2] + own[3]);
             let mut place = sum + before;
             unroll!(i < 4, {
                 let at = tile + i as u32;
                 if at < p.tiles {
-                    global::st_b32(word(counts, at as u64), place);
+                    counts.at(at).st(place);
                 }
                 place += own[i];
             });
@@ -93,7 +93,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
             first += 4 * SCAN_THREADS;
         }
         if gpu::thread() == 0 {
-            global::st_b32(word(p.totals, gpu::block_x() as u64), sum);
+            p.totals().at(gpu::block_x()).st(sum);
         }
     }
 }
@@ -137,7 +137,7 @@ impl Shared {
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let shared = Shared { digits: 1 << p.bits };
@@ -167,44 +167,48 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         gpu::sync_threads();
         // Words are ordered in shared memory first, one array after the other, so that a warp stores neighbors.
         stage(p, shared.keys(), shared, own, true, |at, ok| key(p, at, ok));
-        let first = |at, ok| match p.flags & SORT_FIRST {
-            0 => global::ld_cg_b32(word(p.first, at as u64), ok),
+        let first = |at: u32, ok: bool| match p.flags & SORT_FIRST {
+            0 => p.first().at(at).ld_if(ok),
             _ => at,
         };
         if p.flags & SORT_KEYS != 0 {
             store(p, shared, |i, to| {
                 let own = copy::ld_shared_b32(shared.keys() + i * 4);
-                global::st_b32(word(p.out_keys, to as u64), own);
+                p.out_keys().at(to).st(own);
             });
         }
         stage(p, shared.words(), shared, own, false, first);
         let pairs = p.flags & SORT_PAIRS != 0;
         // Padding is last and is dropped by the capacity check.
         store(p, shared, |i, to| {
-            put(p, pairs, (p.out_first, 4), to, shared.words() + i * 4);
+            put(p, pairs, (p.out_first(), 1), to, shared.words() + i * 4);
         });
         if p.flags & SORT_SECOND == 0 {
             return;
         }
         gpu::sync_threads();
-        stage(p, shared.words(), shared, own, false, |at, ok| {
-            global::ld_cg_b32(word(p.second, at as u64), ok)
-        });
+        stage(p, shared.words(), shared, own, false, |at, ok| p.second().at(at).ld_if(ok));
         store(p, shared, |i, to| {
-            put(p, pairs, (p.out_second, 0), to, shared.words() + i * 4);
+            put(p, pairs, (p.out_second(), 0), to, shared.words() + i * 4);
         });
     }
 }
 
 /// Stores the word at shared address `own` for output position `to`, if that is below the capacity: in its own array,
-/// or at byte `byte` of a pair.
+/// or as word `word` of a pair.
 #[inline(always)]
-fn put(p: &EntriesParams, pairs: bool, (array, byte): (u64, u64), to: u32, own: u32) {
+fn put(
+    p: &EntriesParams,
+    pairs: bool,
+    (array, word): (Global<u32, ReadWrite>, u32),
+    to: u32,
+    own: u32,
+) {
     let own = copy::ld_shared_b32(own);
     if to < p.capacity && pairs {
-        global::st_b32(p.out_first + to as u64 * 8 + byte, own);
+        p.out_first().cast::<[u32; 2]>().at(to).cast::<u32>().at(word).st(own);
     } else if to < p.capacity {
-        global::st_b32(word(array, to as u64), own);
+        array.at(to).st(own);
     }
 }
 
@@ -290,9 +294,9 @@ fn bases(p: &EntriesParams, shared: Shared) {
     while first < shared.digits {
         let digit = first + gpu::thread();
         let inside = digit < shared.digits;
-        let total = global::ld_cg_b32(word(p.totals, digit as u64), inside);
+        let total = p.totals().at(digit).ld_if(inside);
         let at = digit as u64 * p.tiles as u64 + gpu::block_x() as u64;
-        let in_front = global::ld_cg_b32(word(p.counts, at), inside);
+        let in_front = p.counts().at(at).ld_if(inside);
         let mut own = 0;
         unroll!(w < 8, {
             let count = shared.counters(w as u32) + digit * 4;

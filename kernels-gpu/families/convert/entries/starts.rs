@@ -1,18 +1,18 @@
 //! First group of every row of GroupCOO.
 
-use super::turns::{in_front, start_of, take};
-use super::{scan, word};
+use super::scan;
+use super::turns::{in_front, take};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let turn = take(p);
         let first = turn.tile * ENTRY_TILE + gpu::thread() * 8;
-        let offset = |row: u32| global::ld_cg_b32(word(p.offsets, row as u64), row <= p.m);
+        let offset = |row: u32| p.offsets().at(row).ld_if(row <= p.m);
         let mut groups = [0u32; 8];
         let mut own = 0;
         let mut start = offset(first);
@@ -30,7 +30,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
             let row = first + i as u32;
             // The position after the last row is the number of groups.
             if row <= p.m {
-                global::st_b32(start_of(p, row), place);
+                p.starts().at(row).st(place);
             }
             place += groups[i];
         });

@@ -20,10 +20,11 @@ struct Pivot {
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
     #[inline(always)]
-    unsafe fn run(p: &EntriesParams, _at: u64) {
+    unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         let row = gpu::block_x();
-        let from = p.source + row as u64 * p.row_bytes;
+        // SAFETY: no step writes the dense matrix, and the preceding launch ended before this one started.
+        let from = unsafe { p.source::<E>().with::<ReadOnly>() }.row(row, p.row_bytes);
         let mut pivot = Pivot { bits: 0, shift: E::BYTES * 8 - 1, left: p.top, equal: u32::MAX };
         while pivot.shift > 0 && pivot.left > 0 {
             pivot = settle::<E>(p, from, pivot);
@@ -38,20 +39,20 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
         };
         if gpu::thread() == 0 {
             let words = [pivot.bits as u32, (pivot.bits >> 32) as u32, end, 0];
-            global::st_v4(p.pivots + row as u64 * 16, words);
+            p.pivots().at(row).st(words);
         }
     }
 }
 
 /// Calls `take` with the magnitudes of a row, eight loads in flight per thread.
 #[inline(always)]
-fn each<E: Elem>(p: &EntriesParams, from: u64, mut take: impl FnMut(u64)) {
+fn each<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, mut take: impl FnMut(u64)) {
     let mut first = gpu::thread();
     while first < p.k {
         let mut raw = [[0u32; 4]; 8];
         unroll!(i < 8, {
             let column = first as u64 + i as u64 * SCAN_THREADS as u64;
-            raw[i] = E::ld_nc::<1>(from + column * E::BYTES as u64, column < p.k as u64);
+            raw[i] = from.at(column).ld_raw::<1>(column < p.k as u64);
         });
         // Elements that were not loaded are zero, which `take` ignores.
         unroll!(i < 8, { take(magnitude::<E>(element::<E>(&raw[i], 0))) });
@@ -61,7 +62,7 @@ fn each<E: Elem>(p: &EntriesParams, from: u64, mut take: impl FnMut(u64)) {
 
 /// Determines one more digit of the pivot. Every thread must call it; all get the same result.
 #[inline(always)]
-fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
+fn settle<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -> Pivot {
     let counters = behind_scan();
     unroll!(i < 8, {
         let digit = gpu::thread() + i as u32 * SCAN_THREADS;
@@ -105,12 +106,12 @@ fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
 
 /// Returns the column after the last selected one among equal magnitudes. Every thread must call it.
 #[inline(always)]
-fn end_of_ties<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> u32 {
+fn end_of_ties<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -> u32 {
     let found = behind_scan() + DIGITS * 4;
     let (mut first, mut taken) = (0, 0);
     while first < p.k && taken < pivot.left {
         let column = first + gpu::thread();
-        let raw = E::ld_nc::<1>(from + column as u64 * E::BYTES as u64, column < p.k);
+        let raw = from.at(column).ld_raw::<1>(column < p.k);
         let equal = column < p.k && magnitude::<E>(element::<E>(&raw, 0)) == pivot.bits;
         let (before, all) = scan(equal as u32);
         if equal && taken + before + 1 == pivot.left {

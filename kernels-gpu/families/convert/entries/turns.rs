@@ -3,7 +3,7 @@
 //! published an inclusive sum. GPUs start thread blocks in index order, which CUB's scans rely on as well, so preceding
 //! ones are running. Published words contain the run number: nothing is cleared between runs.
 
-use super::{lane, word};
+use super::lane;
 use crate::device::prelude::*;
 use crate::families::convert::abi::{EntriesParams, TURNS_HEAD};
 
@@ -22,7 +22,7 @@ const OWN: u32 = 1;
 /// Returns the index of this thread block, and the run number. Thread blocks start in index order.
 #[inline(always)]
 pub(super) fn take(p: &EntriesParams) -> Turn {
-    Turn { tile: gpu::block_x(), run: global::ld_cg_b32(p.turns + 4, true) }
+    Turn { tile: gpu::block_x(), run: p.turns().at(1u32).ld() }
 }
 
 /// Counts this thread block as done after its look-back; the last one increments the run number. Every thread must call
@@ -30,22 +30,22 @@ pub(super) fn take(p: &EntriesParams) -> Turn {
 #[inline(always)]
 fn leave(p: &EntriesParams, turn: Turn) {
     // By now all threads of all thread blocks have read the run number.
-    if gpu::thread() == 0 && global::atom_add(p.turns, 1) + 1 == p.tiles {
-        global::st_b32(p.turns, 0);
-        global::st_b32(p.turns + 4, turn.run + 1);
+    if gpu::thread() == 0 && p.turns().atom_add(1) + 1 == p.tiles {
+        p.turns().st(0);
+        p.turns().at(1u32).st(turn.run + 1);
     }
 }
 
 /// Sum of `own` over the preceding thread blocks. Every thread must call it; shared memory: `TURNS_BYTES`.
 #[inline(always)]
 pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
-    let states = p.turns + TURNS_HEAD;
+    let states = p.turns().bytes(TURNS_HEAD).cast::<u64>();
     // The two lowest bits are the kind of the sum.
     let run = (turn.run + 1) << 2;
     let state = |kind: u32, sum: u32| ((run | kind) as u64) << 32 | sum as u64;
-    let to = states + turn.tile as u64 * 8;
+    let to = states.at(turn.tile);
     if turn.tile > 0 && gpu::thread() == 0 {
-        global::st_relaxed_b64(to, state(OWN, own));
+        to.st_relaxed(state(OWN, own));
     }
     let mut sum = 0;
     let mut end = turn.tile;
@@ -55,7 +55,7 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
         end = if all { 0 } else { end - SCAN_THREADS };
     }
     if gpu::thread() == 0 {
-        global::st_relaxed_b64(to, state(ALL, sum + own));
+        to.st_relaxed(state(ALL, sum + own));
     }
     leave(p, turn);
     sum
@@ -65,11 +65,11 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
 /// whether there was one. Each thread polls one state. In one L2 latency the inclusive sum advances by this many thread
 /// blocks; with 32 it was slower than memory.
 #[inline(always)]
-fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
+fn look_back(states: Global<u64, Fresh>, run: u32, end: u32) -> (u32, bool) {
     // Before the first thread block the sum is zero.
     let (mut kind, mut value) = (ALL, 0);
     if gpu::thread() < end {
-        let word = global::poll_b64(states, end - 1 - gpu::thread(), run);
+        let word = states.poll(end - 1 - gpu::thread(), run);
         (kind, value) = ((word >> 32) as u32 & 3, word as u32);
     }
     let full = warp::ballot(kind == ALL);
@@ -88,10 +88,4 @@ fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
     });
     gpu::sync_threads();
     (sum, all != 0)
-}
-
-/// Address of a word of the step's output; see [`word`].
-#[inline(always)]
-pub(super) fn start_of(p: &EntriesParams, row: u32) -> u64 {
-    word(p.starts, row as u64)
 }
