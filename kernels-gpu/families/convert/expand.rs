@@ -7,8 +7,8 @@ use crate::device::scan::inclusive;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `Placed` in `host/families/convert/expand.rs` describes the arrays of a checked pattern. That file allocates places,
-    // starts, heads and lists for it. The dense matrix has the row stride that its owner gave to `Expand::new`.
+    // `host/families/convert/expand.rs` allocates places, starts, heads and lists for the pattern
+    // that `Placed` describes. Callers of `Expand::new` allocate the dense matrix with their stride.
     unsafe ExpandParams {
         columns: u32, ReadOnly;
         spans: [u32; 2], ReadOnly;

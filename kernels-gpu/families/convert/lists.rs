@@ -6,8 +6,9 @@ use crate::device::scan::scan;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // The plan made `spans`, one pair a row. `Lists::make` in `host/families/convert/lists.rs` allocates the counts of all
-    // tiles and kinds, and the items and slots that the totals count.
+    // `host/families/spmm/gather.rs` gives one span for each row. `Lists::make` in
+    // `host/families/convert/lists.rs` allocates the counts of all tiles and kinds, and the items
+    // and slots that the totals count.
     unsafe ListParams {
         spans: [u32; 2], ReadOnly;
         counts: u32, Fresh;

@@ -4,8 +4,8 @@ use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `Scatter` in `host/families/convert/scatter.rs` uploads one place a value. Its callers give as many values, and their
-    // places are inside of `out`.
+    // `Scatter` in `host/families/convert/scatter.rs` uploads one place for each value. Its callers
+    // give as many values, and an output that contains all places.
     unsafe ScatterParams {
         values: u16, ReadOnly;
         places: u32, ReadOnly;

@@ -6,8 +6,9 @@ use crate::families::convert::abi::*;
 use crate::families::spmm::abi::{CHUNK_STEPS, K_TILE, NO_ENTRY, SLICE};
 
 buffers! {
-    // The arrays of CSR are those of a checked tensor. `host/families/convert/slices.rs` allocates the outputs for all slices
-    // and chunks. `SliceValues::new` makes the arrays of an update from the pattern.
+    // The arrays of CSR are those of a checked tensor. `host/families/convert/slices.rs` allocates
+    // the outputs for all slices and chunks. For updates, `SliceValues` in
+    // `host/families/convert/slicing.rs` makes order and starts from a checked pattern.
     unsafe SlicingParams {
         offsets: u32, ReadOnly;
         columns: u32, ReadOnly;
@@ -169,20 +170,17 @@ fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
 fn refill<E: Elem>(p: &SlicingParams, run: u32) {
     grid::launch_dependents();
     let lane = gpu::thread() % 32;
-    // SAFETY: the host wrote order and starts, and no launch writes the columns of a planned pattern.
-    let (order, starts, local_columns) = unsafe {
-        (
-            p.order().with::<ReadOnly>(),
-            p.starts().with::<ReadOnly>().at(run),
-            p.local_columns().with::<ReadOnly>(),
-        )
-    };
+    // SAFETY: the host wrote both arrays when it made the plan.
+    let (order, starts) = unsafe { (p.order().with::<ReadOnly>(), p.starts().with::<ReadOnly>()) };
     let mut entry = order.at(run * SLICE as u32 + lane).ld();
-    let (first, end) = (starts.ld(), starts.at(1u32).ld());
+    let first = starts.at(run).ld();
+    let end = starts.at(run).at(1u32).ld();
     let slot = |chunk: u32| (chunk as u64 * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
     let mut columns = [[0; 2]; RUN_CHUNKS];
     unroll!(c < RUN_CHUNKS, {
         let chunk = first + c as u32;
+        // SAFETY: nobody writes the columns of a planned pattern.
+        let local_columns = unsafe { p.local_columns().with::<ReadOnly>() };
         columns[c] = local_columns.at(slot(chunk)).cast::<[u32; 2]>().ld_if(chunk < end);
     });
     let mut values = [[[0; 2]; CHUNK_STEPS]; RUN_CHUNKS];

@@ -24,7 +24,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
         // One load reads the offsets of all rows, instead of one wait per row. A block past the last row has pieces
         // without rows, which begin after the last offset.
         let valid = rows > 0 && lane() <= rows;
-        // SAFETY: no step writes the offsets, and the preceding launch ended before this one started.
+        // SAFETY: no step writes the offsets. The preceding launch ended before this one started.
         let offsets = unsafe { p.offsets().with::<ReadOnly>() };
         let offset = offsets.at(first + lane()).ld_if(valid);
         let of_row = |row: u32| warp::shfl(offset, row);

@@ -32,8 +32,9 @@ use crate::device::split_k::block_arrives_last;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `Blocks` in `host/families/convert/convert.rs` allocates the workspace by the geometry of the request, and checks the
-    // leading dimension. Its callers give outputs for all slots of the capacity, and a matrix of the requested shape.
+    // `Blocks` in `host/families/convert/convert.rs` allocates the workspace by the geometry of
+    // the request, and checks the leading dimension and the capacity. Its callers give a matrix of
+    // the requested shape, and outputs for all slots of the capacity.
     unsafe ConvertParams {
         source<E: Elem>: E, ReadOnly;
         offsets: u32, Fresh;

@@ -44,9 +44,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
 fn offsets(p: &EntriesParams, start: u32) {
     unroll!(i < 8, {
         let at = start + i as u32 * SCAN_THREADS + gpu::thread();
-        let offset = p.offsets().at(at);
-        let own = offset.ld_if(at <= p.m);
-        let prior = offset.wrapping_at(-1i64 as u64).ld_if(at > 0 && at <= p.m);
+        let own = p.offsets().at(at).ld_if(at <= p.m);
+        let prior = p.offsets().at(at).wrapping_at(-1i64 as u64).ld_if(at > 0 && at <= p.m);
         let wrong = own < prior || at == 0 && own != 0 || at == p.m && own != p.count;
         if at <= p.m && wrong {
             p.report().red_min(at);

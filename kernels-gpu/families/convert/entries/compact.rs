@@ -129,7 +129,7 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
 fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Segment {
     let (row, number) = p.segments.of(at);
     let column = number * p.segment_columns + lane() * V as u32;
-    // SAFETY: no step writes the dense matrix, and the preceding launch ends before the wait for it.
+    // SAFETY: no thread block of this launch writes the dense matrix.
     let source = unsafe { p.source::<E>().with::<ReadWrite>() };
     let from = source.row(row, p.row_bytes).at(column);
     let valid = wanted && row < p.m;
@@ -137,7 +137,8 @@ fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Se
     unroll!(v < 4, {
         let beside = v as u32 * 32 * V as u32;
         let ok = valid && beside < p.segment_columns && column + beside < p.k;
-        // `ReadWrite` keeps the loads together before their uses; the compiler would move those of `ReadOnly` to the uses.
+        // Loads of `ReadWrite` stay together before their uses. The compiler would move those of
+        // `ReadOnly` to the uses.
         raw[v] = from.at(beside).ld_raw::<V>(ok);
     });
     Segment { row, number, raw }

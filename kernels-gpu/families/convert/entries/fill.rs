@@ -39,11 +39,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
         let mut columns = [0u32; 4];
         let mut values = [[0u32; 4]; 4];
         unroll!(i < 4, {
-            // SAFETY: no step writes CSR, and the launch before the first step ends before that step starts.
-            let (column, value) =
+            // SAFETY: no step writes CSR. The positions were loaded after the wait.
+            let (column, source) =
                 unsafe { (p.columns().with::<ReadOnly>(), p.source::<E>().with::<ReadOnly>()) };
             columns[i] = column.at(from[i]).ld_if(filled[i]);
-            values[i] = value.at(from[i]).ld_raw::<1>(filled[i]);
+            values[i] = source.at(from[i]).ld_raw::<1>(filled[i]);
         });
         unroll!(i < 4, {
             let slot = base + i as u64 * SCAN_THREADS as u64;
@@ -70,7 +70,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for PermuteValues {
         });
         unroll!(i < 4, {
             let at = base + i as u64 * SCAN_THREADS as u64;
-            // SAFETY: the host launches this step after the end of the preceding launch, see `permute`.
+            // SAFETY: the preceding launch ended before this one started: see `permute` of the host.
             let source = unsafe { p.source::<E>().with::<ReadOnly>() };
             values[i] = source.at(from[i]).ld_raw::<1>(at < p.count as u64);
         });

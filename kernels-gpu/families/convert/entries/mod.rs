@@ -19,8 +19,9 @@ use crate::device::scan::{
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `Entries`, `Sort`, `Transpose` and `Reorder` in `host/families/convert/entries` allocate the workspaces and check the
-    // number of rows, columns and entries. Their callers give arrays of these lengths. A step stores below the capacity.
+    // `Entries`, `Sort`, `Transpose` and `Reorder` in `host/families/convert/entries` allocate the
+    // workspaces, and check the numbers of rows, columns and entries. Their callers give arrays of
+    // these lengths and of the capacity.
     unsafe EntriesParams {
         source<E: Elem>: E, Fresh;
         offsets: u32, Fresh;

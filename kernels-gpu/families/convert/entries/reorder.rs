@@ -139,9 +139,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
         grid::launch_dependents();
         let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
         let distances = copy::dynamic_shared() + TILE * E::BYTES + own * JOIN_RUNS * 4;
-        // SAFETY: the plan owns starts and positions. Their launch ended when the plan was made.
-        let (starts, positions) =
-            unsafe { (p.starts().with::<ReadOnly>(), p.first().with::<ReadOnly>().cast::<u16>()) };
+        // SAFETY: the plan owns the starts. Their launch ended when the plan was made.
+        let starts = unsafe { p.starts().with::<ReadOnly>() };
         let starts = starts.at(gpu::block_x() as u64 * p.tiles as u64);
         // A warp has every 16th source tile: neighboring tiles have runs of similar length.
         let runs_of = |first: u32| {
@@ -165,6 +164,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
                     before = next;
                     let valid = from + u as u32 * 32 + lane() < runs.total;
                     values[u] = p.source::<E>().at(at).ld_raw::<1>(valid);
+                    // SAFETY: the same holds for the positions.
+                    let positions = unsafe { p.first().with::<ReadOnly>() }.cast::<u16>();
                     places[u] = positions.at(at).ld_if(valid);
                 });
                 unroll!(u < 8, {

@@ -23,7 +23,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
     unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         let row = gpu::block_x();
-        // SAFETY: no step writes the dense matrix, and the preceding launch ended before this one started.
+        // SAFETY: this step only reads the matrix. The preceding launch ended before it started.
         let from = unsafe { p.source::<E>().with::<ReadOnly>() }.row(row, p.row_bytes);
         let mut pivot = Pivot { bits: 0, shift: E::BYTES * 8 - 1, left: p.top, equal: u32::MAX };
         while pivot.shift > 0 && pivot.left > 0 {
