@@ -8,7 +8,7 @@ use crate::families::convert::abi::*;
 
 buffers! {
     // `host/families/convert/expand.rs` allocates places, starts, heads and lists for the pattern
-    // that `Placed` describes. Callers of `Expand::new` allocate the dense matrix with their stride.
+    // that `Placed` describes. Callers of `Expand::new` allocate the dense matrix.
     unsafe ExpandParams {
         columns: u32, ReadOnly;
         spans: [u32; 2], ReadOnly;

@@ -70,7 +70,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for PermuteValues {
         });
         unroll!(i < 4, {
             let at = base + i as u64 * SCAN_THREADS as u64;
-            // SAFETY: the preceding launch ended before this one started: see `permute` of the host.
+            // SAFETY: `permute` of the host starts this launch after the end of the preceding one.
             let source = unsafe { p.source::<E>().with::<ReadOnly>() };
             values[i] = source.at(from[i]).ld_raw::<1>(at < p.count as u64);
         });
