@@ -29,7 +29,7 @@ use forward::Forward;
 use gradient::Gradient;
 
 buffers! {
-    // `Softmax::check` compares the rows of all tensors with the planned ones (`host/ops/softmax.rs`), and
+    // `SparseSoftmax::check` compares the rows of all tensors with the planned ones (`host/ops/softmax.rs`), and
     // `SoftmaxLaunch` checks alignment and makes the other arrays from these rows (`host/families/softmax`).
     unsafe SoftmaxParams {
         items: [u32; 2], ReadOnly;
