@@ -98,16 +98,15 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     let rows = p.rows.saturating_sub(top).min(SAMPLE_ROWS);
     let columns = p.columns.saturating_sub(left).min(SAMPLE_COLUMNS);
     let looked_at = [rows.div_ceil(32), rows.div_ceil(64), rows.div_ceil(128)].map(|g| g * columns);
-    let [found_in_all, looked_at_in_all, arrivals] = [0u32, 1, 2].map(|i| p.state().at(i));
-    found_in_all.atom_add(packed(found));
-    looked_at_in_all.atom_add(packed(looked_at));
+    p.state().atom_add(packed(found));
+    p.state().at(1u32).atom_add(packed(looked_at));
     global::fence_gpu();
-    if arrivals.cast::<u32>().atom_add(1) + 1 != gpu::grid_x() {
+    if p.state().at(2u32).cast::<u32>().atom_add(1) + 1 != gpu::grid_x() {
         return;
     }
     global::fence_gpu();
-    let found = found_in_all.ld_relaxed();
-    let looked_at = looked_at_in_all.ld_relaxed();
+    let found = p.state().ld_relaxed();
+    let looked_at = p.state().at(1u32).ld_relaxed();
     // From 1 to 65,535: 0 means that there is not yet a report.
     let next = if turn >= 0xffff { 1 } else { turn + 1 };
     let mut report = (next as u64) << 48;
@@ -116,9 +115,9 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
         let share = (found as u64 * 0xffff).checked_div(looked_at as u64).unwrap_or(0);
         report |= share << (16 * which);
     });
-    found_in_all.st_relaxed(0);
-    looked_at_in_all.st_relaxed(0);
-    arrivals.st_relaxed((next as u64) << 32);
+    p.state().st_relaxed(0);
+    p.state().at(1u32).st_relaxed(0);
+    p.state().at(2u32).st_relaxed((next as u64) << 32);
     p.report().st_relaxed(report);
 }
 

@@ -23,11 +23,7 @@ type Loaded = [[f32; 8]; CONV2D_ROWS as usize];
 
 impl<E: Elem<Acc = f32>> Rows<E> {
     #[inline(always)]
-    fn load<const WINDOW: usize>(
-        &mut self,
-        p: &Conv2dParams,
-        x: u32,
-    ) -> Loaded {
+    fn load<const WINDOW: usize>(&mut self, p: &Conv2dParams, x: u32) -> Loaded {
         let mut loaded = [[0.0; 8]; 3];
         unroll!(r < 3, {
             let inside = self.left > 0 && self.y < p.size[0];

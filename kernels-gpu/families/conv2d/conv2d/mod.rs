@@ -28,12 +28,7 @@ fn one<E: Elem<Acc = f32>>(from: Global<E, ReadWrite>, ok: bool) -> f32 {
 
 /// Returns the address of position `(y, x)` of a plane. Addresses outside of the plane are not read.
 #[inline(always)]
-fn place<E: Elem>(
-    plane: Global<E, ReadWrite>,
-    width: u32,
-    y: u32,
-    x: u32,
-) -> Global<E, ReadWrite> {
+fn place<E: Elem>(plane: Global<E, ReadWrite>, width: u32, y: u32, x: u32) -> Global<E, ReadWrite> {
     let at = y.wrapping_mul(width).wrapping_add(x) as i32;
     plane.wrapping_at(at as i64 as u64)
 }

@@ -35,8 +35,7 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
     let mut sum = 0.0;
     if slot < routed {
         let weight = p.weights().at(choice).ld();
-        let (row, other) =
-            (p.rows().row(slot, p.row_bytes), p.sums().row(slot, p.sum_bytes));
+        let (row, other) = (p.rows().row(slot, p.row_bytes), p.sums().row(slot, p.sum_bytes));
         let sums = p.gates().row(slot, p.gate_bytes);
         let mut vector = lane;
         while vector < p.vectors.value {

@@ -71,7 +71,10 @@ fn slot<const VEC: usize>(r: usize) -> u32 {
 
 /// Loads this thread's vectors of an operand.
 #[inline(always)]
-fn load<E: Elem, const VEC: usize, const REP: usize>(from: Global<E, ReadWrite>, span: Span) -> [Raw; REP] {
+fn load<E: Elem, const VEC: usize, const REP: usize>(
+    from: Global<E, ReadWrite>,
+    span: Span,
+) -> [Raw; REP] {
     let mut raw = [[0u32; 4]; REP];
     unroll!(r < REP, {
         let slot = slot::<VEC>(r);
