@@ -6,6 +6,17 @@ use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 use core::f32::consts::LOG2_E;
 
+buffers! {
+    // `Router::forward` and `Router::backward` check the shapes of all operands (`host/nn/router.rs`).
+    unsafe RouterParams {
+        logits<E: Elem>: E, ReadWrite;
+        choices: u32, Fresh;
+        weights: f32, Fresh;
+        weight_gradient: f32, Fresh;
+        logit_gradient<E: Elem>: E, ReadWrite;
+    }
+}
+
 /// A lane's elements of a row: experts `256 group + 32 i + lane`.
 type Lane<T> = [[T; 8]; 4];
 
@@ -25,11 +36,11 @@ macro_rules! each_expert {
 
 #[inline(always)]
 fn load<E: Elem<Acc = f32>>(p: &RouterParams, token: u32) -> Lane<f32> {
-    let row = p.logits + token as u64 * p.logit_bytes as u64;
+    let row = p.logits::<E>().row(token, p.logit_bytes);
     let mut logits = [[f32::NEG_INFINITY; 8]; 4];
     each_expert!(p, group i expert, {
         let inside = expert < p.experts;
-        let raw = E::ld_global::<1>(row + (expert * E::BYTES) as u64, inside);
+        let raw = row.bytes(expert * E::BYTES).ld_raw::<1>(inside);
         if inside {
             logits[group][i] = E::get(&raw, 0);
         }
@@ -79,7 +90,7 @@ fn powers(p: &RouterParams, logits: &Lane<f32>, greatest: f32) -> f32 {
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoose {
     #[inline(always)]
-    unsafe fn run(p: &RouterParams, _: u64) {
+    unsafe fn run(p: &RouterParams, _: Maps) {
         grid::wait_dependency();
         grid::launch_dependents();
         let token = (gpu::block_x() * ROUTER_THREADS + gpu::thread()) / 32;
@@ -126,16 +137,16 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoos
             _ => lanes::sum(of_choice),
         };
         if lane < p.top {
-            let to = (token * p.top + lane) as u64 * 4;
-            global::st_b32(p.choices + to, choice);
-            global::st_b32(p.weights + to, (of_choice / all).to_bits());
+            let to = token * p.top + lane;
+            p.choices().at(to).st(choice);
+            p.weights().at(to).st(of_choice / all);
         }
     }
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradient {
     #[inline(always)]
-    unsafe fn run(p: &RouterParams, _: u64) {
+    unsafe fn run(p: &RouterParams, _: Maps) {
         grid::wait_dependency();
         grid::launch_dependents();
         let token = (gpu::block_x() * ROUTER_THREADS + gpu::thread()) / 32;
@@ -143,11 +154,10 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradi
             return;
         }
         let lane = gpu::thread() % 32;
-        let from = (token * p.top + lane) as u64 * 4;
-        let word = |list: u64| global::ld_cg_b32(list + from, lane < p.top);
-        let choice = word(p.choices);
-        let weight = f32::from_bits(word(p.weights));
-        let gradient = f32::from_bits(word(p.weight_gradient));
+        let (from, inside) = (token * p.top + lane, lane < p.top);
+        let choice = p.choices().at(from).ld_if(inside);
+        let weight = p.weights().at(from).ld_if(inside);
+        let gradient = p.weight_gradient().at(from).ld_if(inside);
         let mean = lanes::sum(weight * gradient);
         let mut out = [[0f32; 8]; 4];
         let mut own = weight * (gradient - mean);
@@ -181,10 +191,10 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradi
             });
             number += 1;
         }
-        let row = p.logit_gradient + token as u64 * p.gradient_bytes as u64;
+        let row = p.logit_gradient::<E>().row(token, p.gradient_bytes);
         each_expert!(p, group i expert, {
             if expert < p.experts {
-                E::store::<1>(row + (expert * E::BYTES) as u64, &[out[group][i]]);
+                row.bytes(expert * E::BYTES).st_rounded(&[out[group][i]]);
             }
         });
     }

@@ -4,6 +4,16 @@
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
+buffers! {
+    // `ShareSample::run` checks the shape of the matrix (`host/dynamic/sample.rs`). `SampleLaunch` allocates the state
+    // and the report, and sets `DETECT_VECTORS` for aligned rows (`host/families/discover/sample.rs`).
+    unsafe SampleParams {
+        source: u16, ReadWrite;
+        state: u64, Fresh;
+        report: u64, Fresh;
+    }
+}
+
 /// Packs the counts of micro-tiles of 32, 64 and 128 rows into one word.
 #[inline(always)]
 fn packed(counts: [u32; 3]) -> u64 {
@@ -32,15 +42,15 @@ fn place(p: &SampleParams, turn: u32) -> [u32; 2] {
 #[inline(always)]
 fn vector(p: &SampleParams, row: u32, column: u32) -> [u32; 4] {
     let inside = row < p.rows && column < p.columns;
-    let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
+    let at = p.source().row(row, p.row_bytes).at(column);
     if p.flags & DETECT_VECTORS != 0 {
-        return global::ld_no_allocate_v4(at, inside);
+        return at.cast::<[u32; 4]>().ld_once_if(inside);
     }
     let mut words = [0; 4];
     unroll!(w < 4, {
         unroll!(i < 2, {
             let valid = row < p.rows && column + 2 * (w as u32) + (i as u32) < p.columns;
-            let half = global::ld_global_b16(at + w as u64 * 4 + i as u64 * 2, valid);
+            let half = at.at(2 * w as u64 + i as u64).ld_if(valid);
             words[w] |= half << (16 * i);
         });
     });
@@ -88,15 +98,15 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     let rows = p.rows.saturating_sub(top).min(SAMPLE_ROWS);
     let columns = p.columns.saturating_sub(left).min(SAMPLE_COLUMNS);
     let looked_at = [rows.div_ceil(32), rows.div_ceil(64), rows.div_ceil(128)].map(|g| g * columns);
-    global::atom_add_b64(p.state, packed(found));
-    global::atom_add_b64(p.state + 8, packed(looked_at));
+    p.state().atom_add(packed(found));
+    p.state().at(1u32).atom_add(packed(looked_at));
     global::fence_gpu();
-    if global::atom_add(p.state + 16, 1) + 1 != gpu::grid_x() {
+    if p.state().at(2u32).cast::<u32>().atom_add(1) + 1 != gpu::grid_x() {
         return;
     }
     global::fence_gpu();
-    let found = global::ld_relaxed_b64(p.state);
-    let looked_at = global::ld_relaxed_b64(p.state + 8);
+    let found = p.state().ld_relaxed();
+    let looked_at = p.state().at(1u32).ld_relaxed();
     // From 1 to 65,535: 0 means that there is not yet a report.
     let next = if turn >= 0xffff { 1 } else { turn + 1 };
     let mut report = (next as u64) << 48;
@@ -105,19 +115,19 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
         let share = (found as u64 * 0xffff).checked_div(looked_at as u64).unwrap_or(0);
         report |= share << (16 * which);
     });
-    global::st_relaxed_b64(p.state, 0);
-    global::st_relaxed_b64(p.state + 8, 0);
-    global::st_relaxed_b64(p.state + 16, (next as u64) << 32);
-    global::st_relaxed_b64(p.report, report);
+    p.state().st_relaxed(0);
+    p.state().at(1u32).st_relaxed(0);
+    p.state().at(2u32).st_relaxed((next as u64) << 32);
+    p.report().st_relaxed(report);
 }
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
     #[inline(always)]
-    unsafe fn run(p: &SampleParams, _: u64) {
+    unsafe fn run(p: &SampleParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         // Only the last thread block of this launch writes it, after all have read it.
-        let turn = global::ld_cg_b32(p.state + 20, true);
+        let turn = p.state().cast::<u32>().at(5u32).ld();
         let place = place(p, turn);
         let found = columns_found(p, place);
         if gpu::thread() % 32 == 0 {

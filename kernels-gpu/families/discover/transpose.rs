@@ -6,21 +6,30 @@
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
+buffers! {
+    // The product checks the shape of its operand, the source (`host/families/gather_gemm/found.rs`). `TransposeLaunch`
+    // allocates the transposes, and sets `TRANSPOSE_VECTORS` for aligned rows (`host/families/discover/transpose.rs`).
+    unsafe TransposeParams {
+        source: u16, Fresh;
+        out: u16, ReadWrite;
+    }
+}
+
 impl TransposeTile {
     /// Loads eight elements of a row from `column` on; zeros outside the matrix, except past the columns of a row.
     #[inline(always)]
-    fn vector(p: &TransposeParams, source: u64, row: u32, column: u32) -> [u32; 4] {
+    fn vector(p: &TransposeParams, source: Global<u16, Fresh>, row: u32, column: u32) -> [u32; 4] {
         let inside = row < p.rows && column < p.columns;
-        let at = source + row as u64 * p.row_bytes + column as u64 * 2;
+        let at = source.row(row, p.row_bytes).at(column);
         if p.flags & TRANSPOSE_VECTORS != 0 {
-            return global::ld_no_allocate_v4(at, inside);
+            return at.cast::<[u32; 4]>().ld_once_if(inside);
         }
         let mut words = [0; 4];
         unroll!(w < 4, {
             unroll!(i < 2, {
                 let place = 2 * w as u32 + i as u32;
                 let valid = row < p.rows && column + place < p.columns;
-                let half = global::ld_cg_b16(at + place as u64 * 2, valid);
+                let half = at.at(place).ld_if(valid);
                 words[w] |= half << (16 * i);
             });
         });
@@ -29,7 +38,7 @@ impl TransposeTile {
 
     /// Copies the tile at this corner to shared memory: eight lanes per row.
     #[inline(always)]
-    fn fetch(p: &TransposeParams, source: u64, [top, left]: [u32; 2]) {
+    fn fetch(p: &TransposeParams, source: Global<u16, Fresh>, [top, left]: [u32; 2]) {
         let (row, chunk) = (gpu::thread() / 8, gpu::thread() % 8);
         let mut raw = [[0u32; 4]; 4];
         unroll!(i < 4, {
@@ -43,14 +52,14 @@ impl TransposeTile {
 
     /// Stores the columns of the tile: eight per warp, 256 bytes each.
     #[inline(always)]
-    fn store(p: &TransposeParams, out: u64, [top, left]: [u32; 2]) {
+    fn store(p: &TransposeParams, out: Global<u16, ReadWrite>, [top, left]: [u32; 2]) {
         let (chunk, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         // The row of this lane's `ldmatrix` address: row `lane % 8` of matrix `lane / 8`.
         let (of, r) = (lane / 8, lane % 8);
         let given = r / 2 * 8 + of * 2 + r % 2;
         let column = left + chunk * 8 + lane / 4;
         let row = top + lane % 4 * 8;
-        let line = out + column as u64 * p.out_row_bytes + row as u64 * 2;
+        let line = out.row(column, p.out_row_bytes).at(row);
         // All `ldmatrix` precede the predicated stores: `ldmatrix` requires the whole warp.
         let mut eights = [[0u32; 4]; 4];
         unroll!(i < 4, {
@@ -59,7 +68,7 @@ impl TransposeTile {
         });
         unroll!(i < 4, {
             if column < p.columns && row + (i as u32 * 32) < p.rows {
-                global::st_v4(line + i as u64 * 64, eights[i]);
+                line.at(i as u64 * 32).cast::<[u32; 4]>().st(eights[i]);
             }
         });
     }
@@ -67,12 +76,12 @@ impl TransposeTile {
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, TransposeParams> for TransposeTile {
     #[inline(always)]
-    unsafe fn run(p: &TransposeParams, _: u64) {
+    unsafe fn run(p: &TransposeParams, _: Maps) {
         let item = gpu::block_y() as u64;
         let (down, across) = p.across.of(gpu::block_x());
         let corner = [down * TRANSPOSE_ROWS, across * TRANSPOSE_COLUMNS];
-        let source = p.source + item * p.rows as u64 * p.row_bytes;
-        let out = p.out + item * p.columns as u64 * p.out_row_bytes;
+        let source = p.source().bytes(item * p.rows as u64 * p.row_bytes);
+        let out = p.out().bytes(item * p.columns as u64 * p.out_row_bytes);
         grid::launch_dependents();
         grid::wait_dependency();
         Self::fetch(p, source, corner);

@@ -20,18 +20,17 @@ impl Row {
     /// Loads the row whose own elements begin at `at`: one address, and offsets known at compile time.
     #[inline(always)]
     fn load<E: Elem, const VEC: usize, const STRIDE: usize>(
-        at: u64,
+        at: Global<E, ReadWrite>,
         inside: bool,
         [left, own, right]: Columns,
     ) -> Row {
         let mut row = Row::NONE;
-        let vector = VEC as u64 * E::BYTES as u64;
-        row.left = E::ld_global::<1>(at.wrapping_sub(E::BYTES as u64), inside && left);
-        row.own[0] = E::ld_global::<VEC>(at, inside && own);
+        row.left = at.wrapping_at(-1i64 as u64).ld_raw::<1>(inside && left);
+        row.own[0] = at.ld_raw::<VEC>(inside && own);
         if VEC > 1 && STRIDE == 2 {
-            row.own[1] = E::ld_global::<VEC>(at.wrapping_add(vector), inside && own);
+            row.own[1] = at.wrapping_at(VEC as u64).ld_raw::<VEC>(inside && own);
         } else {
-            row.right = E::ld_global::<1>(at.wrapping_add(vector), inside && right);
+            row.right = at.wrapping_at(VEC as u64).ld_raw::<1>(inside && right);
         }
         row
     }
@@ -54,7 +53,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const VEC: usize, const STRIDE: usize>
     Kernel<W, E, Conv2dParams> for Depthwise<VEC, STRIDE>
 {
     #[inline(always)]
-    unsafe fn run(p: &Conv2dParams, _: u64) {
+    unsafe fn run(p: &Conv2dParams, _: Maps) {
         const { assert!((VEC == 1 || VEC == 4) && (STRIDE == 1 || STRIDE == 2)) };
         grid::launch_dependents();
         let index = gpu::block_x() * CONV2D_THREADS + gpu::thread();
@@ -70,26 +69,26 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const VEC: usize, const STRIDE: usize>
         let columns = [left < width, left.wrapping_add(1) < width, right < width];
         let first = (y * STRIDE as u32).wrapping_sub(p.padding[0]);
         let plane = piece.input::<E>(p, piece.channel);
-        let mut at = place::<E>(plane, width, first, left.wrapping_add(1));
+        let mut at = place(plane, width, first, left.wrapping_add(1));
         grid::wait_dependency();
         let mut rows = [Row::NONE; 6];
         unroll!(k < 6, {
             if k < (Self::ITEMS as usize - 1) * STRIDE + 3 {
                 let inside = first.wrapping_add(k as u32) < height;
                 rows[k] = Row::load::<E, VEC, STRIDE>(at, inside, columns);
-                at = at.wrapping_add((width * E::BYTES) as u64);
+                at = at.wrapping_bytes((width * E::BYTES) as u64);
             }
         });
         let from = weights::<E>(p, piece.channel);
         let mut taps = [[0.0; 3]; 3];
         unroll!(i < 3, {
             unroll!(j < 3, {
-                taps[i][j] = one::<E>(from + ((i * 3 + j) as u32 * E::BYTES) as u64, true);
+                taps[i][j] = one(from.at((i * 3 + j) as u64), true);
             });
         });
         let start = bias::<E>(p, piece.channel);
         let (out, least) = (piece.out::<E>(p, piece.channel), least(p));
-        let mut to = place::<E>(out, p.out_size[1], y, x);
+        let mut to = place(out, p.out_size[1], y, x);
         unroll!(r < 4, {
             if r < Self::ITEMS as usize && y + (r as u32) < p.out_size[0] {
                 let mut sums = [start; VEC];
@@ -101,8 +100,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const VEC: usize, const STRIDE: usize>
                         });
                     });
                 });
-                E::store::<VEC>(to, &sums.map(|sum| matrix::max_nan(sum, least)));
-                to += (p.out_size[1] * E::BYTES) as u64;
+                to.st_rounded(&sums.map(|sum| matrix::max_nan(sum, least)));
+                to = to.bytes(p.out_size[1] * E::BYTES);
             }
         });
     }

@@ -6,9 +6,9 @@ use super::*;
 const OUTPUTS: usize = CONV2D_OUTPUTS as usize;
 
 /// Iterator over the rows of a window, channel by channel.
-struct Rows {
+struct Rows<E> {
     /// Address of the next row.
-    at: u64,
+    at: Global<E, ReadWrite>,
     /// Bytes from the end of a channel's window to the next channel's.
     skip: u64,
     /// Row of the plane, and the first row of the window.
@@ -21,27 +21,23 @@ struct Rows {
 /// Elements that are loaded at once: [`CONV2D_ROWS`] rows of at most [`CONV2D_WINDOW`] elements.
 type Loaded = [[f32; 8]; CONV2D_ROWS as usize];
 
-impl Rows {
+impl<E: Elem<Acc = f32>> Rows<E> {
     #[inline(always)]
-    fn load<E: Elem<Acc = f32>, const WINDOW: usize>(
-        &mut self,
-        p: &Conv2dParams,
-        x: u32,
-    ) -> Loaded {
+    fn load<const WINDOW: usize>(&mut self, p: &Conv2dParams, x: u32) -> Loaded {
         let mut loaded = [[0.0; 8]; 3];
         unroll!(r < 3, {
             let inside = self.left > 0 && self.y < p.size[0];
             unroll!(j < WINDOW, {
-                let at = self.at.wrapping_add((j as u32 * E::BYTES) as u64);
+                let at = self.at.wrapping_at(j as u64);
                 let own = (j as u32) < p.window[1] && x.wrapping_add(j as u32) < p.size[1];
-                loaded[r][j] = one::<E>(at, own && inside);
+                loaded[r][j] = one(at, own && inside);
             });
             self.left = self.left.saturating_sub(1);
             self.y = self.y.wrapping_add(1);
-            self.at = self.at.wrapping_add((p.size[1] * E::BYTES) as u64);
+            self.at = self.at.wrapping_bytes((p.size[1] * E::BYTES) as u64);
             if self.y == self.first.wrapping_add(p.window[0]) {
                 self.y = self.first;
-                self.at = self.at.wrapping_add(self.skip);
+                self.at = self.at.wrapping_bytes(self.skip);
             }
         });
         loaded
@@ -65,7 +61,7 @@ fn stage<E: Elem<Acc = f32>, const WINDOW: u32>(p: &Conv2dParams) {
         let (row, j) = (tap / WINDOW, tap % WINDOW);
         let from = (output as u64 * taps as u64 + row as u64) * p.window[1] as u64 + j as u64;
         let own = output < p.outputs && row < taps && j < p.window[1];
-        let weight = one::<E>(p.weights + from * E::BYTES as u64, own);
+        let weight = one(p.weights::<E>().at(from), own);
         copy::st_shared_b32(copy::dynamic_shared() + at * 4, weight.to_bits());
         at += CONV2D_THREADS;
     }
@@ -88,7 +84,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WINDOW: u32> Kernel<W, E, Conv2dPara
     for FewChannels<WINDOW>
 {
     #[inline(always)]
-    unsafe fn run(p: &Conv2dParams, _: u64) {
+    unsafe fn run(p: &Conv2dParams, _: Maps) {
         const { assert!(OUTPUTS == 8 && CONV2D_ROWS == 3 && WINDOW <= CONV2D_WINDOW) };
         match WINDOW {
             3 => window::<E, 3>(p),
@@ -109,19 +105,19 @@ fn window<E: Elem<Acc = f32>, const WINDOW: usize>(p: &Conv2dParams) {
     grid::wait_dependency();
     let window = (p.window[0] * p.size[1]) as u64 * E::BYTES as u64;
     let mut ahead = Rows {
-        at: place::<E>(piece.input::<E>(p, 0), p.size[1], y, x),
+        at: place(piece.input::<E>(p, 0), p.size[1], y, x),
         skip: p.input_pitch.wrapping_sub(window),
         y,
         first: y,
         left: if inside { p.channels * p.window[0] } else { 0 },
     };
-    let mut next = ahead.load::<E, WINDOW>(p, x);
+    let mut next = ahead.load::<WINDOW>(p, x);
     let first = gpu::block_y() * CONV2D_OUTPUTS;
     let mut sums = [0.0; OUTPUTS];
     unroll!(m < 8, {
         let output = first + m as u32;
         let own = p.bias != 0 && output < p.outputs;
-        sums[m] = one::<E>(p.bias + (output * E::BYTES) as u64, own);
+        sums[m] = one(p.bias::<E>().bytes(output * E::BYTES), own);
     });
     match WINDOW {
         3 => stage::<E, 3>(p),
@@ -132,7 +128,7 @@ fn window<E: Elem<Acc = f32>, const WINDOW: usize>(p: &Conv2dParams) {
     let end = at + rows(p) * WINDOW as u32 * CONV2D_OUTPUTS * 4;
     while at < end {
         let loaded = next;
-        next = ahead.load::<E, WINDOW>(p, x);
+        next = ahead.load::<WINDOW>(p, x);
         unroll!(r < 3, {
             unroll!(j < WINDOW, {
                 let taps = eight(at);
@@ -144,11 +140,11 @@ fn window<E: Elem<Acc = f32>, const WINDOW: usize>(p: &Conv2dParams) {
         });
     }
     let (out, least) = (piece.out::<E>(p, first), least(p));
-    let mut to = place::<E>(out, p.out_size[1], piece.down, piece.across);
+    let mut to = place(out, p.out_size[1], piece.down, piece.across);
     unroll!(m < 8, {
         if inside && first + (m as u32) < p.outputs {
-            E::store::<1>(to, &[matrix::max_nan(sums[m], least)]);
+            to.st_rounded(&[matrix::max_nan(sums[m], least)]);
         }
-        to += p.out_pitch;
+        to = to.bytes(p.out_pitch);
     });
 }

@@ -16,20 +16,20 @@ fn mark(word: u32, above: u32) -> u32 {
 fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
     let item = gpu::block_y() as u64 * p.rows as u64;
     let distance = p.step as u64 * p.row_bytes;
-    let mut at = p.source + (item + row as u64) * p.row_bytes + vector as u64 * 16;
+    let mut at = p.source().bytes((item + row as u64) * p.row_bytes).at(vector);
     let mut row = row;
     let mut marks = [0; 4];
     while row < end {
         let mut raw = [[0; 4]; CHANNEL_LOADS as usize];
         unroll!(i < 8, {
             let row = row + i as u32 * p.step;
-            raw[i] = global::ld_cg_v4_row(at + i as u64 * distance, row, end);
+            raw[i] = at.row(i as u32, distance).ld_row::<16>(row, end);
         });
         unroll!(i < 8, {
             unroll!(w < 4, { marks[w] |= mark(raw[i][w], p.above) });
         });
         row += CHANNEL_LOADS * p.step;
-        at += CHANNEL_LOADS as u64 * distance;
+        at = at.row(CHANNEL_LOADS, distance);
     }
     let mut found = 0;
     unroll!(w < 4, {
@@ -42,7 +42,7 @@ fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
     #[inline(always)]
-    unsafe fn run(p: &ChannelsParams, _: u64) {
+    unsafe fn run(p: &ChannelsParams, _: Maps) {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
         grid::launch_dependents();
         if thread < CHANNEL_WORDS {
@@ -77,8 +77,8 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
             let bits = copy::ld_shared_b32(copy::dynamic_shared() + thread * 4);
             let word = across * (width / 4) + thread;
             if bits != 0 && word < p.words {
-                let marks = p.marks + gpu::block_y() as u64 * p.words as u64 * 4;
-                global::red_or(marks + word as u64 * 4, bits);
+                let marks = p.marks().at(gpu::block_y() as u64 * p.words as u64);
+                marks.at(word).red_or(bits);
             }
         }
     }

@@ -4,3 +4,19 @@
 
 mod mark;
 mod pack;
+
+use crate::device::memory::buffers;
+use crate::families::discover::abi::ChannelsParams;
+
+buffers! {
+    // `ChannelDetector::run` checks the shape of the items (`host/dynamic/channels.rs`). `ChannelsLaunch` checks their
+    // alignment and allocates the other arrays (`host/families/discover/channels.rs`).
+    unsafe ChannelsParams {
+        source: [u32; 4], Fresh;
+        marks: u32, Fresh;
+        counters: u64, Fresh;
+        lists: u32, ReadWrite;
+        counts: u32, ReadWrite;
+        packed: u16, ReadWrite;
+    }
+}

@@ -43,7 +43,7 @@ fn write_zeros(p: &ChannelsParams) {
 #[inline(always)]
 fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
     let pieces = rows * p.vectors.value;
-    let source = p.source + (first_row(p) + top as u64) * p.row_bytes;
+    let source = p.source().bytes((first_row(p) + top as u64) * p.row_bytes);
     let mut piece = gpu::thread();
     while piece < pieces {
         // Issues all loads before the first result is used.
@@ -57,8 +57,8 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
             let piece = piece + i as u32 * DETECT_THREADS;
             let (row, vector) = p.vectors.of(piece);
             let yes = u32::from(piece < pieces) & u32::from(marked[i] != 0);
-            let from = source + row as u64 * p.row_bytes + vector as u64 * 16;
-            copy::cp_async_16_if(place(p, row) + vector * 16, from, yes);
+            let from = source.row(row, p.row_bytes).at(vector);
+            from.cp_async_16_if(place(p, row) + vector * 16, yes);
         });
         piece += 4 * DETECT_THREADS;
     }
@@ -107,14 +107,14 @@ fn list(p: &ChannelsParams, bits: u32) -> u32 {
 fn write_list(p: &ChannelsParams, count: u32) {
     let (thread, item) = (gpu::thread(), item() as u64);
     if thread == 0 {
-        global::st_b32(p.counts + item * 4, count);
+        p.counts().at(item).st(count);
     }
-    let to = p.lists + item * p.stride as u64 * 4;
+    let to = p.lists().at(item * p.stride as u64);
     let mut index = thread;
     while index < count.next_multiple_of(DETECT_PAD) {
         let place = copy::ld_shared_b16(copy::dynamic_shared() + CHANNEL_LIST + index * 2);
         let column = if index < count { place / 2 } else { NO_TILE };
-        global::st_b32(to + index as u64 * 4, column);
+        to.at(index).st(column);
         index += DETECT_THREADS;
     }
 }
@@ -146,12 +146,12 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
     };
     let (mut row, mut group) = split(gpu::thread() / OCTETS);
     let (down, right) = split(RUNS);
-    let top = p.packed + (first_row(p) + top as u64) * p.stride as u64 * 2;
+    let top = p.packed().at((first_row(p) + top as u64) * p.stride as u64);
     while row < rows {
         let column = group * DETECT_PAD + octet * 8;
         let list = copy::ld_shared_v4(copy::dynamic_shared() + CHANNEL_LIST + column * 2);
-        let to = top + (row as u64 * p.stride as u64 + column as u64) * 2;
-        global::st_v4(to, gathered(list, place(p, row)));
+        let to = top.at(row as u64 * p.stride as u64 + column as u64).cast::<[u32; 4]>();
+        to.st(gathered(list, place(p, row)));
         row += down;
         group += right;
         if group >= groups {
@@ -165,7 +165,7 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
 #[inline(always)]
 fn begin_release(p: &ChannelsParams) -> u64 {
     if gpu::thread() == 0 {
-        return global::atom_add_b64(p.counters + item() as u64 * 8, 1);
+        return p.counters().at(item()).atom_add(1);
     }
     0
 }
@@ -179,24 +179,23 @@ fn end_release(p: &ChannelsParams, before: u64) {
     }
     let mut word = lane;
     while word < p.words {
-        let to = p.marks + (item * p.words as u64 + word as u64) * 4;
-        global::st_b32(to, 0);
+        p.marks().at(item * p.words as u64 + word as u64).st(0);
         word += 32;
     }
     if lane == 0 {
-        global::st_relaxed_b64(p.counters + item * 8, 0);
+        p.counters().at(item).st_relaxed(0);
     }
 }
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
     #[inline(always)]
-    unsafe fn run(p: &ChannelsParams, _: u64) {
+    unsafe fn run(p: &ChannelsParams, _: Maps) {
         let (thread, part) = (gpu::thread(), p.parts - 1 - gpu::block_x());
         grid::launch_dependents();
         write_zeros(p);
         grid::wait_dependency();
-        let marks = p.marks + item() as u64 * p.words as u64 * 4;
-        let bits = global::ld_cg_b32(marks + thread as u64 * 4, thread < p.words);
+        let marks = p.marks().at(item() as u64 * p.words as u64);
+        let bits = marks.at(thread).ld_if(thread < p.words);
         copy::st_shared_b32(copy::dynamic_shared() + thread * 4, bits);
         gpu::sync_threads();
         let before = begin_release(p);

@@ -92,14 +92,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn in_order(p: &DetectParams, list: u32, part: u32, count: u32) -> (u32, u32) {
         let lane = gpu::thread() % 32;
-        let status = p.status + list as u64 * (p.parts as u64 + 1) * 8;
+        let status = p.status().at(list as u64 * (p.parts as u64 + 1));
         if lane == 0 {
             let word = (FOUND as u64) << 32 | count as u64;
-            global::st_relaxed_b64(status + part as u64 * 8, word);
+            status.at(part).st_relaxed(word);
         }
         let (mut sum, mut other) = (0, lane);
         while other < part {
-            sum += global::poll_b64(status, other, FOUND) as u32;
+            sum += status.poll(other, FOUND) as u32;
             other += 32;
         }
         let base = warp::sum(sum);
@@ -108,19 +108,19 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
         let last = part + 1 == p.parts;
         if last && lane == 0 {
-            global::st_b32(p.counts + list as u64 * 4, base + count);
+            p.counts().at(list).st(base + count);
         }
         (base, if last { base + count } else { NO_TILE })
     }
 
     /// Counts this region as done with the other regions' words; the last one clears them for the next launch.
     #[inline(always)]
-    fn end(p: &DetectParams, status: u64) {
+    fn end(p: &DetectParams, status: Global<u64, Fresh>) {
         let lane = gpu::thread() % 32;
         warp::sync(u32::MAX);
         let mut before = 0;
         if lane == 0 {
-            before = global::atom_add_b64(status + p.parts as u64 * 8, 1) as u32;
+            before = status.at(p.parts).atom_add(1) as u32;
         }
         Self::clear_words(p, status, before);
     }
@@ -128,11 +128,11 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// Clears the words of a panel's regions if this region is the last: `before` others were done. One warp; `before`
     /// is valid in the first lane.
     #[inline(always)]
-    fn clear_words(p: &DetectParams, status: u64, before: u32) {
+    fn clear_words(p: &DetectParams, status: Global<u64, Fresh>, before: u32) {
         if warp::uniform(before) + 1 == p.parts {
             let mut part = gpu::thread() % 32;
             while part <= p.parts {
-                global::st_relaxed_b64(status + part as u64 * 8, 0);
+                status.at(part).st_relaxed(0);
                 part += 32;
             }
         }
@@ -140,8 +140,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// Address of the status words of the region's only list, which the last region clears for the next launch.
     #[inline(always)]
-    fn own_words(p: &DetectParams, place: Place) -> u64 {
-        p.status + place.down as u64 * (p.parts as u64 + 1) * 8
+    fn own_words(p: &DetectParams, place: Place) -> Global<u64, Fresh> {
+        p.status().at(place.down as u64 * (p.parts as u64 + 1))
     }
 
     /// First of two steps that release the status words of the only list. The thread block writes its micro-tiles
@@ -150,8 +150,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn begin_release(p: &DetectParams, place: Place) -> u32 {
         let mut before = 0;
         if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() == 0 {
-            let done = Self::own_words(p, place) + p.parts as u64 * 8;
-            before = global::atom_add_b64(done, 1) as u32;
+            let done = Self::own_words(p, place).at(p.parts);
+            before = done.atom_add(1) as u32;
         }
         before
     }
@@ -167,15 +167,15 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// [`Self::in_order`] in the order in which regions arrive.
     #[inline(always)]
     fn in_any_order(p: &DetectParams, list: u32, count: u32) -> (u32, u32) {
-        let status = p.status + list as u64 * (p.parts as u64 + 1) * 8;
+        let status = p.status().at(list as u64 * (p.parts as u64 + 1));
         let (mut base, mut arrived) = (0, 0);
         if gpu::thread().is_multiple_of(32) {
-            let before = global::atom_add_b64(status, ARRIVAL + count as u64);
+            let before = status.atom_add(ARRIVAL + count as u64);
             base = before as u32;
             arrived = (before >> 32) as u32 + 1;
             if arrived == p.parts {
-                global::st_b32(p.counts + list as u64 * 4, base + count);
-                global::st_relaxed_b64(status, 0);
+                p.counts().at(list).st(base + count);
+                status.st_relaxed(0);
             }
         }
         let [base, arrived] = [base, arrived].map(warp::uniform);
@@ -186,11 +186,11 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// Pads a list of `count` micro-tiles.
     #[inline(always)]
     fn pad(p: &DetectParams, list: u32, count: u32) {
-        let words = p.lists + list as u64 * p.stride as u64 * 4;
+        let words = p.lists().at(list as u64 * p.stride as u64);
         let end = count.next_multiple_of(DETECT_PAD);
         let mut at = count + gpu::thread() % 32;
         while at < end {
-            global::st_b32(words + at as u64 * 4, NO_TILE);
+            words.at(at).st(NO_TILE);
             at += 32;
         }
     }
@@ -223,8 +223,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                     copy::st_shared_b16(to, position);
                 }
                 let index = Self::base(own)[0] + rank + before;
-                let list = p.lists + (first + own) as u64 * p.stride as u64 * 4;
-                global::st_b32(list + index as u64 * 4, part * r.positions + position);
+                let list = p.lists().at((first + own) as u64 * p.stride as u64);
+                list.at(index).st(part * r.positions + position);
             }
             at += DETECT_THREADS;
         }

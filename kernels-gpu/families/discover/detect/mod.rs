@@ -10,6 +10,20 @@ mod rows;
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
+buffers! {
+    // `Detector::detect` and the products that search their operands check the shape of the source, and that the index
+    // has the size that the launch requires (`host/dynamic`). `DetectLaunch` gives each panel a list and status words,
+    // and sets `DETECT_VECTORS` for aligned rows (`host/families/discover/detect.rs`).
+    unsafe DetectParams {
+        source: u8, Fresh;
+        lists: u32, ReadWrite;
+        counts: u32, ReadWrite;
+        status: u64, Fresh;
+        packed: u8, ReadWrite;
+        ahead: u8, ReadWrite;
+    }
+}
+
 /// Vectors of a thread: [`DETECT_LOADS`] rows of the same columns.
 type Vectors = [[u32; 4]; DETECT_LOADS as usize];
 
@@ -85,24 +99,26 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn vector(p: &DetectParams, bits: u32, row: u32, column: u32) -> [u32; 4] {
         let inside = row < p.rows && column < p.columns;
-        let at = p.source + row as u64 * p.row_bytes + (column as u64 * bits as u64) / 8;
+        let at = p.source().row(row, p.row_bytes).bytes((column as u64 * bits as u64) / 8);
         if p.flags & DETECT_VECTORS != 0 {
-            return global::ld_no_allocate_v4(at, inside);
+            return at.cast::<[u32; 4]>().ld_once_if(inside);
         }
+        // SAFETY: only preceding launches write the source, and the body has waited for them.
+        let cached = unsafe { at.cast::<u32>().with::<ReadWrite>() };
         let mut words = [0; 4];
         unroll!(w < 4, {
-            let at = at + w as u64 * 4;
+            let (at, cached) = (at.bytes(w as u64 * 4), cached.at(w as u64));
             let column = column + w as u32 * (32 / bits);
             let inside = |i: u32| row < p.rows && column + i < p.columns;
             match bits {
                 8 => unroll!(i < 4, {
-                    words[w] |= global::ld_cg_b8(at + i as u64, inside(i as u32)) << (8 * i);
+                    words[w] |= at.at(i as u64).ld_if(inside(i as u32)) << (8 * i);
                 }),
                 16 => unroll!(i < 2, {
-                    let half = global::ld_global_b16(at + i as u64 * 2, inside(i as u32));
+                    let half = cached.cast::<u16>().at(i as u64).ld_if(inside(i as u32));
                     words[w] |= half << (16 * i);
                 }),
-                _ => words[w] = global::ld_global_b32(at, inside(0)),
+                _ => words[w] = cached.ld_if(inside(0)),
             }
         });
         words
@@ -255,7 +271,7 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
     Kernel<W, E, DetectParams> for MicroTiles<MH, MW, STEP>
 {
     #[inline(always)]
-    unsafe fn run(p: &DetectParams, _: u64) {
+    unsafe fn run(p: &DetectParams, _: Maps) {
         let p = &Self::of_item(p);
         let bits = Self::bits::<E>();
         let r = Self::region(bits);

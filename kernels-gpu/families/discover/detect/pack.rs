@@ -47,24 +47,25 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         if p.flags & DETECT_VECTORS == 0 {
             return Self::fetch_elements(p, r, place);
         }
-        let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
+        let source = p.source().cast::<u16>();
+        let at = source.row(row, p.row_bytes).at(column);
         let place = |i: usize| {
             let further = i as u32 * step;
             let valid = row + further < p.rows && column < p.columns;
-            let at = at + further as u64 * p.row_bytes;
-            (if valid { at } else { p.source }, valid)
+            let at = at.row(further, p.row_bytes);
+            (if valid { at } else { source }, valid)
         };
         unroll!(quarter < 3, {
             unroll!(i < 4, {
                 let (from, valid) = place(4 * quarter + i);
                 let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
-                copy::cp_async_16_or_zero(to, from, valid);
+                from.cp_async_16_or_zero(to, valid);
             });
         });
         let mut late = [[0; 4]; 4];
         unroll!(i < 4, {
             let (from, valid) = place(12 + i);
-            late[i] = global::ld_no_allocate_v4(from, valid);
+            late[i] = from.cast::<[u32; 4]>().ld_once_if(valid);
         });
         late
     }
@@ -117,7 +118,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
         let mut row = gpu::block_x() + (DETECT_THREADS - 1 - gpu::thread()) * gpu::grid_x();
         while row < p.ahead_rows {
-            bulk::bulk_prefetch(p.ahead + row as u64 * p.ahead_row_bytes, p.ahead_bytes);
+            p.ahead().row(row, p.ahead_row_bytes).bulk_prefetch(p.ahead_bytes);
             row += gpu::grid_x() * DETECT_THREADS;
         }
     }
@@ -128,8 +129,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let [base, end] = Self::base(0);
         let count = copy::ld_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8);
         let bytes = MH * 2;
-        let packed = p.packed + place.down as u64 * p.stride as u64 * bytes as u64;
-        let own = packed + base as u64 * bytes as u64;
+        let packed = p.packed().bytes(place.down as u64 * p.stride as u64 * bytes as u64);
+        let packed = packed.cast::<[u32; 4]>();
+        let own = packed.row(base, bytes);
         let found =
             |index: u32| copy::ld_shared_b16(copy::dynamic_shared() + DETECT_FOUND + index * 2);
         let pieces = MH / 8;
@@ -137,16 +139,15 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut index = gpu::thread() / pieces;
         while index < count {
             if piece * 8 < Self::LATE {
-                let to = own + (index * bytes + piece * 16) as u64;
-                global::st_v4(to, Self::column(r, piece, found(index)));
+                let to = own.bytes(index * bytes + piece * 16);
+                to.st(Self::column(r, piece, found(index)));
             }
             index += each;
         }
         if end != NO_TILE {
             let mut index = end + gpu::thread() / pieces;
             while index < end.next_multiple_of(DETECT_PAD) {
-                let to = packed + index as u64 * bytes as u64 + piece as u64 * 16;
-                global::st_v4(to, [0; 4]);
+                packed.row(index, bytes).at(piece).st([0; 4]);
                 index += each;
             }
         }
@@ -157,8 +158,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let (piece, each) = (gpu::thread() % pieces, DETECT_THREADS / pieces);
         let mut index = gpu::thread() / pieces;
         while index < count {
-            let to = own + (index * bytes + Self::LATE * 2 + piece * 16) as u64;
-            global::st_v4(to, Self::column(r, piece, found(index)));
+            let to = own.bytes(index * bytes + Self::LATE * 2 + piece * 16);
+            to.st(Self::column(r, piece, found(index)));
             index += each;
         }
     }

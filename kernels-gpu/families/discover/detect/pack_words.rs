@@ -45,8 +45,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                 copy::st_shared_v4(to, Self::vector(p, BITS, row, column));
             } else {
                 let valid = row < p.rows && column < p.columns;
-                let at = p.source + row as u64 * p.row_bytes + column as u64 * 4;
-                copy::cp_async_16_or_zero(to, if valid { at } else { p.source }, valid);
+                let source = p.source().cast::<u32>();
+                let at = source.row(row, p.row_bytes).at(column);
+                let from = if valid { at } else { source };
+                from.cp_async_16_or_zero(to, valid);
             }
         });
         copy::cp_async_wait_all();
@@ -73,16 +75,16 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         // Threads per row, a power of two: a region has at most 256 columns.
         let wide = 32 - (count.max(1) - 1).leading_zeros();
         let (own, step) = (thread & ((1 << wide) - 1), DETECT_THREADS >> wide);
-        let top = p.packed + (place.down * MH) as u64 * p.stride as u64 * 4;
+        let top = p.packed().cast::<u32>().at((place.down * MH) as u64 * p.stride as u64);
         if own < count {
             let column = copy::ld_shared_b16(copy::dynamic_shared() + DETECT_FOUND + own * 2);
             let mut row = thread >> wide;
             while row < MH {
                 let from = Self::kept_words(r, row, column / 4) + column % 4 * 4;
-                let to = top + (row as u64 * p.stride as u64 + (base + own) as u64) * 4;
+                let to = top.at(row as u64 * p.stride as u64 + (base + own) as u64);
                 let word = copy::ld_shared_b32(from);
                 let rounded = p.flags & DETECT_ROUNDED != 0;
-                global::st_b32(to, if rounded { matrix::cvt_rna_tf32(word) } else { word });
+                to.st(if rounded { matrix::cvt_rna_tf32(word) } else { word });
                 row += step;
             }
         }
@@ -92,8 +94,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
         let mut row = thread / DETECT_PAD;
         while row < MH {
-            let to = top + (row as u64 * p.stride as u64 + index as u64) * 4;
-            global::st_b32(to, 0);
+            top.at(row as u64 * p.stride as u64 + index as u64).st(0);
             row += DETECT_THREADS / DETECT_PAD;
         }
     }

@@ -6,12 +6,12 @@ use crate::families::discover::abi::*;
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
     #[inline(always)]
-    unsafe fn run(p: &DetectParams, _: u64) {
+    unsafe fn run(p: &DetectParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let (own, thread) = (gpu::block_x(), gpu::thread());
         let length = |i: u32| {
-            let length = global::ld_cg_b32(p.source + i as u64 * 4, i < p.rows) as i32;
+            let length = p.source().cast::<u32>().at(i).ld_if(i < p.rows) as i32;
             (length.max(0) as u32).min(p.columns)
         };
         let (mut before, mut i) = (0, thread);
@@ -22,17 +22,16 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
         let (base, count) = (sum(before), length(own));
         let mut row = thread;
         while row < count {
-            let to = p.lists + (base + row) as u64 * 4;
-            global::st_b32(to, own * p.columns + row);
+            p.lists().at(base + row).st(own * p.columns + row);
             row += DETECT_THREADS;
         }
         if own + 1 == p.rows {
             let all = base + count;
             if thread == 0 {
-                global::st_b32(p.counts, all);
+                p.counts().st(all);
             }
             if all + thread < all.next_multiple_of(DETECT_PAD) {
-                global::st_b32(p.lists + (all + thread) as u64 * 4, NO_TILE);
+                p.lists().at(all + thread).st(NO_TILE);
             }
         }
     }
@@ -43,7 +42,7 @@ const SHARE: u32 = DETECT_CHOICES / DETECT_THREADS;
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
     #[inline(always)]
-    unsafe fn run(p: &DetectParams, _: u64) {
+    unsafe fn run(p: &DetectParams, _: Maps) {
         grid::launch_dependents();
         let thread = gpu::thread();
         let counter = |expert: u32| copy::dynamic_shared() + expert * 8;
@@ -59,7 +58,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
         unroll!(i < 4, {
             let at = first + i as u32 * DETECT_THREADS;
             let inside = at < p.rows;
-            let expert = global::ld_cg_b32(p.source + at as u64 * 4, inside);
+            let expert = p.source().cast::<u32>().at(at).ld_if(inside);
             if inside && expert < p.panels {
                 chosen[i] = expert;
                 ranks[i] = copy::atom_shared_add(counter(expert), 1);
@@ -75,9 +74,9 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
         unroll!(i < 4, {
             if chosen[i] != NO_TILE {
                 let base = copy::ld_shared_b32(counter(chosen[i]) + 4);
-                let list = p.lists + chosen[i] as u64 * p.stride as u64 * 4;
+                let list = p.lists().at(chosen[i] as u64 * p.stride as u64);
                 let at = first + i as u32 * DETECT_THREADS;
-                global::st_b32(list + (base + ranks[i]) as u64 * 4, at);
+                list.at(base + ranks[i]).st(at);
             }
         });
     }
@@ -89,18 +88,18 @@ impl DetectChoices {
     #[inline(always)]
     fn append(p: &DetectParams, expert: u32, counter: u32) {
         let count = copy::ld_shared_b32(counter);
-        let status = p.status + expert as u64 * 8;
-        let before = global::atom_add_b64(status, (1 << 32) + count as u64);
+        let status = p.status().at(expert);
+        let before = status.atom_add((1 << 32) + count as u64);
         let base = before as u32;
         copy::st_shared_b32(counter + 4, base);
         if (before >> 32) as u32 + 1 == p.parts {
             let all = base + count;
-            global::st_b32(p.counts + expert as u64 * 4, all);
-            global::st_relaxed_b64(status, 0);
-            let list = p.lists + expert as u64 * p.stride as u64 * 4;
+            p.counts().at(expert).st(all);
+            status.st_relaxed(0);
+            let list = p.lists().at(expert as u64 * p.stride as u64);
             let mut at = all;
             while at < all.next_multiple_of(DETECT_PAD) {
-                global::st_b32(list + at as u64 * 4, NO_TILE);
+                list.at(at).st(NO_TILE);
                 at += 1;
             }
         }

@@ -7,24 +7,41 @@ use crate::device::prelude::*;
 use crate::device::scan::sum;
 use crate::families::discover::abi::*;
 
+buffers! {
+    // `Encoder::check` and `ResidualNorm::forward` check the shapes (`host/nn/encoder`). `PackLaunch` checks alignment,
+    // and allocates ranges and sources for all rows that it packs (`host/families/discover/live_rows.rs`).
+    unsafe LiveRowsParams {
+        x: u16, Fresh;
+        y: u16, Fresh;
+        out: u16, ReadWrite;
+        scale: [u32; 4], Fresh;
+        shift: [u32; 4], Fresh;
+        lengths: u32, Fresh;
+        ranges: [u32; 2], ReadWrite;
+        sources: u32, Fresh;
+        live: u32, Fresh;
+        ahead[]: u8, ReadWrite;
+    }
+}
+
 const WARPS: u32 = DETECT_THREADS / 32;
 
 impl PackRows {
     /// Copies a row, or writes zeros; one warp. All loads are issued before the first wait.
     #[inline(always)]
-    fn copy_row(p: &LiveRowsParams, from: u64, to: u32, valid: bool) {
-        let to = p.out + to as u64 * p.out_row as u64;
+    fn copy_row(p: &LiveRowsParams, from: Global<u16, Fresh>, to: u32, valid: bool) {
+        let to = p.out().row(to, p.out_row);
         let first = gpu::thread() % 32 * 8;
         let mut words = [[0; 4]; 4];
         unroll!(v < 4, {
             let column = first + 256 * v as u32;
-            let from = from + column as u64 * 2;
-            words[v] = global::ld_cg_v4(from, valid && column < p.columns);
+            let from = from.at(column).cast::<[u32; 4]>();
+            words[v] = from.ld_if(valid && column < p.columns);
         });
         unroll!(v < 4, {
             let column = first + 256 * v as u32;
             if column < p.columns {
-                global::st_v4(to + column as u64 * 2, words[v]);
+                to.at(column).cast::<[u32; 4]>().st(words[v]);
             }
         });
     }
@@ -32,8 +49,8 @@ impl PackRows {
     /// Stores sequence range and source row of a packed row; one lane.
     #[inline(always)]
     fn say(p: &LiveRowsParams, row: u32, range: [u32; 2], source: u32) {
-        global::st_v2(p.ranges + row as u64 * 8, range);
-        global::st_b32(p.sources + row as u64 * 4, source);
+        p.ranges().at(row).st(range);
+        p.sources().at(row).st(source);
     }
 }
 
@@ -44,14 +61,14 @@ impl PackRows {
         let (bytes, part) = (p.ahead_bytes[which], p.ahead_part[which]);
         let from = (gpu::block_y() * gpu::grid_x() + gpu::block_x()) * part;
         if from < bytes {
-            bulk::bulk_prefetch(p.ahead[which] + from as u64, part.min(bytes - from));
+            p.ahead(which).bytes(from).bulk_prefetch(part.min(bytes - from));
         }
     }
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows {
     #[inline(always)]
-    unsafe fn run(p: &LiveRowsParams, _: u64) {
+    unsafe fn run(p: &LiveRowsParams, _: Maps) {
         if gpu::thread() == 0 {
             Self::fetch(p, 0);
         }
@@ -60,7 +77,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
         grid::launch_dependents();
         let (item, thread) = (gpu::block_x(), gpu::thread());
         let length = |i: u32| {
-            let length = global::ld_cg_b32(p.lengths + i as u64 * 4, i < p.items) as i32;
+            let length = p.lengths().at(i).ld_if(i < p.items) as i32;
             (length.max(0) as u32).min(p.distance)
         };
         let (mut before, mut i) = (0, thread);
@@ -76,7 +93,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
             let source = item * p.distance + row;
             let packed = p.flags & LIVE_ROWS_PACKED != 0;
             let from = if packed { base + row } else { source };
-            Self::copy_row(p, p.x + from as u64 * p.x_row as u64, base + row, true);
+            Self::copy_row(p, p.x().row(from, p.x_row), base + row, true);
             if lane == 0 {
                 Self::say(p, base + row, [base, base + count], source);
             }
@@ -85,11 +102,11 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
         if item + 1 == p.items {
             let all = base + count;
             if thread == 0 && gpu::block_y() == 0 {
-                global::st_b32(p.live, all);
+                p.live().st(all);
             }
             row = all + first;
             while row < all.next_multiple_of(PACK_PAD) {
-                Self::copy_row(p, p.x, row, false);
+                Self::copy_row(p, p.x(), row, false);
                 if lane == 0 {
                     Self::say(p, row, [all, all], 0);
                 }
@@ -115,19 +132,19 @@ impl NormRows {
 
     /// Loads the row that begins at `from`; zeros if it is not `valid`.
     #[inline(always)]
-    fn load(p: &LiveRowsParams, from: u64, valid: bool) -> Part {
+    fn load(p: &LiveRowsParams, from: Global<u16, Fresh>, valid: bool) -> Part {
         let mut raw = [[0; 4]; 4];
         unroll!(v < 4, {
             let (column, inside) = Self::vector(p, v);
-            raw[v] = global::ld_cg_v4(from + column as u64 * 2, inside && valid);
+            raw[v] = from.at(column).cast::<[u32; 4]>().ld_if(inside && valid);
         });
         raw
     }
 
     /// Address of a row of `x`.
     #[inline(always)]
-    fn of_x(p: &LiveRowsParams, row: u32) -> u64 {
-        p.x + row as u64 * p.x_row as u64
+    fn of_x(p: &LiveRowsParams, row: u32) -> Global<u16, Fresh> {
+        p.x().row(row, p.x_row)
     }
 
     /// Copies scales and shifts to shared memory; all threads.
@@ -135,7 +152,7 @@ impl NormRows {
     fn stage_affine(p: &LiveRowsParams) {
         let at = gpu::thread() * 16;
         let inside = at < p.columns * 2;
-        let raw = [p.scale, p.shift].map(|from| global::ld_cg_v4(from + at as u64, inside));
+        let raw = [p.scale(), p.shift()].map(|from| from.bytes(at).ld_if(inside));
         if inside {
             let to = copy::dynamic_shared() + NORM_AFFINE + at;
             copy::st_shared_v4(to, raw[0]);
@@ -165,7 +182,7 @@ impl NormRows {
             });
         });
         let by = matrix::rsqrt_approx(sum_of::<F32>(squares, UP, 1..32) * share + p.epsilon);
-        let out = p.out + to as u64 * p.out_row as u64;
+        let out = p.out().row(to, p.out_row);
         unroll!(v < 4, {
             let (column, inside) = Self::vector(p, v);
             if inside {
@@ -177,7 +194,7 @@ impl NormRows {
                     let own = (values[v][i] - mean) * by;
                     results[i] = matrix::fma_f32(own, E::get(&factor, i), E::get(&summand, i));
                 });
-                E::store::<8>(out + column as u64 * 2, &results);
+                out.at(column).cast::<E>().st_rounded(&results);
             }
         });
     }
@@ -185,14 +202,14 @@ impl NormRows {
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows {
     #[inline(always)]
-    unsafe fn run(p: &LiveRowsParams, _: u64) {
+    unsafe fn run(p: &LiveRowsParams, _: Maps) {
         grid::launch_dependents();
         // While the preceding launch ends, all inputs that it does not write are loaded.
         let early = p.flags & LIVE_ROWS_EARLY != 0;
         if !early {
             grid::wait_dependency();
         }
-        let live = global::ld_cg_b32(p.live, true);
+        let live = p.live().ld();
         Self::stage_affine(p);
         let mut row = gpu::block_x() * WARPS + gpu::thread() / 32;
         let mut x = Self::load(p, Self::of_x(p, row), row < live);
@@ -202,9 +219,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
         }
         gpu::sync_threads();
         while row < live {
-            let y = p.y + row as u64 * p.y_row as u64;
+            let y = p.y().row(row, p.y_row);
             let y = Self::load(p, y, p.y != 0);
-            let source = global::ld_cg_b32(p.sources + row as u64 * 4, scatter);
+            let source = p.sources().at(row).ld_if(scatter);
             Self::norm::<E>(p, if scatter { source } else { row }, [&x, &y]);
             row += gpu::grid_x() * WARPS;
             x = Self::load(p, Self::of_x(p, row), row < live);

@@ -9,14 +9,14 @@ use crate::families::discover::abi::*;
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGradient {
     #[inline(always)]
-    unsafe fn run(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: Maps) {
         gradient::<E, false>(p);
     }
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGateGradient {
     #[inline(always)]
-    unsafe fn run(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: Maps) {
         gradient::<E, true>(p);
     }
 }
@@ -30,23 +30,20 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
         return;
     }
     let lane = gpu::thread() % 32;
-    let choice = global::ld_cg_b32(p.order + slot as u64 * 4, true);
-    let routed = global::ld_cg_b32(p.offsets + (p.bins.value as u64 - 1) * 4, true);
+    let choice = p.order().at(slot).ld();
+    let routed = p.offsets().at(p.bins.value as u64 - 1).ld();
     let mut sum = 0.0;
     if slot < routed {
-        let weight = global::ld_cg_b32(p.weights + choice as u64 * 4, true);
-        let weight = f32::from_bits(weight);
-        let (row, other) =
-            (p.rows + slot as u64 * p.row_bytes as u64, p.sums + slot as u64 * p.sum_bytes as u64);
-        let sums = p.gates + slot as u64 * p.gate_bytes as u64;
+        let weight = p.weights().at(choice).ld();
+        let (row, other) = (p.rows().row(slot, p.row_bytes), p.sums().row(slot, p.sum_bytes));
+        let sums = p.gates().row(slot, p.gate_bytes);
         let mut vector = lane;
         while vector < p.vectors.value {
             if GATED {
                 warp::nounroll();
             }
-            let place = vector as u64 * 16;
-            let h = global::ld_no_allocate_v4(row + place, true);
-            let g = global::ld_no_allocate_v4(other + place, true);
+            let h = row.at(vector).ld_once_if(true);
+            let g = other.at(vector).ld_once_if(true);
             let [mut x, mut y] =
                 if GATED { gate::load::<E>(p, slot, vector) } else { [[0.0; 8]; 2] };
             let mut weighted = [0f32; 8];
@@ -65,18 +62,18 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
                     x[i] = g;
                 }
             });
-            global::st_v4(row + place, E::put(&weighted));
+            row.at(vector).st(E::put(&weighted));
             if GATED {
-                global::st_v4(sums + place, E::put(&x));
-                global::st_v4(sums + p.vectors.value as u64 * 16 + place, E::put(&y));
+                sums.at(vector).st(E::put(&x));
+                sums.at(p.vectors.value).at(vector).st(E::put(&y));
             } else {
-                global::st_v4(other + place, E::put(&x));
+                other.at(vector).st(E::put(&x));
             }
             vector += 32;
         }
     }
     let sum = lanes::sum(sum);
     if lane == 0 {
-        global::st_b32(p.gradient + choice as u64 * 4, sum.to_bits());
+        p.gradient().at(choice).st(sum);
     }
 }

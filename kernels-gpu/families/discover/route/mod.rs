@@ -12,6 +12,23 @@ use crate::device::prelude::*;
 use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
+buffers! {
+    // `Routing::queue` checks the number of choices (`host/dynamic/routing.rs`), and `Moe` the extents of its operands
+    // (`host/nn/moe`). The launches allocate the routes and check alignment (`host/families/discover/route.rs`).
+    unsafe RouteParams {
+        choices: u32, Fresh;
+        counts: u32, Fresh;
+        order: u32, Fresh;
+        offsets: u32, Fresh;
+        panels: u32, ReadWrite;
+        rows: [u32; 4], ReadWrite;
+        sums: [u32; 4], ReadWrite;
+        weights: f32, Fresh;
+        gradient: f32, ReadWrite;
+        gates: [u32; 4], ReadWrite;
+    }
+}
+
 const WARPS: u32 = ROUTE_THREADS / 32;
 /// Per-expert arrays in shared memory: first slots (before these, counts), positions of this thread block, panels.
 const STARTS: u32 = 0;
@@ -31,7 +48,7 @@ fn word(array: u32, expert: u32) -> u32 {
 /// Expert of choice `at`, relative to the first expert; dropped choices are numbered after the last expert.
 #[inline(always)]
 fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
-    let chosen = global::ld_cg_b32(p.choices + at as u64 * 4, inside);
+    let chosen = p.choices().at(at).ld_if(inside);
     // A number before the first expert wraps to one past the last.
     chosen.wrapping_sub(p.first).min(p.bins.value - 1)
 }
@@ -48,7 +65,7 @@ fn clear(words: u32) {
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
     #[inline(always)]
-    unsafe fn run(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: Maps) {
         clear(p.bins.value);
         grid::wait_dependency();
         // After the wait: kernels that start early may rely on all launches before this one.
@@ -67,11 +84,11 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
             from += 4 * ROUTE_THREADS;
         }
         gpu::sync_threads();
-        let to = p.counts + gpu::block_x() as u64 * p.bins.value as u64 * 4;
+        let to = p.counts().at(gpu::block_x() as u64 * p.bins.value as u64);
         let mut at = gpu::thread();
         while at < p.bins.value {
             let count = copy::ld_shared_b32(word(0, at));
-            global::st_b32(to + at as u64 * 4, count);
+            to.at(at).st(count);
             at += ROUTE_THREADS;
         }
     }
@@ -79,7 +96,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
     #[inline(always)]
-    unsafe fn run(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: Maps) {
         clear(Self::SHARED_BYTES / 4);
         grid::wait_dependency();
         grid::launch_dependents();
@@ -132,7 +149,7 @@ impl RoutePlace {
             let mut counts = [0; 8];
             unroll!(i < 8, {
                 let at = from + i as u32 * ROUTE_THREADS;
-                counts[i] = global::ld_cg_b32(p.counts + at as u64 * 4, at < all);
+                counts[i] = p.counts().at(at).ld_if(at < all);
             });
             unroll!(i < 8, {
                 let (block, bin) = p.bins.of(from + i as u32 * ROUTE_THREADS);
@@ -180,14 +197,14 @@ impl RoutePlace {
                 copy::st_shared_b32(word(STARTS, bin), start);
                 copy::red_shared_add(word(PLACES, bin), start);
                 copy::st_shared_b32(word(PANELS, bin), first);
-                global::st_b32_if(p.offsets + bin as u64 * 4, start, leaves);
+                p.offsets().at(bin).st_if(start, leaves);
             }
             from += 32;
         }
         if lane == 0 {
             copy::st_shared_b32(word(STARTS, p.bins.value), p.count);
-            global::st_b32_if(p.offsets + p.bins.value as u64 * 4, p.count, leaves);
-            global::st_b32_if(p.panels, panels, leaves);
+            p.offsets().at(p.bins.value).st_if(p.count, leaves);
+            p.panels().st_if(panels, leaves);
         }
     }
 
@@ -234,7 +251,7 @@ impl RoutePlace {
                     }
                     // The choices may have changed since they were counted; the check keeps stores in range.
                     if place + rank < p.count {
-                        global::st_b32(p.order + (place + rank) as u64 * 4, at);
+                        p.order().at(place + rank).st(at);
                     }
                 }
                 warp::sync(u32::MAX);
@@ -259,11 +276,12 @@ impl RoutePlace {
             let mut row_block = gpu::thread() % 32;
             while row_block < panels {
                 let from = row_block * rows;
-                let to = p.panels + (first + row_block) as u64 * ROUTE_RECORD as u64 * 4;
+                let to = p.panels().at((first + row_block) as u64 * ROUTE_RECORD as u64);
                 let slots = (count - from).min(rows);
                 let rank = row_block % together;
                 let group = together.min(panels - (row_block - rank));
-                global::st_v4(to, [expert, start + from, slots, rank | group << 16]);
+                let record = [expert, start + from, slots, rank | group << 16];
+                to.cast::<[u32; 4]>().st(record);
                 row_block += 32;
             }
             expert += warps;

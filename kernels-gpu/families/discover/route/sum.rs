@@ -6,14 +6,14 @@ use crate::families::discover::abi::*;
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
     #[inline(always)]
-    unsafe fn run(p: &RouteParams, _: u64) {
+    unsafe fn run(p: &RouteParams, _: Maps) {
         grid::wait_dependency();
         grid::launch_dependents();
         let (token, vector) = p.vectors.of(gpu::block_x() * ROUTE_THREADS + gpu::thread());
         if token >= p.tokens {
             return;
         }
-        let row = p.rows + (token * p.top) as u64 * p.row_bytes as u64 + vector as u64 * 16;
+        let row = p.rows().row(token * p.top, p.row_bytes).at(vector);
         let mut sums = [0f32; 8];
         let mut from = 0;
         while from < p.top {
@@ -26,8 +26,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
                 own[i] = choice < p.top && (p.choices == 0 || chosen + 1 < p.bins.value);
             });
             unroll!(i < 4, {
-                let at = row + (from + i as u32) as u64 * p.row_bytes as u64;
-                raw[i] = global::ld_no_allocate_v4(at, own[i]);
+                raw[i] = row.row(from + i as u32, p.row_bytes).ld_once_if(own[i]);
             });
             unroll!(i < 4, {
                 unroll!(j < 8, {
@@ -36,7 +35,6 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
             });
             from += 4;
         }
-        let to = p.sums + token as u64 * p.sum_bytes as u64 + vector as u64 * 16;
-        global::st_v4(to, E::put(&sums));
+        p.sums().row(token, p.sum_bytes).at(vector).st(E::put(&sums));
     }
 }

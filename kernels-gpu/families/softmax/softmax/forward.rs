@@ -64,7 +64,7 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Forward<VEC, REP, F> {
         let factor = factor(p.scale, F::LOG);
         let lane = span.lane::<VEC, F>();
         let mut raw = [[0u32; 4]; REP];
-        unroll!(r < REP, { raw[r] = lane.load(p.input, r) });
+        unroll!(r < REP, { raw[r] = lane.load(p.input(), r) });
         let mut scores = [[f32::NEG_INFINITY; VEC]; REP];
         let mut max = f32::NEG_INFINITY;
         unroll!(r < REP, {
@@ -113,7 +113,7 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Forward<VEC, REP, F> {
                     }
                 });
             }
-            lane.store(p.output, r, &out);
+            lane.store(p.output(), r, &out);
         });
     }
 

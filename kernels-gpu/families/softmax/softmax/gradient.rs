@@ -26,8 +26,8 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Gradient<VEC, REP, F> {
         let (mut given, mut upstream) = ([[0u32; 4]; REP], [[0u32; 4]; REP]);
         let lane = span.lane::<VEC, F>();
         unroll!(r < REP, {
-            given[r] = lane.load(p.input, r);
-            upstream[r] = lane.load(p.upstream, r);
+            given[r] = lane.load(p.input(), r);
+            upstream[r] = lane.load(p.upstream(), r);
         });
         (given, upstream)
     }
@@ -61,7 +61,7 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Gradient<VEC, REP, F> {
                     out[i] = gradient;
                 }
             });
-            lane.store(p.output, r, &out);
+            lane.store(p.output(), r, &out);
         });
     }
 

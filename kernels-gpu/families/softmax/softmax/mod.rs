@@ -28,11 +28,27 @@ use crate::families::softmax::abi::*;
 use forward::Forward;
 use gradient::Gradient;
 
+buffers! {
+    // `SparseSoftmax::check` compares the rows of all tensors with the planned ones (`host/ops/softmax.rs`), and
+    // `SoftmaxLaunch` checks alignment and makes the other arrays from these rows (`host/families/softmax`).
+    unsafe SoftmaxParams {
+        items: [u32; 2], ReadOnly;
+        live: u32, ReadOnly;
+        bounds: u16, ReadOnly;
+        pieces: [u32; 2], ReadOnly;
+        sums: [u32; 2], Fresh;
+        // In place, a thread writes the vectors that it has loaded, and others write before and after its row.
+        input<E: Elem>: E, ReadWrite;
+        upstream<E: Elem>: E, ReadWrite;
+        output<E: Elem>: E, ReadWrite;
+    }
+}
+
 impl<W: WalkInfo, E: Elem<Acc = f32>, const VEC: usize, const WIDE: usize, const GRADIENT: bool>
     Kernel<W, E, SoftmaxParams> for SoftmaxRows<VEC, WIDE, GRADIENT>
 {
     #[inline(always)]
-    unsafe fn run(p: &SoftmaxParams, _: u64) {
+    unsafe fn run(p: &SoftmaxParams, _: Maps) {
         if p.flags & SOFTMAX_LOG != 0 {
             Self::rows::<E, true>(p);
         } else {
@@ -122,10 +138,10 @@ impl Span {
     #[inline(always)]
     fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Span {
         let valid = index < count;
-        let [start, len] = global::ld_nc_v2(p.items + index as u64 * 8, valid);
+        let [start, len] = p.items().at(index).ld_if(valid);
         let live = match p.live {
             0 => len,
-            live => global::ld_nc_b32(live + index as u64 * 4, valid),
+            _ => p.live().at(index).ld_if(valid),
         };
         Span::new::<VEC>(p, start, len, live)
     }
@@ -177,8 +193,8 @@ impl<const VEC: usize, F: RowForm> Lane<VEC, F> {
     }
 
     #[inline(always)]
-    fn address(&self, array: u64, r: usize) -> u64 {
-        array + self.slot * F::E::BYTES as u64 + Self::ahead(r) as u64 * F::E::BYTES as u64
+    fn address(&self, array: Global<F::E, ReadWrite>, r: usize) -> Global<F::E, ReadWrite> {
+        array.at(self.slot).at(Self::ahead(r) as u64)
     }
 
     /// Returns whether element `i` of vector `r` is an unmasked entry. Only the first vector can start before the row.
@@ -190,22 +206,21 @@ impl<const VEC: usize, F: RowForm> Lane<VEC, F> {
 
     /// Loads vector `r`, with neighbouring elements before and after the row; zeros if it holds nothing of the row.
     #[inline(always)]
-    fn load(&self, from: u64, r: usize) -> Raw {
-        // Not `ld_nc`: in place, this thread writes the vector later, and others write before and after the row.
-        F::E::ld_global::<VEC>(self.address(from, r), Self::ahead(r) < self.live)
+    fn load(&self, from: Global<F::E, ReadWrite>, r: usize) -> Raw {
+        self.address(from, r).ld_raw::<VEC>(Self::ahead(r) < self.live)
     }
 
     /// Stores the elements of the row: whole vectors, and at its ends single elements.
     #[inline(always)]
-    fn store(&self, to: u64, r: usize, v: &[f32; VEC]) {
+    fn store(&self, to: Global<F::E, ReadWrite>, r: usize, v: &[f32; VEC]) {
         let (slot, at) = (Self::ahead(r), self.address(to, r));
         if slot + VEC as i32 <= self.end && (r > 0 || slot >= self.lead) {
-            F::E::store::<VEC>(at, v);
+            at.st_rounded(v);
         } else if slot < self.end {
             unroll!(i < VEC, {
                 let slot = slot + i as i32;
                 if slot < self.end && (r > 0 || slot >= self.lead) {
-                    F::E::store::<1>(at + (i as u32 * F::E::BYTES) as u64, &[v[i]]);
+                    at.at(i as u64).st_rounded(&[v[i]]);
                 }
             });
         }
@@ -248,27 +263,27 @@ fn deal<
 
 /// Address of the two numbers of a piece of this head. Pieces are class 0, so `firsts[1]` is their number.
 #[inline(always)]
-fn sums_of(p: &SoftmaxParams, piece: u32) -> u64 {
-    p.sums + (gpu::block_y() as u64 * p.firsts[1] as u64 + piece as u64) * 8
+fn sums_of(p: &SoftmaxParams, piece: u32) -> Global<[u32; 2], Fresh> {
+    p.sums().at(gpu::block_y() as u64 * p.firsts[1] as u64 + piece as u64)
 }
 
 /// Stores the thread block's result for a piece.
 #[inline(always)]
 fn store_sums(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
     if gpu::thread() == 0 {
-        global::st_v2(sums_of(p, piece), found.map(f32::to_bits));
+        sums_of(p, piece).st(found.map(f32::to_bits));
     }
 }
 
 /// Reads the results of all pieces of this piece's row: each thread its share of them, in order.
 #[inline(always)]
 fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
-    let [first, count] = global::ld_nc_v2(p.pieces + piece as u64 * 8, true);
+    let [first, count] = p.pieces().at(piece).ld();
     // The preceding launch stores them.
     grid::wait_dependency();
     let mut own = gpu::thread();
     while own < count {
-        work(global::ld_cg_v2(sums_of(p, first + own), true).map(f32::from_bits));
+        work(sums_of(p, first + own).ld().map(f32::from_bits));
         own += SOFTMAX_THREADS;
     }
 }

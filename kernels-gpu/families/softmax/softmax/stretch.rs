@@ -37,12 +37,12 @@ impl Stretch {
     fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Stretch {
         let valid = index < count;
         let first = p.firsts[SOFTMAX_STRETCHES];
-        let [start, len] = global::ld_nc_v2(p.items + index as u64 * 8, valid);
+        let [start, len] = p.items().at(index).ld_if(valid);
         let span = Span::new::<VEC>(p, start, len, len);
         let own = index - first;
         let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::opaque_thread() as u64;
-        let from = global::ld_nc_b16(p.bounds + bounds * 2, valid);
-        let len = global::ld_nc_b16(p.bounds + bounds * 2 + 2, valid) - from;
+        let from = p.bounds().at(bounds).ld_if(valid);
+        let len = p.bounds().at(bounds).at(1u32).ld_if(valid) - from;
         let row = first as u64 + own as u64 * STRETCH_ROWS as u64 + gpu::opaque_thread() as u64;
         Stretch {
             span,
@@ -50,7 +50,7 @@ impl Stretch {
             len,
             live: match p.live {
                 0 => len,
-                live => global::ld_nc_b32(live + row * 4, valid),
+                _ => p.live().at(row).ld_if(valid),
             },
         }
     }
@@ -71,13 +71,15 @@ fn slot<const VEC: usize>(r: usize) -> u32 {
 
 /// Loads this thread's vectors of an operand.
 #[inline(always)]
-fn load<E: Elem, const VEC: usize, const REP: usize>(from: u64, span: Span) -> [Raw; REP] {
+fn load<E: Elem, const VEC: usize, const REP: usize>(
+    from: Global<E, ReadWrite>,
+    span: Span,
+) -> [Raw; REP] {
     let mut raw = [[0u32; 4]; REP];
     unroll!(r < REP, {
         let slot = slot::<VEC>(r);
-        // Not `ld_nc`: in place, others write before and after the stretch.
-        let at = from + (span.base + slot as u64) * E::BYTES as u64;
-        raw[r] = E::ld_global::<VEC>(at, slot < span.end);
+        let at = from.at(span.base + slot as u64);
+        raw[r] = at.ld_raw::<VEC>(slot < span.end);
     });
     raw
 }
@@ -110,19 +112,19 @@ fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
 /// Stores the elements of a vector that belong to the stretch: whole vectors, and at its ends single elements.
 #[inline(always)]
 fn store<E: Elem<Acc = f32>, const VEC: usize>(
-    to: u64,
+    to: Global<E, ReadWrite>,
     span: Span,
     first: u32,
     values: &[f32; VEC],
 ) {
-    let at = to + (span.base + first as u64) * E::BYTES as u64;
+    let at = to.at(span.base + first as u64);
     if first >= span.lead && first + VEC as u32 <= span.end {
-        E::store::<VEC>(at, values);
+        at.st_rounded(values);
     } else {
         unroll!(i < VEC, {
             let slot = first + i as u32;
             if slot >= span.lead && slot < span.end {
-                E::store::<1>(at + (i as u32 * E::BYTES) as u64, &[values[i]]);
+                at.at(i as u64).st_rounded(&[values[i]]);
             }
         });
     }
@@ -295,7 +297,7 @@ fn forward<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bo
     p: &SoftmaxParams,
     own: Stretch,
 ) {
-    let raw = load::<E, VEC, REP>(p.input, own.span);
+    let raw = load::<E, VEC, REP>(p.input(), own.span);
     unroll!(r < REP, {
         let mut values = [0.0; VEC];
         unroll!(i < VEC, { values[i] = E::get(&raw[r], i) * p.scale });
@@ -310,7 +312,7 @@ fn forward<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bo
             let words = get::<VEC>(slot);
             let mut values = [0.0; VEC];
             unroll!(i < VEC, { values[i] = f32::from_bits(words[i]) });
-            store::<E, VEC>(p.output, own.span, slot, &values);
+            store::<E, VEC>(p.output(), own.span, slot, &values);
         }
     });
 }
@@ -320,8 +322,8 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
     p: &SoftmaxParams,
     own: Stretch,
 ) {
-    let given = load::<E, VEC, REP>(p.input, own.span);
-    let upstream = load::<E, VEC, REP>(p.upstream, own.span);
+    let given = load::<E, VEC, REP>(p.input(), own.span);
+    let upstream = load::<E, VEC, REP>(p.upstream(), own.span);
     unroll!(r < REP, {
         let mut values = [0.0; VEC];
         unroll!(i < VEC, {
@@ -343,7 +345,7 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
                 let slope = slope(y, dy, f32::from_bits(sums[i]), LOG) * p.scale;
                 values[i] = if sums[i] == MASKED { 0.0 } else { slope };
             });
-            store::<E, VEC>(p.output, own.span, slot, &values);
+            store::<E, VEC>(p.output(), own.span, slot, &values);
         }
     });
 }
