@@ -4,8 +4,9 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 buffers! {
-    // `PitLaunch::params` checks the alignment of the operands, and `host/dynamic/matmul` their shapes. Lists are as long
-    // as `stride`, and their rows are below k: the detection of A on the same stream writes them.
+    // `PitLaunch::params` checks the alignment of the operands, its callers their shapes
+    // (`host/dynamic/matmul`, `host/offer/run.rs`). The detection of A on the same stream writes
+    // lists of at most `stride` rows of B.
     unsafe PitParams {
         lists: u32, Fresh;
         counts: u32, Fresh;

@@ -31,8 +31,9 @@ use matrices::Matrices;
 use offsets::Offsets;
 
 buffers! {
-    // `host/ops/conv.rs` checks the shapes of all operands, and `ConvProduct` or `WeightGradient` their alignment. Indices
-    // of a kernel map are below its numbers of rows (`host/families/gather_gemm/kernel_map`).
+    // `ConvProduct` and `WeightGradient` check the alignment of the operands, their callers the
+    // shapes (`host/ops/conv.rs`, `host/offer/run.rs`). Indices of a `KernelMap` are below its
+    // numbers of rows.
     unsafe ConvParams {
         input: u8, Fresh;
         out: u8, ReadWrite;
@@ -42,7 +43,7 @@ buffers! {
         masks: u32, ReadOnly;
         schedule: u32, ReadOnly;
     }
-    // As above. `WeightGradient` makes the parts of blocks of the map's positions.
+    // As above. `WeightGradient` makes the parts, of existing blocks of 64 positions.
     unsafe ConvWordsParams {
         weights: u8, Fresh;
         parts: [u32; 4], ReadOnly;

@@ -110,7 +110,7 @@ pub fn neighbours(p: &ConvStepParams) {
 pub fn keys(p: &ConvStepParams) {
     let o = item();
     if o < p.rows {
-        // SAFETY: `transpose` wrote the neighbours in an earlier launch, and this step only reads them.
+        // SAFETY: `transpose` wrote the neighbours in an earlier launch. This step reads them.
         store_key(p, o, |t| unsafe { raw(p, t, o).with::<ReadOnly>() }.ld());
     }
 }

@@ -7,8 +7,9 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 buffers! {
-    // `host/families/gather_gemm/conv_map.rs` allocates the arrays of a map for all rows and offsets, `conv.rs` and
-    // `conv_grad.rs` next to it those of weights. `KernelMapBuilder` and `host/ops/conv.rs` check the shapes of the rest.
+    // `MapSteps` and `StrideSteps` allocate the arrays of a map for all rows and offsets, and
+    // `kernel_map/on_device.rs` checks the voxels. `ConvProduct` and `WeightGradient` allocate
+    // transposed weights and partial sums; their callers check the shapes of the others.
     unsafe ConvStepParams {
         source: u8, ReadOnly;
         out: u8, ReadWrite;

@@ -122,7 +122,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
         // Four lanes load a column of W.
         let code = self.deep * Self::CODES_OF_UNIT + thread % 4 * CODES;
         let map = &p.w_map;
-        // SAFETY: the host made the map of a W that it has checked. What is `there` is inside of its extents.
+        // SAFETY: the host made the map of a W that it has checked. Codes that are `there` are
+        // inside of its extents.
         let w: Global<u8, ReadWrite> = unsafe { Global::new(map[MAP_ADDRESS]) };
         let from = w.row(self.work.expert, map[MAP_STRIDES + 1]).bytes(code);
         let columns = (map[MAP_EXTENTS] >> 32) as u32;

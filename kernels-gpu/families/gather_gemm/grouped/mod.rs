@@ -17,8 +17,9 @@ use crate::families::gather_gemm::abi::*;
 use work::Work;
 
 buffers! {
-    // `GroupedLaunch` checks the alignment of the operands, and `host/dynamic/grouped/product.rs` their shapes. The routing
-    // on the same stream writes choices below the number of tokens times `top`, and row blocks of existing slots.
+    // `GroupedLaunch` checks the alignment of the operands, and `host/dynamic/grouped/product.rs`
+    // their shapes. The routing on the same stream writes a choice of an existing token for each
+    // slot, and row blocks of existing slots.
     unsafe GroupedParams {
         a: u16, ReadWrite;
         c: u8, ReadWrite;

@@ -8,8 +8,9 @@ use crate::device::store::StoreTile;
 use crate::families::gather_gemm::abi::*;
 
 buffers! {
-    // `GradLaunch::run` checks the alignment of the operands, and `host/dynamic/grouped` their shapes. The routing on the
-    // same stream writes choices below the number of tokens times `top`, and offsets up to the number of slots.
+    // `GradLaunch::run` checks the alignment of the operands, and `host/dynamic/grouped/weight.rs`
+    // their shapes. The routing on the same stream writes a choice of an existing token for each
+    // slot, and offsets up to the number of slots.
     unsafe GroupedGradParams {
         a: u16, ReadWrite;
         b: u16, ReadWrite;

@@ -11,8 +11,9 @@ use crate::device::stages::steps;
 use crate::families::gather_gemm::abi::*;
 
 buffers! {
-    // `PitConvLaunch::check` checks the alignment of the operands, and `host/dynamic/convolution.rs` their shapes. Lists
-    // are as long as `list_stride`, and their channels or filters exist: the detection on the same stream writes them.
+    // `PitConvLaunch::check` checks the alignment of the operands, its callers their shapes
+    // (`host/dynamic/convolution.rs`, `host/offer/run.rs`). The detection on the same stream writes
+    // lists of at most `list_stride` channels or filters.
     unsafe PitConvParams {
         lists: u32, Fresh;
         counts: u32, Fresh;

@@ -42,7 +42,8 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         let (bytes, wide, tall) = (of_line as u32, (of_line >> 32) as u32, of_images as u32);
         let [right, down, next] = [0, 1, 2].map(|axis| p.a_map[MAP_STRIDES + axis]);
         let first = from * 2 + chunk * 16;
-        // SAFETY: the host made the map of an A that it has checked. `valid` positions are inside of its extents.
+        // SAFETY: the host made the map of a tensor that it has checked. `valid` positions are
+        // inside of its extents.
         let a: Global<u8, ReadWrite> = unsafe { Global::new(p.a_map[MAP_ADDRESS]) };
         let line = a.row(image, next).bytes(first);
         let to = Self::stage(slot) + own * PANEL_BYTES as u32 + (chunk ^ (own % 8)) * 16;

@@ -12,8 +12,9 @@ use crate::families::gather_gemm::abi::*;
 use scan::Taken;
 
 buffers! {
-    // `PitFewLaunch` checks the alignment of the operands and allocates the sums and counters of all parts of all tiles;
-    // `host/dynamic/matmul` checks the shapes. Listed columns of A, which are rows of B, are below `k`.
+    // `PitFewLaunch` checks the alignment of the operands, its callers their shapes
+    // (`host/dynamic/matmul`, `host/offer/run.rs`). It allocates the sums of all parts of all
+    // tiles, and a counter for each tile.
     unsafe PitFewParams {
         a: u16, Fresh;
         b: u16, ReadWrite;
