@@ -60,8 +60,8 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         if flags & (FLAG_BIAS_COLUMNS | FLAG_RELU) == 0 {
             return;
         }
-        // SAFETY: this kernel starts after the preceding launch, and stores only to the output, which
-        // is not the bias.
+        // SAFETY: this kernel starts after the preceding launch, and stores only to the output,
+        // which is not the bias.
         let bias = unsafe { p.bias().cast::<E>().with::<ReadOnly>() };
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
