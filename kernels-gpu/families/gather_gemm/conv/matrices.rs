@@ -32,10 +32,10 @@ pub trait Matrices {
     /// Returns the parameters that all kernels share.
     fn base(&self) -> &ConvParams;
     /// Prefetches the tensor map; called once, by one thread.
-    fn prefetch(at: u64);
+    fn prefetch(at: Maps);
     /// Starts the copies of the part that begins at a column, a channel and an offset. `to`: shared address, and the
-    /// barrier that the copies complete. `by`: number of the producer thread, and address of the parameters.
-    fn start<T: BTile>(&self, to: (u32, u32), place: [u32; 3], by: (u32, u64));
+    /// barrier that the copies complete. `by`: number of the producer thread, and the tensor maps.
+    fn start<T: BTile>(&self, to: (u32, u32), place: [u32; 3], by: (u32, Maps));
 }
 
 impl Matrices for ConvParams {
@@ -47,8 +47,8 @@ impl Matrices for ConvParams {
     }
 
     #[inline(always)]
-    fn prefetch(at: u64) {
-        bulk::prefetch_tensormap(at);
+    fn prefetch(at: Maps) {
+        at.map(0).prefetch();
     }
 
     #[inline(always)]
@@ -56,18 +56,18 @@ impl Matrices for ConvParams {
         &self,
         (b_tile, full): (u32, u32),
         [column, channel, offset]: [u32; 3],
-        (thread, at): (u32, u64),
+        (thread, at): (u32, Maps),
     ) {
         if thread != 0 {
             return;
         }
         barrier::arrive_expect_tx(full, T::BYTES);
         if T::BY_COLUMNS {
-            bulk::tma_load_3d(b_tile, at, [channel, column, offset], full);
+            at.map(0).load_3d(b_tile, [channel, column, offset], full);
         } else {
             unroll!(c < T::CHUNKS, most 4, {
                 let place = [column + c as u32 * 64, channel, offset];
-                bulk::tma_load_3d(b_tile + (c * SMEM_TILE) as u32, at, place, full);
+                at.map(0).load_3d(b_tile + (c * SMEM_TILE) as u32, place, full);
             });
         }
     }
@@ -83,7 +83,7 @@ impl Matrices for ConvWordsParams {
     }
 
     #[inline(always)]
-    fn prefetch(_: u64) {}
+    fn prefetch(_: Maps) {}
 
     /// Copies 16 bytes at a time. Elements outside the matrix are zero: zeros of the input times a NaN would be NaN.
     #[inline(always)]
@@ -91,7 +91,7 @@ impl Matrices for ConvWordsParams {
         &self,
         (b_tile, _): (u32, u32),
         [column, channel, offset]: [u32; 3],
-        (thread, _): (u32, u64),
+        (thread, _): (u32, Maps),
     ) {
         let (rows, columns, first) = if T::BY_COLUMNS {
             (self.base.n, self.channels, [column, channel])
@@ -110,18 +110,19 @@ impl Matrices for ConvWordsParams {
             let inside = columns.saturating_sub(left);
             let bytes = (inside * T::ELEMENT).min(16);
             let at = (offset as u64 * rows as u64 + row as u64) * self.weights_bytes as u64;
-            let from = self.weights + at + left as u64 * T::ELEMENT as u64;
+            let from = self.weights().bytes(at).bytes(left as u64 * T::ELEMENT as u64);
             let to = b_tile + frag::swizzle(beyond + line, chunk, 128);
             let valid = |down: u32| bytes > 0 && row + down < rows;
             // A size known only at run time costs a dozen instructions a copy.
             if bytes % 16 == 0 {
                 self.copy_lines::<T>(to, from, |to, from, down| {
-                    copy::cp_async_16_or_zero(to, from, valid(down));
+                    from.cp_async_16_or_zero(to, valid(down));
                 });
             } else {
                 self.copy_lines::<T>(to, from, |to, from, down| {
-                    let (from, bytes) = if valid(down) { (from, bytes) } else { (self.weights, 0) };
-                    copy::cp_async_16(to, from, bytes);
+                    let (from, bytes) =
+                        if valid(down) { (from, bytes) } else { (self.weights(), 0) };
+                    from.cp_async_16(to, bytes);
                 });
             }
         });
@@ -132,10 +133,15 @@ impl ConvWordsParams {
     /// Calls `copy` for the lines of 64 that a producer thread copies: shared and global address, and lines from the
     /// first. Lines between them are a multiple of the eight of a swizzle.
     #[inline(always)]
-    fn copy_lines<T: BTile>(&self, to: u32, from: u64, copy: impl Fn(u32, u64, u32)) {
+    fn copy_lines<T: BTile>(
+        &self,
+        to: u32,
+        from: Global<u8, Fresh>,
+        copy: impl Fn(u32, Global<u8, Fresh>, u32),
+    ) {
         unroll!(i < 512 / T::PRODUCER_THREADS as usize, {
             let down = i as u32 * (T::PRODUCER_THREADS / 8);
-            copy(to + down * 128, from + down as u64 * self.weights_bytes as u64, down);
+            copy(to + down * 128, from.row(down, self.weights_bytes), down);
         });
     }
 }

@@ -30,6 +30,26 @@ use elem::ConvElem;
 use matrices::Matrices;
 use offsets::Offsets;
 
+buffers! {
+    // `ConvProduct` and `WeightGradient` check the alignment of the operands, their callers the
+    // shapes (`host/ops/conv.rs`, `host/offer/run.rs`). Indices of a `KernelMap` are below its
+    // numbers of rows.
+    unsafe ConvParams {
+        input: u8, Fresh;
+        out: u8, ReadWrite;
+        bias: u8, ReadWrite;
+        neighbours: u32, ReadOnly;
+        order: u32, ReadOnly;
+        masks: u32, ReadOnly;
+        schedule: u32, ReadOnly;
+    }
+    // As above. `WeightGradient` makes the parts, of existing blocks of 64 positions.
+    unsafe ConvWordsParams {
+        weights: u8, Fresh;
+        parts: [u32; 4], ReadOnly;
+    }
+}
+
 /// Position of the prefetch of row indices: the remaining kernel offsets, and the number of those already prefetched.
 struct Ahead {
     offsets: Offsets,
@@ -46,7 +66,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Number of this thread block's tile of 128 positions.
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
-        global::ld_nc_b32(p.schedule + gpu::block_x() as u64 * 4, true)
+        p.schedule().at(gpu::block_x()).ld()
     }
 
     /// Returns 1 if a half is gathered and multiplied. Without `wgmma`, both are if one has neighbours: a fragment of the
@@ -57,7 +77,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     }
 
     #[inline(always)]
-    fn set_up<P: Matrices>(at: u64) {
+    fn set_up<P: Matrices>(at: Maps) {
         if gpu::thread() == 0 {
             // Arrivals of every producer thread, and of the copy of the matrix.
             Self::make_barriers(Self::PRODUCER_THREADS + P::ARRIVALS, Self::CONSUMER_WARPS);
@@ -69,7 +89,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Producer: fills the ring. Eight adjacent threads, a *group*, copy 128 bytes of each of [`Self::SHARE`] rows. All
     /// rows of a warp belong to one half of the tile.
     #[inline(always)]
-    fn produce<P: Matrices>(params: &P, at: u64) {
+    fn produce<P: Matrices>(params: &P, at: Maps) {
         let p = params.base();
         let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
         let tile = Self::tile(p);
@@ -137,7 +157,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         let place = offset as u64 * p.stride as u64 + (tile * CONV_ROWS as u32 + row) as u64;
         let yes = Self::own(halves, warpgroup) != 0 && lane < Self::SHARE as u32;
         let to = Self::index(ahead.entry) + row * 4;
-        copy::cp_async_16_if(to, p.neighbours + place * 4, yes as u32);
+        p.neighbours().at(place).cp_async_16_if(to, yes as u32);
         copy::cp_async_commit();
         ahead.entry += 1;
     }
@@ -149,17 +169,23 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         let bytes = p.depth_bytes.saturating_sub(column).min(16);
         // A size known only at run time costs a dozen instructions a copy.
         if bytes == 16 {
-            Self::copy_rows(p, (p.input + column as u64, 16), to, chunk, rows);
+            Self::copy_rows(p, (p.input().bytes(column), 16), to, chunk, rows);
         } else {
             // The address past the last channel may be out of bounds: column 0 replaces it, and no byte is read.
             let column = if bytes > 0 { column } else { 0 };
-            Self::copy_rows(p, (p.input + column as u64, bytes), to, chunk, rows);
+            Self::copy_rows(p, (p.input().bytes(column), bytes), to, chunk, rows);
         }
     }
 
     /// Starts copies of `bytes` bytes of each row; `input` is the address in row 0.
     #[inline(always)]
-    fn copy_rows(p: &ConvParams, (input, bytes): (u64, u32), to: u32, chunk: u32, rows: u32) {
+    fn copy_rows(
+        p: &ConvParams,
+        (input, bytes): (Global<u8, Fresh>, u32),
+        to: u32,
+        chunk: u32,
+        rows: u32,
+    ) {
         // Hidden from the optimizer: eight offsets kept in registers through the loop would be too many.
         let chunk = warp::opaque(chunk);
         unroll!(i < Self::SHARE / 4, most 4, {
@@ -167,10 +193,10 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
             unroll!(j < 4, {
                 let valid = four[j] != CONV_ABSENT;
                 let row = if valid { four[j] } else { 0 };
-                let from = input + row as u64 * p.in_bytes as u64;
+                let from = input.row(row, p.in_bytes);
                 let r = (i * 4 + j) as u32;
                 let to = to + r * 128 + (chunk ^ (r & 7)) * 16;
-                copy::cp_async_16(to, from, if valid { bytes } else { 0 });
+                from.cp_async_16(to, if valid { bytes } else { 0 });
             });
         });
     }
@@ -242,7 +268,7 @@ impl<W: WalkInfo, E: ConvElem, P: Matrices, const CHUNKS: usize, F: GatheredForm
     Kernel<W, E, P> for Gathered<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &P, at: u64) {
+    unsafe fn run(p: &P, at: Maps) {
         Self::set_up::<P>(at);
         if gpu::thread() >= Self::CONSUMER_WARPS * 32 {
             Self::produce(p, at);

@@ -5,8 +5,8 @@ use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvParams};
 
 /// Iterator over the bits of a tile's masks.
 pub struct Offsets {
-    /// Address of the tile's two masks, one for each half (64 positions).
-    at: u64,
+    /// The tile's two masks, one for each half (64 positions).
+    masks: Global<u32, ReadOnly>,
     /// Words of a mask.
     words: u32,
     /// Number of words read.
@@ -21,7 +21,7 @@ impl Offsets {
     #[inline(always)]
     pub fn of(p: &ConvParams, tile: u32) -> Self {
         Offsets {
-            at: p.masks + tile as u64 * 2 * p.words as u64 * 4,
+            masks: p.masks().at(tile as u64 * 2 * p.words as u64),
             words: p.words,
             taken: 0,
             left: 0,
@@ -38,13 +38,12 @@ impl Offsets {
             if self.taken == self.words {
                 return (CONV_ABSENT, 0);
             }
-            let line = self.words as u64 * 4;
-            let word = |at: u64| {
-                let bits = global::ld_nc_b32(at, true);
+            let word = |at: Global<u32, ReadOnly>| {
+                let bits = at.ld();
                 if UNIFORM { warp::uniform(bits) } else { bits }
             };
-            let at = self.at + self.taken as u64 * 4;
-            (self.lower, self.upper) = (word(at), word(at + line));
+            let at = self.masks.at(self.taken);
+            (self.lower, self.upper) = (word(at), word(at.at(self.words)));
             self.left = self.lower | self.upper;
             self.taken += 1;
         }

@@ -31,9 +31,9 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         } else {
             unroll!(r < 2, {
                 let position = top + frag::accumulator(lane, 0).0 + r as u32 * 8;
-                let row = global::ld_nc_b32(p.order + position as u64 * 4, true);
+                let row = p.order().at(position).ld();
                 if row != CONV_ABSENT {
-                    let line = p.out + row as u64 * p.out_bytes as u64;
+                    let line = p.out().row(row, p.out_bytes).cast();
                     Self::store_row::<E>(p, flags, line, left + lane % 4 * 2, r, acc);
                 }
             });
@@ -60,13 +60,16 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         if flags & (FLAG_BIAS_COLUMNS | FLAG_RELU) == 0 {
             return;
         }
+        // SAFETY: this kernel starts after the preceding launch, and stores only to the output,
+        // which is not the bias.
+        let bias = unsafe { p.bias().cast::<E>().with::<ReadOnly>() };
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 if flags & FLAG_BIAS_COLUMNS != 0 {
                     unroll!(i < 4, {
                         let column = column + (c * 64 + j * 8 + i % 2) as u32;
-                        let at = p.bias + column as u64 * E::BYTES as u64;
-                        acc.0[c][4 * j + i] += E::get(&E::ld_nc::<1>(at, column < p.n), 0);
+                        let raw = bias.at(column).ld_raw::<1>(column < p.n);
+                        acc.0[c][4 * j + i] += E::get(&raw, 0);
                     });
                 }
                 if flags & FLAG_RELU != 0 {
@@ -83,7 +86,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     fn store_row<E: Elem<Acc = f32>>(
         p: &ConvParams,
         flags: u32,
-        line: u64,
+        line: Global<E, ReadWrite>,
         column: u32,
         r: usize,
         acc: &Acc<CHUNKS>,
@@ -91,19 +94,19 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 let column = column + (c * 64 + j * 8) as u32;
-                let at = line + column as u64 * E::BYTES as u64;
+                let at = line.at(column);
                 let k = 4 * j + ROWS[r];
                 if flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
                     if column < p.n {
-                        E::store::<2>(at, &[acc.0[c][k], acc.0[c][k + 1]]);
+                        at.st_rounded(&[acc.0[c][k], acc.0[c][k + 1]]);
                     }
                 } else {
                     unroll!(i < 2, {
-                        let at = at + i as u64 * E::BYTES as u64;
+                        let at = at.at(i as u64);
                         let inside = column + (i as u32) < p.n;
-                        let old = E::ld_global::<1>(at, inside && flags & FLAG_ACCUMULATE != 0);
+                        let old = at.ld_raw::<1>(inside && flags & FLAG_ACCUMULATE != 0);
                         if inside {
-                            E::store::<1>(at, &[acc.0[c][k + i] + E::get(&old, 0)]);
+                            at.st_rounded(&[acc.0[c][k + i] + E::get(&old, 0)]);
                         }
                     });
                 }
@@ -129,12 +132,12 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
             warp::sync(u32::MAX);
             unroll!(j < 4, {
                 let position = j as u32 * 4 + lane / 8;
-                let row = global::ld_nc_b32(p.order + (top + position) as u64 * 4, true);
+                let row = p.order().at(top + position).ld();
                 let eight = staged(smem, position, lane);
                 let column = column + c as u32 * 64;
                 if row != CONV_ABSENT && column < p.n {
-                    let at = p.out + row as u64 * p.out_bytes as u64 + column as u64 * 2;
-                    global::st_v4(at, eight);
+                    let at = p.out().row(row, p.out_bytes).cast::<u16>().at(column);
+                    at.cast::<[u32; 4]>().st(eight);
                 }
             });
         });

@@ -8,8 +8,8 @@ use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvPart, ConvWordsParams};
 pub struct Places {
     /// The part.
     pub part: ConvPart,
-    /// Address of the next word of the list.
-    at: u64,
+    /// Next word of the list.
+    list: Global<u32, ReadOnly>,
     left: u32,
     /// Prefetched, so that [`Self::next`] does not wait for a load.
     ahead: u32,
@@ -18,9 +18,9 @@ pub struct Places {
 impl Places {
     #[inline(always)]
     pub fn of(p: &ConvWordsParams) -> Places {
-        let part = ConvPart::of(global::ld_nc_v4(p.parts + gpu::block_x() as u64 * 16, true));
+        let part = ConvPart::of(p.parts().at(gpu::block_x()).ld());
         let mut places = Places {
-            at: p.base.schedule + part.first as u64 * 4,
+            list: p.base.schedule().at(part.first),
             left: part.count,
             ahead: CONV_ABSENT,
             part,
@@ -34,9 +34,9 @@ impl Places {
     pub fn next(&mut self) -> u32 {
         let next = self.ahead;
         let valid = self.left > 0;
-        let read = global::ld_nc_b32(self.at, valid);
+        let read = self.list.ld_if(valid);
         self.ahead = if valid { read } else { CONV_ABSENT };
-        self.at += 4;
+        self.list = self.list.at(1u32);
         self.left = self.left.saturating_sub(1);
         next
     }

@@ -4,7 +4,7 @@ use crate::device::prelude::*;
 
 #[derive(Clone, Copy)]
 pub struct Line {
-    pub at: u64,
+    pub row: Global<u8, Fresh>,
     /// Elements; later ones read as zeros.
     pub width: u32,
     pub valid: bool,
@@ -21,20 +21,20 @@ pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
 ) {
     if VECTORS && WHOLE {
         let bytes = if line.valid { 16 } else { 0 };
-        copy::cp_async_16(to, line.at + first as u64 * 4, bytes);
+        line.row.cast::<f32>().at(first).cp_async_16(to, bytes);
         return;
     }
     let width = if line.valid { line.width } else { 0 };
     if VECTORS {
         let bytes = (width.saturating_sub(first) * 4).min(16);
         let from = if bytes > 0 { first } else { 0 };
-        copy::cp_async_16(to, line.at + from as u64 * 4, bytes);
+        line.row.cast::<f32>().at(from).cp_async_16(to, bytes);
         return;
     }
     let mut four = [0u32; 4];
     unroll!(i < 4, {
         let element = first + i as u32;
-        let raw = E::ld_cg(line.at + element as u64 * E::BYTES as u64, element < width);
+        let raw = line.row.cast::<E>().at(element).ld_raw::<1>(element < width);
         four[i] = E::get(&raw, 0).to_bits();
     });
     copy::st_shared_v4(to, four);

@@ -25,13 +25,18 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
 
     /// Returns the input and output row of each of this thread's positions among 64, from `row` on.
     #[inline(always)]
-    fn rows(p: &ConvWordsParams, line: u64, half: u32, row: u32) -> [[u32; 2]; 8] {
+    fn rows(
+        p: &ConvWordsParams,
+        line: Global<u32, ReadOnly>,
+        half: u32,
+        row: u32,
+    ) -> [[u32; 2]; 8] {
         let valid = half != CONV_ABSENT;
         let mut rows = [[0; 2]; 8];
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
-            let position = (half as u64 * CONV_HALF as u64 + r as u64) * 4;
-            rows[j] = [line, p.base.order].map(|at| global::ld_nc_b32(at + position, valid));
+            let position = half as u64 * CONV_HALF as u64 + r as u64;
+            rows[j] = [line, p.base.order()].map(|list| list.at(position).ld_if(valid));
         });
         rows
     }
@@ -43,7 +48,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         let (channel, column) = Self::corner(p);
         // The threads gather several rows at a time; this thread copies 16 bytes of each.
         let (row, chunk) = (thread / 8, thread % 8);
-        let line = p.base.neighbours + places.part.offset as u64 * p.base.stride as u64 * 4;
+        let line = p.base.neighbours().at(places.part.offset as u64 * p.base.stride as u64);
         let firsts = [channel * 2 + chunk * 16, column * 2 + chunk * 16];
         // Larger tiles lack registers for the addresses of both variants.
         let whole = GROUPS + CHUNKS == 2
@@ -86,10 +91,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             let valid = input != CONV_ABSENT;
             let [input, output] = [input, output].map(|row| if valid { row } else { 0 });
             let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
-            let from = p.base.input + input as u64 * p.base.in_bytes as u64;
+            let from = p.base.input().row(input, p.base.in_bytes);
             let of = (from, p.base.depth_bytes);
             Self::copy::<GROUPS, WHOLE>(to, of, valid, firsts[0]);
-            let from = p.weights + output as u64 * p.weights_bytes as u64;
+            let from = p.weights().row(output, p.weights_bytes);
             let of = (from, p.base.n * 2);
             let to = to + (GROUPS * SMEM_TILE) as u32;
             Self::copy::<CHUNKS, WHOLE>(to, of, valid, firsts[1]);
@@ -101,20 +106,21 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
     #[inline(always)]
     fn copy<const COUNT: usize, const WHOLE: bool>(
         to: u32,
-        (row, bytes): (u64, u32),
+        (row, bytes): (Global<u8, Fresh>, u32),
         valid: bool,
         first: u32,
     ) {
         unroll!(c < COUNT, most 4, {
             let first = first + c as u32 * 128;
             let to = to + (c * SMEM_TILE) as u32;
-            let from = row + first as u64;
+            let from = row.bytes(first);
             if WHOLE {
-                copy::cp_async_16(to, from, if valid { 16 } else { 0 });
+                from.cp_async_16(to, if valid { 16 } else { 0 });
             } else {
                 let inside = bytes.saturating_sub(first).min(16);
                 let inside = if valid { inside } else { 0 };
-                copy::cp_async_16(to, if inside > 0 { from } else { row }, inside);
+                let from = if inside > 0 { from } else { row };
+                from.cp_async_16(to, inside);
             }
         });
     }
@@ -195,7 +201,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
                 unroll!(c < CHUNKS, most 4, {
                     unroll!(j < 8, {
                         let column = left + (c * 64 + j * 8) as u32;
-                        let at = p.base.out + (line + column as u64) * 4;
+                        let at = p.base.out().cast::<u32>().at(line + column as u64);
                         let mut two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i]);
                         if GROUPS == 1 {
                             let lent = copy::ld_shared_v2(beside + Self::lent(c, j, r));
@@ -204,11 +210,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
                         let two = two.map(f32::to_bits);
                         if n % 2 == 0 {
                             if column < n {
-                                global::st_v2(at, two);
+                                at.cast::<[u32; 2]>().st(two);
                             }
                         } else {
-                            global::st_b32_if(at, two[0], column < n);
-                            global::st_b32_if(at + 4, two[1], column + 1 < n);
+                            at.st_if(two[0], column < n);
+                            at.at(1u32).st_if(two[1], column + 1 < n);
                         }
                     });
                 });
@@ -221,8 +227,8 @@ impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize, A: Mul
     Kernel<W, E, ConvWordsParams> for GatheredPairs<GROUPS, CHUNKS, A>
 {
     #[inline(always)]
-    unsafe fn run(p: &ConvWordsParams, _: u64) {
-        Self::make_ring::<0>(0, Self::PRODUCER_THREADS, CONSUMER_WARPS);
+    unsafe fn run(p: &ConvWordsParams, _: Maps) {
+        Self::make_ring::<0>(Maps::NONE, Self::PRODUCER_THREADS, CONSUMER_WARPS);
         if gpu::thread() >= CONSUMER_WARPS * 32 {
             Self::produce(p);
         } else {

@@ -46,10 +46,13 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         }
         let valid = ahead.half != CONV_ABSENT;
         let stride = ahead.places.part.offset as u64 * p.base.stride as u64;
-        let line =
-            if thread < PAIRS_STAGE as u32 { p.base.neighbours + stride * 4 } else { p.base.order };
+        let line = if thread < PAIRS_STAGE as u32 {
+            p.base.neighbours().at(stride)
+        } else {
+            p.base.order()
+        };
         let position = ahead.half.wrapping_mul(CONV_HALF as u32) + ahead.upper * 32 + thread % 32;
-        ahead.row = global::ld_nc_b32(line + position as u64 * 4, valid);
+        ahead.row = line.at(position).ld_if(valid);
         ahead.upper ^= 1;
         if ahead.upper == 0 {
             ahead.half = ahead.places.next();
@@ -95,13 +98,13 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
             let place = r * SIDE as u32 * 4 + (chunk ^ ((r & 3) * 2)) * 16;
             let to = copy::dynamic_shared() + slot * Self::STAGE as u32 + place;
             let line = Line {
-                at: p.base.input + input as u64 * p.base.in_bytes as u64,
+                row: p.base.input().row(input, p.base.in_bytes),
                 width: p.channels,
                 valid,
             };
             bring::<E, VECTORS, WHOLE>(to, line, channel + chunk * 4);
             let line = Line {
-                at: p.weights + output as u64 * p.weights_bytes as u64,
+                row: p.weights().row(output, p.weights_bytes),
                 width: p.base.n,
                 valid,
             };
@@ -126,9 +129,9 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     #[inline(always)]
     fn store(p: &ConvWordsParams, (row, column): (u32, u32), x: f32) {
         let line = (gpu::block_x() as u64 * p.channels as u64 + row as u64) * p.base.n as u64;
-        let at = p.base.out + (line + column as u64) * 4;
+        let at = p.base.out().cast::<u32>().at(line + column as u64);
         let inside = row < p.channels && column < p.base.n;
-        global::st_b32_if(at, x.to_bits(), inside);
+        at.st_if(x.to_bits(), inside);
     }
 
     /// Adds the accumulators of warps that share a tile, through stages that are no longer read, and stores the result.
@@ -167,7 +170,7 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
     for Paired<SIDE, VECTORS>
 {
     #[inline(always)]
-    unsafe fn run(p: &ConvWordsParams, _: u64) {
+    unsafe fn run(p: &ConvWordsParams, _: Maps) {
         const { assert!(Self::DEEP == 1 || Self::DEEP == 4, "join adds up four") };
         let mut places = Places::of(p);
         let stages = places.part.count * 2;

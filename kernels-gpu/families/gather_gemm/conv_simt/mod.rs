@@ -34,7 +34,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     fn ahead(p: &ConvWordsParams) -> Ahead {
         let shares = (CONV_ROWS / Self::ROWS) as u32;
         let block = gpu::block_x();
-        let tile = global::ld_nc_b32(p.base.schedule + (block / shares) as u64 * 4, true);
+        let tile = p.base.schedule().at(block / shares).ld();
         let first = (tile * shares + block % shares) * Self::ROWS as u32;
         copy::st_shared_b32(Self::notes() + Self::THREADS * 16, first);
         let mut ahead = Ahead { offset: 0, channel: 0, own: false, list: 0, row: CONV_ABSENT };
@@ -62,10 +62,10 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let first = Self::first();
         while left == 0 && taken < p.base.words {
             let halves = (first / CONV_HALF as u32) as u64 * p.base.words as u64;
-            let at = p.base.masks + (halves + taken as u64) * 4;
-            left = global::ld_nc_b32(at, true);
+            let at = p.base.masks().at(halves + taken as u64);
+            left = at.ld();
             if Self::ROWS > CONV_HALF {
-                left |= global::ld_nc_b32(at + p.base.words as u64 * 4, true);
+                left |= at.at(p.base.words).ld();
             }
             taken += 1;
         }
@@ -74,8 +74,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
             offset = (taken - 1) * 32 + left.trailing_zeros();
             left &= left - 1;
             let place = offset as u64 * p.base.stride as u64 + first as u64;
-            let at = p.base.neighbours + (place + Self::row() as u64) * 4;
-            ahead.row = global::ld_nc_b32(at, true);
+            ahead.row = p.base.neighbours().at(place + Self::row() as u64).ld();
         }
         copy::st_shared_v4(Self::notes(), [taken, left, offset, 0]);
     }
@@ -149,7 +148,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
             let row = copy::ld_shared_b32(index + r * 4);
             let valid = row != CONV_ABSENT;
             let line = Line {
-                at: p.base.input + if valid { row } else { 0 } as u64 * p.base.in_bytes as u64,
+                row: p.base.input().row(if valid { row } else { 0 }, p.base.in_bytes),
                 width: p.channels,
                 valid,
             };
@@ -174,7 +173,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
             let valid = WHOLE || channel < p.channels;
             let from = if valid { channel } else { 0 };
             let line = Line {
-                at: p.weights + (matrix + from as u64) * p.weights_bytes as u64,
+                row: p.weights().bytes((matrix + from as u64) * p.weights_bytes as u64),
                 width: p.base.n,
                 valid,
             };
@@ -224,8 +223,8 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let top = Self::first() + warp / ACROSS as u32 * 32 + lane / 8;
         let left = gpu::block_y() * Self::COLUMNS + warp % ACROSS as u32 * 64 + lane % 8 * 4;
         let o = Output {
-            c: p.base.out,
-            bias: p.base.bias,
+            c: p.base.out(),
+            bias: p.base.bias(),
             ldc_bytes: p.base.out_bytes,
             n: p.base.n,
             flags: p.base.flags,
@@ -234,7 +233,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let alpha = if any { p.base.alpha } else { 0.0 };
         unroll!(j < 8, {
             let position = top + j as u32 * 4;
-            let row = global::ld_nc_b32(p.base.order + position as u64 * 4, true);
+            let row = p.base.order().at(position).ld();
             if row != CONV_ABSENT {
                 unroll!(h < 2, {
                     let column = left + h as u32 * 32;
@@ -256,7 +255,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const DOWN: usize, const ACROSS: usize, co
     Kernel<W, E, ConvWordsParams> for GatheredWords<DOWN, ACROSS, VECTORS>
 {
     #[inline(always)]
-    unsafe fn run(p: &ConvWordsParams, _: u64) {
+    unsafe fn run(p: &ConvWordsParams, _: Maps) {
         let mut ahead = Self::ahead(p);
         let mut flight = Flight { count: 0, own: 0 };
         let mut sums: Sums = [[0.0; 8]; 8];

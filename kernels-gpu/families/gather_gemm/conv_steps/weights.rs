@@ -12,14 +12,14 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
     let (left, top) = (gpu::block_x() * 32, gpu::block_y() * 32);
     let matrix = gpu::block_z() as u64;
     let place = |row: u32, column: u32| copy::dynamic_shared() + (row * 33 + column) * 4;
-    let load = |at: u64, ok: bool| match E::BYTES {
-        2 => global::ld_nc_b16(at, ok),
-        _ => global::ld_nc_b32(at, ok),
+    let load = |at: Global<E, ReadOnly>, ok: bool| match E::BYTES {
+        2 => at.cast::<u16>().ld_if(ok),
+        _ => at.cast::<u32>().ld_if(ok),
     };
     unroll!(i < 4, {
         let (row, column) = (top + y + i as u32 * 8, left + x);
         let line = (matrix * rows as u64 + row as u64) * leading as u64;
-        let at = p.source + (line + column as u64) * E::BYTES as u64;
+        let at = p.source().cast::<E>().at(line + column as u64);
         let word = load(at, row < rows && column < columns);
         copy::st_shared_b32(place(y + i as u32 * 8, x), word);
     });
@@ -27,12 +27,12 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
     unroll!(i < 4, {
         let (row, column) = (left + y + i as u32 * 8, top + x);
         let line = (matrix * columns as u64 + row as u64) * p.leading as u64;
-        let at = p.out + (line + column as u64) * E::BYTES as u64;
+        let at = p.out().cast::<E>().at(line + column as u64);
         let word = copy::ld_shared_b32(place(x, y + i as u32 * 8));
         let inside = row < columns && column < rows;
         match E::BYTES {
-            2 => global::st_b16_if(at, word, inside),
-            _ => global::st_b32_if(at, word, inside),
+            2 => at.cast::<u16>().st_if(word, inside),
+            _ => at.cast::<u32>().st_if(word, inside),
         }
     });
 }
@@ -51,23 +51,24 @@ pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
     let [matrix, width, _] = p.strides;
     let offset = element.checked_div(matrix).unwrap_or(0);
     let within = element - offset * matrix;
-    let place = |i: u32| global::ld_nc_b32(p.table + (offset + i) as u64 * 4, true);
+    // SAFETY: no kernel writes the ranges of parts.
+    let table = unsafe { p.table().with::<ReadOnly>() };
+    let place = |i: u32| table.at(offset + i).ld();
     let (mut part, end) = (place(0), place(1));
     let mut sum = 0f32;
     while part < end {
-        let mut ahead = [0u32; AHEAD];
+        let mut ahead = [0f32; AHEAD];
         unroll!(i < AHEAD, {
             let own = part + i as u32;
-            let at = p.source + (own as u64 * matrix as u64 + within as u64) * 4;
-            ahead[i] = global::ld_nc_b32(at, own < end);
+            let at = p.source().cast::<f32>().at(own as u64 * matrix as u64 + within as u64);
+            ahead[i] = at.ld_if(own < end);
         });
         unroll!(i < AHEAD, {
-            sum += f32::from_bits(ahead[i]);
+            sum += ahead[i];
         });
         part += AHEAD as u32;
     }
     let row = element.checked_div(width).unwrap_or(0);
     let place = row as u64 * p.leading as u64 + (element - row * width) as u64;
-    let at = p.out + place * E::BYTES as u64;
-    E::store::<1>(at, &[sum]);
+    p.out().cast::<E>().at(place).st_rounded(&[sum]);
 }

@@ -113,23 +113,27 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
         let thread = GroupedTile::<CHUNKS, F>::copier();
         // Extents along k count units of two bytes of A.
         let unit = self.deep + thread % Self::LANES * 8;
-        let from = p.a + unit as u64 * 2;
+        let from = p.a().at(unit);
         unroll!(i < Self::ROWS, {
-            let at = from + self.rows[i] as u64 * p.lda_bytes as u64;
+            let at = from.row(self.rows[i], p.lda_bytes);
             let there = self.valid & (1 << i) != 0 && unit < p.k;
-            loaded.a[i] = global::ld_no_allocate_v4(at, there);
+            loaded.a[i] = at.cast::<[u32; 4]>().ld_once_if(there);
         });
         // Four lanes load a column of W.
         let code = self.deep * Self::CODES_OF_UNIT + thread % 4 * CODES;
         let map = &p.w_map;
-        let from = map[MAP_ADDRESS] + self.work.expert as u64 * map[MAP_STRIDES + 1] + code as u64;
+        // SAFETY: the host made the map of a W that it has checked. Codes that are `there` are
+        // inside of its extents.
+        let w: Global<u8, ReadWrite> = unsafe { Global::new(map[MAP_ADDRESS]) };
+        let from = w.row(self.work.expert, map[MAP_STRIDES + 1]).bytes(code);
         let columns = (map[MAP_EXTENTS] >> 32) as u32;
         unroll!(i < 2 * CHUNKS, {
             let half = if F::GATED { i / CHUNKS } else { 0 };
             let within = (i - half * CHUNKS) as u32 * 32 + thread / 4;
             let column = self.work.column + half as u32 * p.n + within;
             let there = column < columns && code < p.k * Self::CODES_OF_UNIT;
-            loaded.w[i] = global::ld_no_allocate_v4(from + column as u64 * map[MAP_STRIDES], there);
+            let at = from.row(column, map[MAP_STRIDES]);
+            loaded.w[i] = at.cast::<[u32; 4]>().ld_once_if(there);
         });
         if F::ORDER == SCALED_COLUMNS {
             loaded.by = GroupedTile::<CHUNKS, F>::factors(p, self.scales, self.deep);
@@ -240,8 +244,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         [0, 32].map(|further| {
             let row = Self::own_group() * 64 + further + lane;
             let there = row < work.rows;
-            let at = p.order + (work.first + row) as u64 * 4;
-            let choice = global::ld_cg_b32(at, there && gathers);
+            let choice = p.order().at(work.first + row).ld_if(there && gathers);
             let source = if gathers { p.top.of(choice).0 } else { work.first + row };
             if there { source * stages } else { NOWHERE }
         })
@@ -250,8 +253,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Loads the scales of the lane's rows for block `block` along k.
     #[inline(always)]
     fn block_scales(p: &GroupedParams, rows: [u32; 2], block: u32) -> [u32; 2] {
-        let at = p.a_scales + block as u64 * 4;
-        rows.map(|row| global::ld_cg_b32(at + row as u64 * (SCALES * 4) as u64, row != NOWHERE))
+        let at = p.a_scales().at(block);
+        rows.map(|row| at.row(row, SCALES * 4).ld_if(row != NOWHERE))
     }
 
     /// Returns [`Self::scales`] of this warp's quarter of the columns, as the first element.

@@ -16,6 +16,24 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 use work::Work;
 
+buffers! {
+    // `GroupedLaunch` checks the alignment of the operands, and `host/dynamic/grouped/product.rs`
+    // their shapes. The routing on the same stream writes a choice of an existing token for each
+    // slot, and row blocks of existing slots.
+    unsafe GroupedParams {
+        a: u16, ReadWrite;
+        c: u8, ReadWrite;
+        order: u32, Fresh;
+        offsets: u32, Fresh;
+        panels: u32, Fresh;
+        weights: u32, Fresh;
+        gate: u16, ReadWrite;
+        scales: f32, Fresh;
+        a_scales: u32, Fresh;
+        c_scales: u32, ReadWrite;
+    }
+}
+
 /// Registers of a producer thread, which holds eight rows, and of a consumer thread: one producer and two consumer
 /// warpgroups use three times 168.
 const PRODUCER_REGISTERS: u32 = 72;
@@ -52,7 +70,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     const TURNS: bool = F::ORDER == QUANTIZED_COLUMNS && F::A::ASYNCHRONOUS;
 
     #[inline(always)]
-    fn set_up(p: &GroupedParams, at: u64) {
+    fn set_up(p: &GroupedParams, at: Maps) {
         if gpu::thread() == 0 {
             let arrivals = match (F::ORDER, p.flags & GROUPED_GATHER) {
                 _ if !F::L::BY_ONE => F::L::fills(GROUPED_PRODUCER_THREADS),
@@ -262,7 +280,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: GroupedForm<A: Multiply,
     Kernel<W, E, GroupedParams> for GroupedTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &GroupedParams, at: u64) {
+    unsafe fn run(p: &GroupedParams, at: Maps) {
         Self::set_up(p, at);
         if gpu::thread() >= Self::CONSUMER_WARPS * 32 {
             if Self::WRITES {

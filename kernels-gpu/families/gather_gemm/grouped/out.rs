@@ -25,15 +25,14 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         let row = Self::own_row(group);
         let of_a = F::ORDER == QUANTIZED_COLUMNS && p.flags & GROUPED_GATHER != 0;
         let asked = of_a || p.flags & GROUPED_SCATTER != 0 || p.weights != 0;
-        let at = p.order + (work.first + row) as u64 * 4;
-        global::ld_cg_b32(at, asked && row < work.rows)
+        p.order().at(work.first + row).ld_if(asked && row < work.rows)
     }
 
     /// Loads the weight of this lane's row, if rows are weighted.
     #[inline(always)]
     pub(super) fn weight(p: &GroupedParams, work: Work, group: u32, choice: u32) -> u32 {
         let valid = p.weights != 0 && Self::own_row(group) < work.rows;
-        global::ld_cg_b32(p.weights + choice as u64 * 4, valid)
+        p.weights().at(choice).ld_if(valid)
     }
 
     /// Stores a warpgroup's rows of a tile.
@@ -101,7 +100,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         unroll!(j < 4, {
             lines[j] = warp::shfl(place, 4 * j as u32 + lane / 8);
         });
-        let corner = p.c + column as u64 * 2;
+        let corner = p.c().cast::<u16>().at(column);
         unroll!(c < Self::OUT_CHUNKS, most 4, {
             // The lanes have read the previous 64 columns.
             warp::sync(u32::MAX);
@@ -129,9 +128,9 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 if F::ORDER == QUANTIZED_COLUMNS && quantizes {
                     Self::store_quantized::<E>(p, lines[j], left + 64 * c as u32, eight);
                 } else if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
-                    let line = corner + lines[j] as u64 * p.ldc_bytes as u64;
+                    let line = corner.row(lines[j], p.ldc_bytes);
                     let eight = Self::gated::<E>(p, (lines[j], column + 64 * c as u32), eight);
-                    global::st_v4(line + c as u64 * 128, eight);
+                    line.at(c as u64 * 64).cast::<[u32; 4]>().st(eight);
                 }
             });
         });
@@ -147,15 +146,15 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         }
         let own = column + lane * 8;
         if own < p.n {
-            let line = p.c + row as u64 * p.ldc_bytes as u64;
-            global::st_v2(line + own as u64, codes);
+            let line = p.c().row(row, p.ldc_bytes);
+            line.at(own).cast::<[u32; 2]>().st(codes);
         }
         let block = column / QUANTIZED_BLOCK as u32;
         // All scales of the last stage are read, even past the columns of C.
         let blocks = Self::scales_of(p.n.div_ceil(2));
         if lane == 0 && block < blocks {
             let line = row as u64 * blocks as u64;
-            global::st_b32(p.c_scales + (line + block as u64) * 4, scale);
+            p.c_scales().at(line + block as u64).st(scale);
         }
     }
 
@@ -169,8 +168,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         if warp::opaque(p.flags) & GROUPED_GATE == 0 {
             return eight;
         }
-        let at = p.gate + row as u64 * p.gate_bytes as u64 + column as u64 * 2;
-        let gate = global::ld_no_allocate_v4(at, true);
+        let at = p.gate().row(row, p.gate_bytes).at(column);
+        let gate = at.cast::<[u32; 4]>().ld_once_if(true);
         let mut out = eight;
         unroll!(w < 4, {
             let half = |i: usize| {
@@ -189,14 +188,14 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         }
         let thread = gpu::opaque_thread();
         let (lane, warp) = (thread % 32, thread / 32);
-        let first = global::ld_cg_b32(p.offsets + p.experts as u64 * 4, true);
+        let first = p.offsets().at(p.experts).ld();
         let mut slot = first + gpu::block_x() * Self::CONSUMER_WARPS + warp;
         while slot < p.slots {
-            let choice = global::ld_cg_b32(p.order + slot as u64 * 4, true);
-            let line = p.c + choice as u64 * p.ldc_bytes as u64;
+            let choice = p.order().at(slot).ld();
+            let line = p.c().row(choice, p.ldc_bytes).cast::<u16>();
             let mut column = lane * 8;
             while column < p.n {
-                global::st_v4(line + column as u64 * 2, [0; 4]);
+                line.at(column).cast::<[u32; 4]>().st([0; 4]);
                 column += 256;
             }
             slot += gpu::grid_x() * Self::CONSUMER_WARPS;

@@ -33,21 +33,21 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     pub(super) fn start_w(
         p: &GroupedParams,
-        at: u64,
+        at: Maps,
         (work, deep): (Work, u32),
         (to, full): (u32, u32),
         policy: u64,
     ) {
-        let map = at + 128;
+        let map = at.map(1);
         let (shared, rank) = (Self::PAIRS && work.shared, cluster::rank());
         let load = |to: u32, place: [u32; 3], half: usize, rows: usize| {
             if !F::L::BY_ONE {
                 let shape = Self::shape(rows);
                 F::L::tile::<3>(Self::team(), to, (map, &p.w_map), place, shape, full);
             } else if !shared {
-                bulk::tma_load_3d_with_policy(to, map, place, full, policy);
+                map.load_3d_with_policy(to, place, full, policy);
             } else if half as u32 == rank {
-                bulk::tma_load_3d_multicast(to, map, place, full, policy);
+                map.load_3d_multicast(to, place, full, policy);
             }
         };
         if F::ORDER & B_COLUMNS == 0 {
@@ -97,13 +97,13 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
         let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
-        global::ld_cg_b32(p.order + (work.first + thread) as u64 * 4, thread < work.rows)
+        p.order().at(work.first + thread).ld_if(thread < work.rows)
     }
 
     /// Gathers rows by the slots' tokens; called by all four warps. Data of the next tile is prefetched one tile ahead,
     /// its address two tiles ahead.
     #[inline(always)]
-    pub(super) fn gather(p: &GroupedParams, at: u64) {
+    pub(super) fn gather(p: &GroupedParams, at: Maps) {
         grid::wait_dependency();
         grid::launch_dependents();
         let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
@@ -173,15 +173,15 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         ring: &Ring<Self>,
     ) {
         let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
-        let source = Source { address: p.a, row_bytes: p.lda_bytes, columns: p.k };
+        let source = Source { matrix: p.a(), row_bytes: p.lda_bytes, columns: p.k };
         // Address of row 0 of the row block; for the second half it precedes the stage.
         let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);
         // Warps of the other half would write zeros to rows of this half.
         if F::ROWS == GROUPED_ROWS || thread / 64 == half {
             if deep + DEPTH <= p.k {
-                rows::gather::<true>(source, rows, thread, deep, to);
+                rows::gather::<true, _>(source, rows, thread, deep, to);
             } else {
-                rows::gather::<false>(source, rows, thread, deep, to);
+                rows::gather::<false, _>(source, rows, thread, deep, to);
             }
         }
         copy::cp_async_arrive(ring.full());
@@ -190,7 +190,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Copies adjacent rows by TMA; called by one thread. Rows past the row block's end belong to other row blocks:
     /// they are multiplied into rows of C that are not stored.
     #[inline(always)]
-    pub(super) fn slide(p: &GroupedParams, at: u64) {
+    pub(super) fn slide(p: &GroupedParams, at: Maps) {
         let policy = global::l2_evict_first(p.flags & GROUPED_ONCE != 0);
         let early = p.flags & GROUPED_EARLY != 0;
         if !early {
@@ -235,7 +235,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     pub(super) fn start_a(
         p: &GroupedParams,
-        at: u64,
+        at: Maps,
         (work, deep): (Work, u32),
         ring: &Ring<Self>,
     ) {
@@ -244,14 +244,14 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         while number < boxes {
             let row = number * each;
             let to = Self::stage(ring.slot) + row * PANEL_BYTES as u32;
-            bulk::tma_load_2d(to, at, deep, work.first + row, ring.full());
+            at.map(0).load_2d(to, [deep, work.first + row], ring.full());
             number += 1;
         }
     }
 
     /// Starts the copies of W for the first stages, before the rows of A exist. Returns the number of these stages.
     #[inline(always)]
-    fn start_early(p: &GroupedParams, at: u64, work: Work, policy: u64) -> u32 {
+    fn start_early(p: &GroupedParams, at: Maps, work: Work, policy: u64) -> u32 {
         let (mut slot, mut deep) = (0, 0);
         while deep < p.k && slot < Self::STAGES as u32 {
             barrier::arrive_expect_tx(Self::full(slot), Self::bytes(p, work.rows));

@@ -77,8 +77,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     fn stage_scales(p: &GroupedParams, rows: [u32; 2], columns: [u32; 2], deep: u32) -> Scales {
         let of_rows = rows.map(|row| {
             let there = row != NOWHERE && deep < p.k;
-            let at = p.a_scales + (row + deep / DEPTH) as u64 * (BLOCKS * 4) as u64;
-            global::ld_cg_v2(at, there).map(f32::from_bits)
+            let at = p.a_scales().cast::<[u32; BLOCKS]>().at(row + deep / DEPTH);
+            at.ld_if(there).map(f32::from_bits)
         });
         (of_rows, Self::factors(p, columns, deep))
     }

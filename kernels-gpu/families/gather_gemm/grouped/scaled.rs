@@ -53,7 +53,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Ahead<CHUNKS, 
 
     /// Starts the copies of one stage, if any remains.
     #[inline(always)]
-    fn start(&mut self, p: &GroupedParams, at: u64) {
+    fn start(&mut self, p: &GroupedParams, at: Maps) {
         if self.index >= self.tiles || p.k == 0 {
             return;
         }
@@ -88,7 +88,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Copies A's rows, gathered or adjacent, and W ahead of them; called by all four producer warps.
     #[inline(always)]
-    pub(super) fn bring_both(p: &GroupedParams, at: u64) {
+    pub(super) fn bring_both(p: &GroupedParams, at: Maps) {
         let early = p.flags & GROUPED_EARLY != 0;
         let gathers = p.flags & GROUPED_GATHER != 0;
         if !early {
@@ -205,10 +205,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     pub(super) fn factors(p: &GroupedParams, scales: [u32; 2], deep: u32) -> [f32; 2] {
         let along = deep / Self::SCALE_DEPTH as u32;
-        scales.map(|first| {
-            let at = p.scales + (first + along) as u64 * 4;
-            f32::from_bits(global::ld_cg_b32(at, first != NO_SCALE && deep < p.k))
-        })
+        scales.map(|first| p.scales().at(first + along).ld_if(first != NO_SCALE && deep < p.k))
     }
 
     /// Loads a thread's codes of a stage, 16 of each 32 rows of W.

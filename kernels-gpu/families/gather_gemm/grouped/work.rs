@@ -22,9 +22,9 @@ impl Work {
 impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Returns the address of the number of row blocks, followed by their records.
     #[inline(always)]
-    fn panels(p: &GroupedParams) -> u64 {
+    fn panels(p: &GroupedParams) -> Global<u32, Fresh> {
         // Like `forgotten`.
-        if F::A::ASYNCHRONOUS { p.panels } else { warp::opaque_address(p.panels) }
+        if F::A::ASYNCHRONOUS { p.panels() } else { p.panels().opaque() }
     }
 
     /// Returns the value. Where products are synchronous it is hidden from the optimizer: they leave no registers to
@@ -36,7 +36,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     #[inline(always)]
     pub(super) fn tiles(p: &GroupedParams) -> u32 {
-        let tiles = global::ld_cg_b32(Self::panels(p), true) * p.across.value;
+        let tiles = Self::panels(p).ld() * p.across.value;
         if Self::paired(p) { tiles / 2 } else { tiles }
     }
 
@@ -64,8 +64,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         let (mut row_block, mut across) = p.across.of(if paired { 2 * index } else { index });
         let mut shared = false;
         let record = |row_block: u32| {
-            let at = Self::panels(p) + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
-            global::ld_cg_v4(at, index < tiles)
+            let at = Self::panels(p).at((row_block as u64 + 1) * ROUTE_RECORD as u64);
+            at.cast::<[u32; 4]>().ld_if(index < tiles)
         };
         if paired {
             let [.., group] = record(row_block);

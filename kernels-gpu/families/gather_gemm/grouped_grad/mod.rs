@@ -7,6 +7,19 @@ use crate::device::prelude::*;
 use crate::device::store::StoreTile;
 use crate::families::gather_gemm::abi::*;
 
+buffers! {
+    // `GradLaunch::run` checks the alignment of the operands, and `host/dynamic/grouped/weight.rs`
+    // their shapes. The routing on the same stream writes a choice of an existing token for each
+    // slot, and offsets up to the number of slots.
+    unsafe GroupedGradParams {
+        a: u16, ReadWrite;
+        b: u16, ReadWrite;
+        w: u8, ReadWrite;
+        order: u32, Fresh;
+        offsets: u32, Fresh;
+    }
+}
+
 /// Registers of a producer thread and of a consumer thread: one producer and two consumer warpgroups use three times
 /// 168.
 const REGISTERS: [u32; 2] = [72, 216];
@@ -38,13 +51,13 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         let (above, across) = p.across.of(index);
         let (expert, down) = p.down.of(above);
         let inside = index < p.tiles;
-        let at = p.offsets + expert as u64 * 4;
+        let at = p.offsets().at(expert);
         Work {
             expert,
             row: down * 128,
             column: across * Self::COLUMNS,
-            first: global::ld_cg_b32(at, inside),
-            end: global::ld_cg_b32(at + 4, inside),
+            first: at.ld_if(inside),
+            end: at.at(1u32).ld_if(inside),
         }
     }
 
@@ -70,7 +83,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
             later = Self::work(p, index);
             let choice = |from: u32| {
                 let slot = from + own;
-                global::ld_cg_b32(p.order + slot as u64 * 4, slot < work.end)
+                p.order().at(slot).ld_if(slot < work.end)
             };
             let mut next = choice(work.first);
             let mut from = work.first;
@@ -110,36 +123,41 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
             if p.flags & tokens != 0 { of_token } else { first + i }
         };
         let column = work.row + lane % 16 * 8;
-        let from = p.a + column as u64 * 2;
+        let from = p.a().at(column);
         let to = stage + lane % 16 / 8 * SMEM_TILE as u32;
         unroll!(i < 8, {
             let own = 2 * i as u32 + lane / 16;
-            let from = from + row(own, GRAD_A_TOKENS) as u64 * p.lda_bytes as u64;
+            let from = from.row(row(own, GRAD_A_TOKENS), p.lda_bytes);
             let to = to + own * PANEL_BYTES as u32 + ((lane % 8) ^ (own % 8)) * 16;
-            Self::start::<WHOLE>(to, from, p.a, (column < p.m, first + own < work.end));
+            Self::start::<WHOLE>(to, from, p.a(), (column < p.m, first + own < work.end));
         });
         let lanes = 8 * CHUNKS as u32;
         let column = work.column + lane % lanes * 8;
-        let from = p.b + column as u64 * 2;
+        let from = p.b().at(column);
         let to = stage + 2 * SMEM_TILE as u32 + lane % lanes / 8 * SMEM_TILE as u32;
         unroll!(eight < CHUNKS / 2, most 4, {
             unroll!(i < 8, {
                 let own = (8 * eight + i) as u32 * (32 / lanes) + lane / lanes;
-                let from = from + row(own, GRAD_B_TOKENS) as u64 * p.ldb_bytes as u64;
+                let from = from.row(row(own, GRAD_B_TOKENS), p.ldb_bytes);
                 let to = to + own * PANEL_BYTES as u32 + ((lane % 8) ^ (own % 8)) * 16;
-                Self::start::<WHOLE>(to, from, p.b, (column < p.n, first + own < work.end));
+                Self::start::<WHOLE>(to, from, p.b(), (column < p.n, first + own < work.end));
             });
         });
     }
 
     /// Starts one copy. Missing columns are not copied: the sums that they enter are not stored.
     #[inline(always)]
-    fn start<const WHOLE: bool>(to: u32, from: u64, any: u64, (inside, valid): (bool, bool)) {
+    fn start<const WHOLE: bool>(
+        to: u32,
+        from: Global<u16, ReadWrite>,
+        any: Global<u16, ReadWrite>,
+        (inside, valid): (bool, bool),
+    ) {
         if WHOLE {
-            copy::cp_async_16_if(to, from, u32::from(inside));
+            from.cp_async_16_if(to, u32::from(inside));
         } else {
             let (from, bytes) = if inside && valid { (from, 16) } else { (any, 0) };
-            copy::cp_async_16(to, from, bytes);
+            from.cp_async_16(to, bytes);
         }
     }
 
@@ -210,7 +228,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         let smem = first + group * SMEM_TILE as u32;
         A::exchange_quarters(acc, smem, 1 + group);
         let o = Output {
-            c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
+            c: p.w().bytes(work.expert as u64 * p.m as u64 * p.ldw_bytes as u64),
             ldc_bytes: p.ldw_bytes,
             n: p.n,
             flags: warp::opaque(p.flags),
@@ -225,8 +243,8 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, A: Multiply> Kernel<W, E, G
     for GroupedGrad<CHUNKS, A>
 {
     #[inline(always)]
-    unsafe fn run(p: &GroupedGradParams, _: u64) {
-        Self::make_ring::<0>(0, GRAD_PRODUCER_THREADS, CONSUMER_WARPS);
+    unsafe fn run(p: &GroupedGradParams, _: Maps) {
+        Self::make_ring::<0>(Maps::NONE, GRAD_PRODUCER_THREADS, CONSUMER_WARPS);
         grid::wait_dependency();
         grid::launch_dependents();
         roles!(A: REGISTERS, Self::produce(p), Self::consume::<E>(p));

@@ -17,7 +17,7 @@ impl PitParams {
     #[inline(always)]
     fn output(&self, item: u32) -> Output {
         Output {
-            c: self.c + item as u64 * self.c_item,
+            c: self.c().row(item, self.c_item),
             flags: warp::opaque(self.flags),
             ..output!(self)
         }
@@ -49,29 +49,28 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
     }
 
     #[inline(always)]
-    fn produce(p: &PitParams, at: u64) {
+    fn produce(p: &PitParams, at: Maps) {
         let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
-            let list = p.lists + work.row_block as u64 * p.stride as u64 * 4;
+            let list = p.lists().at(work.row_block as u64 * p.stride as u64);
             let column = work.column + lane % Self::LANES * 8;
             let (item, _) = p.item.of(work.row_block);
-            let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
+            let b = p.b().row(item, p.item_bytes).cast::<u16>().at(column);
             let lanes = (b, u32::from(column < p.n));
             // Once a tile: work done for each stage would delay its first copy after the wait.
             let of_a = Self::own_of_a(p, work, lane);
             // A lane holds one row of its warp; those of the next stage are prefetched.
-            let place =
-                |from: u32| list + (from + warp * Self::ROWS + lane % Self::ROWS) as u64 * 4;
-            let mut rows = global::ld_cg_b32(place(0), work.count > 0);
+            let place = |from: u32| list.at(from + warp * Self::ROWS + lane % Self::ROWS);
+            let mut rows = place(0).ld_if(work.count > 0);
             let mut from = 0;
             while from < work.count {
                 let now = rows;
                 let more = from + (Self::DEPTH as u32) < work.count;
-                rows = global::ld_cg_b32(place(from + Self::DEPTH as u32), more);
+                rows = place(from + Self::DEPTH as u32).ld_if(more);
                 ring.wait_empty();
                 if F::TRANSPOSED {
                     Self::gather_a(p, of_a, ring.slot, now);
@@ -104,7 +103,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
 
     /// Starts the copy of a stage's micro-tiles. With `cp.async` the arrivals of the other copies cover it.
     #[inline(always)]
-    fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
+    fn start_a(p: &PitParams, at: Maps, work: Work, from: u32, slot: u32) {
         let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         if F::L::BY_ONE && thread != 0 {
             return;
@@ -114,7 +113,8 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
             barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
         }
         let y = work.row_block * p.stride + from;
-        let (team, map) = (Team { thread, threads: PIT_PRODUCER_THREADS }, (at, &p.a_map));
+        let team = Team { thread, threads: PIT_PRODUCER_THREADS };
+        let map = (at.map(0), &p.a_map);
         F::L::tile(team, to, map, [0, y], Self::A_TILE, full);
         if F::MT == 128 {
             F::L::tile(team, to + Self::SLAB as u32, map, [64, y], Self::A_TILE, full);
@@ -123,20 +123,25 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
 
     /// Returns the address of a lane's 16 bytes of the first row of a transposed A, and whether A has them.
     #[inline(always)]
-    fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (u64, u32) {
+    fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (Global<u16, ReadWrite>, u32) {
         if !F::TRANSPOSED {
-            return (0, 0);
+            return (Global::NULL, 0);
         }
         let (item, left) = Self::place(p, work.row_block);
         let column = left + lane % 8 * 8;
-        let from = p.a + item as u64 * p.a_item + column as u64 * 2;
+        let from = p.a().row(item, p.a_item).at(column);
         (from, u32::from(column < p.m))
     }
 
     /// Starts this warp's copies of pieces of rows of A: 8 lanes copy one. Missing pieces are zero, so that data of an
     /// earlier stage is not multiplied.
     #[inline(always)]
-    fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
+    fn gather_a(
+        p: &PitParams,
+        (from, inside): (Global<u16, ReadWrite>, u32),
+        slot: u32,
+        rows: u32,
+    ) {
         let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (within, chunk) = (lane / 8, lane % 8);
@@ -146,15 +151,21 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
             let row = warp::shfl(rows, place);
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
             let valid = inside != 0 && row != NO_TILE;
-            let from = from + row as u64 * p.lda_bytes as u64;
-            copy::cp_async_16_or_zero(to, if valid { from } else { p.a }, valid);
+            let from = from.row(row, p.lda_bytes);
+            let from = if valid { from } else { p.a() };
+            from.cp_async_16_or_zero(to, valid);
         });
     }
 
     /// Starts this warp's copies of rows of B: a lane copies 16 bytes of each, from its own column on. `WHOLE`: all
     /// rows exist. Otherwise missing rows are zero, since zeros of A times a NaN would be NaN.
     #[inline(always)]
-    fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
+    fn gather<const WHOLE: bool>(
+        p: &PitParams,
+        (from, inside): (Global<u16, ReadWrite>, u32),
+        slot: u32,
+        rows: u32,
+    ) {
         let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         // This lane's row among those that a warp copies at once.
@@ -169,12 +180,12 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
                 let row = warp::shfl(rows, place);
                 let to = to + ((lane % 8) ^ within) * 16 + place * PANEL_BYTES as u32;
                 if WHOLE {
-                    let from = from + row as u64 * p.ldb_bytes as u64;
-                    copy::cp_async_16_if(to, from, inside);
+                    from.row(row, p.ldb_bytes).cp_async_16_if(to, inside);
                 } else {
                     let valid = inside != 0 && row != NO_TILE;
-                    let from = from + row as u64 * p.ldb_bytes as u64;
-                    copy::cp_async_16_or_zero(to, if valid { from } else { p.b }, valid);
+                    let from = from.row(row, p.ldb_bytes);
+                    let from = if valid { from } else { p.b().cast() };
+                    from.cp_async_16_or_zero(to, valid);
                 }
             });
         });
@@ -260,7 +271,7 @@ impl<W: WalkInfo, E: WgmmaElem, F: PitForm<A: Multiply, L: Loader>> Kernel<W, E,
     for PitColumns<F>
 {
     #[inline(always)]
-    unsafe fn run(p: &PitParams, at: u64) {
+    unsafe fn run(p: &PitParams, at: Maps) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
             Self::make_barriers(Self::ARRIVALS, CONSUMER_WARPS);

@@ -10,6 +10,18 @@ use crate::device::prelude::*;
 use crate::device::stages::steps;
 use crate::families::gather_gemm::abi::*;
 
+buffers! {
+    // `PitConvLaunch::check` checks the alignment of the operands, its callers their shapes
+    // (`host/dynamic/convolution.rs`, `host/offer/run.rs`). The detection on the same stream writes
+    // lists of at most `list_stride` channels or filters.
+    unsafe PitConvParams {
+        lists: u32, Fresh;
+        counts: u32, Fresh;
+        b: u16, ReadWrite;
+        c: u16, ReadWrite;
+    }
+}
+
 /// Channels of a stage, and of one `wgmma`.
 const DEPTH: u32 = PIT_CONV_DEPTH as u32;
 const STEP: u32 = 16;
@@ -46,7 +58,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Returns the number of columns of B: all filters, or the listed ones.
     #[inline(always)]
     fn columns(p: &PitConvParams) -> u32 {
-        if F::FILTERS { global::ld_cg_b32(p.counts, true) } else { p.filters }
+        if F::FILTERS { p.counts().ld() } else { p.filters }
     }
 
     /// Returns work item `index`. Neighbouring items share columns of B.
@@ -56,7 +68,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         let (image, tile) = p.image.of(index - across * p.positions);
         let (down, right) = p.row.of(tile);
         let tall = Self::BLOCK.0.checked_div(p.wide.value).unwrap_or(0);
-        let listed = global::ld_cg_b32(p.counts + image as u64 * 4, !F::FILTERS);
+        let listed = p.counts().at(image).ld_if(!F::FILTERS);
         Work {
             image,
             corner: [down * tall, right * p.wide.value],
@@ -161,7 +173,7 @@ impl<W: WalkInfo, E: WgmmaElem, F: PitConvForm<A: Multiply, L: Loader>> Kernel<W
     for PitConv<F>
 {
     #[inline(always)]
-    unsafe fn run(p: &PitConvParams, at: u64) {
+    unsafe fn run(p: &PitConvParams, at: Maps) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
             // Arrivals of TMA, and of every producer thread.

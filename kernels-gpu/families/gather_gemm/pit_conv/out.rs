@@ -65,8 +65,8 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
             let line = warp::shfl(line, row);
             let eight = staged(smem, row, lane);
             if line != NOWHERE && column < p.filters {
-                let to = p.c + line as u64 * p.ldc_bytes as u64 + column as u64 * 2;
-                global::st_v4(to, eight);
+                let to = p.c().row(line, p.ldc_bytes).at(column);
+                to.cast::<[u32; 4]>().st(eight);
             }
         });
     }
@@ -79,20 +79,21 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         let mut filters = [NOWHERE; 2];
         unroll!(i < 2, {
             let place = left + lane + 32 * i as u32;
-            let listed = global::ld_cg_b32(p.lists + place as u64 * 4, place < columns);
+            let listed = p.lists().at(place).ld_if(place < columns);
             filters[i] = if place < columns { listed } else { NOWHERE };
         });
         let mut row = 0;
         while row < 16 {
             let line = warp::shfl(line, row);
-            let to = p.c + line as u64 * p.ldc_bytes as u64;
+            let to = p.c().row(line, p.ldc_bytes);
             unroll!(i < 2, {
                 let column = lane + 32 * i as u32;
                 let from = frag::swizzle(row, column / 8, PANEL_BYTES as u32) + column % 8 * 2;
                 let value = copy::ld_shared_b16(smem + from);
                 let valid = line != NOWHERE && filters[i] != NOWHERE;
-                let to = to + filters[i] as u64 * 2;
-                global::st_b16_if(if valid { to } else { p.c }, value, valid);
+                let to = to.at(filters[i]);
+                let to = if valid { to } else { p.c() };
+                to.st_if(value, valid);
             });
             row += 1;
         }

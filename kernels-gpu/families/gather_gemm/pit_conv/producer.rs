@@ -28,8 +28,8 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     }
 
     #[inline(always)]
-    fn start_a(map: u64, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
-        bulk::tma_load_4d(Self::stage(slot), map, [from, y, x, image], Self::full(slot));
+    fn start_a(map: TensorMap, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
+        map.load_4d(Self::stage(slot), [from, y, x, image], Self::full(slot));
     }
 
     /// Starts this thread's copies of channels of a tile's positions, the first of which meets `[x, y]`: eight threads
@@ -42,7 +42,10 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         let (bytes, wide, tall) = (of_line as u32, (of_line >> 32) as u32, of_images as u32);
         let [right, down, next] = [0, 1, 2].map(|axis| p.a_map[MAP_STRIDES + axis]);
         let first = from * 2 + chunk * 16;
-        let line = p.a_map[MAP_ADDRESS] + image as u64 * next + first as u64;
+        // SAFETY: the host made the map of a tensor that it has checked. `valid` positions are
+        // inside of its extents.
+        let a: Global<u8, ReadWrite> = unsafe { Global::new(p.a_map[MAP_ADDRESS]) };
+        let line = a.row(image, next).bytes(first);
         let to = Self::stage(slot) + own * PANEL_BYTES as u32 + (chunk ^ (own % 8)) * 16;
         unroll!(i < F::MT / Self::AT_ONCE as usize, {
             let further = i as u32 * Self::AT_ONCE;
@@ -50,21 +53,21 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
             let x = x.wrapping_add(lower * p.stride[0]);
             let y = y.wrapping_add(later * p.stride[1]);
             let valid = first < bytes && x < tall && y < wide;
-            let from = line + x as u64 * down + y as u64 * right;
-            let from = if valid { from } else { p.a_map[MAP_ADDRESS] };
+            let from = line.row(x, down).row(y, right);
+            let from = if valid { from } else { a };
             let to = to + further * PANEL_BYTES as u32;
             if bytes.is_multiple_of(16) {
-                copy::cp_async_16_or_zero(to, from, valid);
+                from.cp_async_16_or_zero(to, valid);
             } else {
                 let there = bytes.saturating_sub(first).min(16);
-                copy::cp_async_16(to, from, if valid { there } else { 0 });
+                from.cp_async_16(to, if valid { there } else { 0 });
             }
         });
     }
 
     /// Gathers the rows of B that match the listed channels.
     #[inline(always)]
-    pub(super) fn gather(p: &PitConvParams, at: u64) {
+    pub(super) fn gather(p: &PitConvParams, at: Maps) {
         let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let tiles = p.positions * p.filters.div_ceil(Self::COLUMNS);
@@ -72,17 +75,17 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         let mut index = gpu::block_x();
         while index < tiles {
             let work = Self::work(p, index);
-            let list = p.lists + work.image as u64 * p.list_stride as u64 * 4;
+            let list = p.lists().at(work.image as u64 * p.list_stride as u64);
             let column = work.column + lane % Self::LANES * 8;
             let inside = u32::from(column < p.filters);
-            let mut b = p.b + column as u64 * 2;
+            let mut b = p.b().at(column);
             // A lane holds one row of its warp; those of the next stage are prefetched.
-            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
-            let mut rows = global::ld_cg_b32(place(0), work.count > 0);
+            let place = |from: u32| list.at(from + warp * STEP + lane % STEP);
+            let mut rows = place(0).ld_if(work.count > 0);
             let (map, bytes) = if Self::is_narrow(work.count) {
-                (at + 128, Self::A_BYTES as u32 / 2)
+                (at.map(1), Self::A_BYTES as u32 / 2)
             } else {
-                (at, Self::A_BYTES as u32)
+                (at.map(0), Self::A_BYTES as u32)
             };
             let mut tap = 0;
             while tap < p.taps {
@@ -95,7 +98,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
                     // already.
                     if work.count > DEPTH {
                         let from = if more { from + DEPTH } else { 0 };
-                        rows = global::ld_cg_b32(place(from), true);
+                        rows = place(from).ld();
                     }
                     ring.wait_empty();
                     if !F::L::BY_ONE {
@@ -113,7 +116,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
                     ring.advance();
                     from += DEPTH;
                 }
-                b += p.channels as u64 * p.ldb_bytes as u64;
+                b = b.row(p.channels, p.ldb_bytes);
                 tap += 1;
             }
             index += gpu::grid_x();
@@ -126,7 +129,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     #[inline(always)]
     fn bring<const WHOLE: bool>(
         p: &PitConvParams,
-        (from, inside): (u64, u32),
+        (from, inside): (Global<u16, ReadWrite>, u32),
         slot: u32,
         rows: u32,
     ) {
@@ -142,12 +145,11 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
                     let row = warp::shfl(rows, place);
                     let to = to + ((lane % 8) ^ (place % 8)) * 16 + place * PANEL_BYTES as u32;
                     if WHOLE {
-                        let from = from + row as u64 * p.ldb_bytes as u64;
-                        copy::cp_async_16_if(to, from, inside);
+                        from.row(row, p.ldb_bytes).cp_async_16_if(to, inside);
                     } else {
                         let valid = inside != 0 && row != NO_TILE;
-                        let from = if valid { from + row as u64 * p.ldb_bytes as u64 } else { p.b };
-                        copy::cp_async_16_or_zero(to, from, valid);
+                        let from = if valid { from.row(row, p.ldb_bytes) } else { p.b() };
+                        from.cp_async_16_or_zero(to, valid);
                     }
                 }
             });
@@ -156,7 +158,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
 
     /// Copies A and the packed, listed filters: one thread starts the TMA copies, or all threads copy.
     #[inline(always)]
-    pub(super) fn slide(p: &PitConvParams, at: u64) {
+    pub(super) fn slide(p: &PitConvParams, at: Maps) {
         let columns = Self::columns(p);
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
         let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
@@ -175,7 +177,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
                     let (slot, full) = (ring.wait_empty(), ring.full());
                     if F::L::BY_ONE {
                         barrier::arrive_expect_tx(full, bytes);
-                        Self::start_a(at, work.image, origin, from, slot);
+                        Self::start_a(at.map(0), work.image, origin, from, slot);
                     } else {
                         Self::bring_a(p, work.image, origin, from, slot);
                     }
@@ -185,7 +187,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
                         let column = work.column + chunk * 64;
                         let to = to + chunk * SMEM_TILE as u32;
                         let place = [column, from, tap];
-                        F::L::tile(team, to, (at + 128, &p.b_map), place, Self::B_TILE, full);
+                        F::L::tile(team, to, (at.map(1), &p.b_map), place, Self::B_TILE, full);
                         chunk += 1;
                     }
                     if !F::L::BY_ONE {

@@ -11,6 +11,19 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 use scan::Taken;
 
+buffers! {
+    // `PitFewLaunch` checks the alignment of the operands, its callers their shapes
+    // (`host/dynamic/matmul`, `host/offer/run.rs`). It allocates the sums of all parts of all
+    // tiles, and a counter for each tile.
+    unsafe PitFewParams {
+        a: u16, Fresh;
+        b: u16, ReadWrite;
+        c<E: Elem>: E, ReadWrite;
+        partial: [u32; 4], Fresh;
+        counters: u32, Fresh;
+    }
+}
+
 /// Accumulators of a warp: atoms of 16 rows, then of 8 columns. Only as many atoms of rows are used as the tile has.
 type Sums = [[[f32; 4]; 4]; 4];
 
@@ -24,7 +37,7 @@ struct PerThread {
     row: u32,
     inside: bool,
     /// Address of its columns in row 0 of B, and their offset in a stage.
-    from: u64,
+    from: Global<u16, ReadWrite>,
     to: u32,
     /// Offsets of fragments: of A from the first value of a step, of B in a stage.
     a: u32,
@@ -47,7 +60,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         PerThread {
             row,
             inside: column < p.n,
-            from: p.b + column as u64 * 2,
+            from: p.b().at(column),
             to: frag::swizzle(row, chunk, wide),
             a: deep * Self::A_ROW as u32 + eight * 16,
             b: [0, 2].map(|h| frag::swizzle(of_step, warp * 4 + h + half, wide)),
@@ -113,9 +126,9 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         });
         unroll!(i < 4, {
             let down = i as u32 * ROWS;
-            let from = own.from + lines[i] as u64 * p.ldb_bytes as u64;
+            let from = own.from.row(lines[i], p.ldb_bytes);
             let to = to + down * Self::ROW_BYTES as u32;
-            copy::cp_async_16_if(to, from, u32::from(first + down < end));
+            from.cp_async_16_if(to, u32::from(first + down < end));
         });
         // One group for each stage, even if it is empty.
         copy::cp_async_commit();
@@ -262,7 +275,7 @@ impl<W: WalkInfo, E: MmaElem, const MT: usize, const WARPS: usize, const TOGETHE
     Kernel<W, E, PitFewParams> for FewRows<MT, WARPS, TOGETHER>
 {
     #[inline(always)]
-    unsafe fn run(p: &PitFewParams, _: u64) {
+    unsafe fn run(p: &PitFewParams, _: Maps) {
         grid::launch_dependents();
         Self::set_up(p);
         grid::wait_dependency();

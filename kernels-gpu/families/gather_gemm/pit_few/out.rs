@@ -111,14 +111,14 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         let column = Self::tile(p) * Self::COLUMNS + atom % across * 8 + column;
         unroll!(h < 2, {
             let row = row + 8 * h as u32;
-            let at = p.c + row as u64 * p.ldc_bytes as u64 + column as u64 * 2;
+            let at = p.c::<E>().row(row, p.ldc_bytes).at(column);
             let pair = [sums[2 * h], sums[2 * h + 1]];
             if row < p.m && column < p.n {
                 if p.flags & FEW_PAIRS != 0 {
-                    E::store::<2>(at, &pair);
+                    at.st_rounded(&pair);
                 } else {
-                    E::store::<1>(at, &[pair[0]]);
-                    E::store::<1>(at + 2, &[pair[1]]);
+                    at.st_rounded(&[pair[0]]);
+                    at.at(1u32).st_rounded(&[pair[1]]);
                 }
             }
         });

@@ -9,11 +9,11 @@ use crate::families::gather_gemm::abi::*;
 impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
     /// Returns the address of this lane's sums of a part of this tile.
     #[inline(always)]
-    fn left_at(p: &PitFewParams, part: u32) -> u64 {
+    fn left_at(p: &PitFewParams, part: u32) -> Global<[u32; 4], Fresh> {
         let (warp, lane) = Self::own();
         let slot = Self::tile(p) * p.parts + part;
-        let first = slot as u64 * (Self::ATOMS * Self::ATOM) as u64;
-        p.partial + first + (warp * 4 * Self::ATOM as u32 + lane * 16) as u64
+        let first = p.partial().row(slot, (Self::ATOMS * Self::ATOM) as u64);
+        first.bytes(warp * 4 * Self::ATOM as u32 + lane * 16)
     }
 
     /// Returns the byte offset of this warp's atom from [`Self::left_at`].
@@ -26,7 +26,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     pub(super) fn add_parts<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &mut Sums) {
         if p.parts > 1 {
             Self::leave(p, sums);
-            let counter = p.counters + Self::tile(p) as u64 * 4;
+            let counter = p.counters().at(Self::tile(p));
             let told = copy::dynamic_shared() + Self::SUMMED as u32;
             if !block_arrives_last(counter, p.parts, told) {
                 return;
@@ -48,7 +48,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         if Self::has_rows(p) {
             unroll!(i < MT / 16, most 4, {
                 unroll!(j < 4, {
-                    global::st_v4(to + Self::place(i, j), sums[i][j].map(f32::to_bits));
+                    to.bytes(Self::place(i, j)).st(sums[i][j].map(f32::to_bits));
                 });
             });
         }
@@ -65,7 +65,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             unroll!(i < MT / 16, most 4, {
                 let mut four = [[0; 4]; 4];
                 unroll!(j < 4, {
-                    four[j] = global::ld_cg_v4(from + Self::place(i, j), valid);
+                    four[j] = from.bytes(Self::place(i, j)).ld_if(valid);
                 });
                 unroll!(j < 4, {
                     unroll!(r < 4, { sums[i][j][r] += f32::from_bits(four[j][r]) });

@@ -20,22 +20,22 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     /// Loads a lane's words of a row at `at`; zeros unless `row` is below `rows`. Where vectors are allowed, the
     /// memory of a row holds whole ones.
     #[inline(always)]
-    fn vector(at: u64, row: u32, rows: u32) -> [u32; 4] {
+    fn vector(at: Global<u16, Fresh>, row: u32, rows: u32) -> [u32; 4] {
         match Self::WORDS {
-            4 => global::ld_cg_v4_row(at, row, rows),
-            2 => global::ld_cg_v2_row(at, row, rows),
-            _ => global::ld_cg_b32_row(at, row, rows),
+            4 => at.ld_row::<16>(row, rows),
+            2 => at.ld_row::<8>(row, rows),
+            _ => at.ld_row::<4>(row, rows),
         }
     }
 
     /// Loads a lane's words of a row of any alignment; `rows` is given for each column.
     #[inline(always)]
-    fn elements(at: u64, row: u32, rows: [u32; 8]) -> [u32; 4] {
+    fn elements(at: Global<u16, Fresh>, row: u32, rows: [u32; 8]) -> [u32; 4] {
         let mut words = [0; 4];
         unroll!(w < Self::WORDS, most 4, {
             unroll!(h < 2, {
                 let i = 2 * w + h;
-                let [half, ..] = global::ld_cg_b16_row(at + i as u64 * 2, row, rows[i]);
+                let [half, ..] = at.at(i as u64).ld_row::<2>(row, rows[i]);
                 words[w] |= half << (16 * h);
             });
         });
@@ -47,7 +47,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     #[inline(always)]
     pub(super) fn load(p: &PitFewParams, column: u32, left: u32) -> Raw {
         let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| if i < left { p.m } else { 0 });
-        let at = p.a + column as u64 * 2;
+        let at = p.a().at(column);
         let vectors = p.flags & FEW_VECTORS != 0;
         // Before the branch over the loads of elements: instructions after a jump are fetched late. They are then
         // fetched while these loads are in flight.
@@ -61,7 +61,11 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
 
     /// Returns the words that `load` returns for each row from `at` on.
     #[inline(always)]
-    fn each_row(p: &PitFewParams, at: u64, load: impl Fn(u64, u32) -> [u32; 4]) -> Raw {
+    fn each_row(
+        p: &PitFewParams,
+        at: Global<u16, Fresh>,
+        load: impl Fn(Global<u16, Fresh>, u32) -> [u32; 4],
+    ) -> Raw {
         let mut raw = [[[0; 4]; 8]; 8];
         let mut at = at;
         unroll!(g < MT / 8, {
@@ -69,7 +73,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             if g == 0 || g as u32 * 8 < p.m {
                 unroll!(i < 8, {
                     raw[g][i] = load(at, (g * 8 + i) as u32);
-                    at += p.lda_bytes as u64;
+                    at = at.bytes(p.lda_bytes);
                 });
             }
         });
@@ -86,8 +90,8 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         let mut line = Self::tile(p) + gpu::thread() * tiles;
         while from < end && line < p.m * across {
             let column = from + line % across * LINE;
-            let at = p.a + (line / across) as u64 * p.lda_bytes as u64 + column as u64 * 2;
-            global::prefetch_l2(at, column < end);
+            let at = p.a().row(line / across, p.lda_bytes).at(column);
+            at.prefetch_l2(column < end);
             line += tiles * Self::THREADS;
         }
     }

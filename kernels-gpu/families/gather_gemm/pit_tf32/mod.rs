@@ -27,26 +27,26 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     const A_TILE: Shape = Shape { rows: MT, row_bytes: PANEL_BYTES, element: 4 };
 
     #[inline(always)]
-    fn produce(p: &PitParams, at: u64) {
+    fn produce(p: &PitParams, at: Maps) {
         let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
-            let list = p.lists + work.row_block as u64 * p.stride as u64 * 4;
+            let list = p.lists().at(work.row_block as u64 * p.stride as u64);
             let column = work.column + lane * 4;
             let (item, _) = p.item.of(work.row_block);
-            let b = p.b + item as u64 * p.item_bytes + column as u64 * 4;
+            let b = p.b().row(item, p.item_bytes).cast::<f32>().at(column);
             let inside = [column, column + 128].map(|column| u32::from(column < p.n));
             // A lane holds one row of its warp; those of the next stage are prefetched.
-            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
-            let mut rows = global::ld_cg_b32(place(0), work.count > 0);
+            let place = |from: u32| list.at(from + warp * STEP + lane % STEP);
+            let mut rows = place(0).ld_if(work.count > 0);
             let mut from = 0;
             while from < work.count {
                 let now = rows;
                 let more = from + DEPTH < work.count;
-                rows = global::ld_cg_b32(place(from + DEPTH), more);
+                rows = place(from + DEPTH).ld_if(more);
                 ring.wait_empty();
                 if !L::BY_ONE || thread == 0 {
                     let (to, full) = (Self::stage(ring.slot), ring.full());
@@ -55,7 +55,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
                     }
                     let place = [from, work.row_block * MT as u32];
                     let team = Team { thread, threads: PIT_PRODUCER_THREADS };
-                    L::tile(team, to, (at, &p.a_map), place, Self::A_TILE, full);
+                    L::tile(team, to, (at.map(0), &p.a_map), place, Self::A_TILE, full);
                 }
                 if from + (warp + 1) * STEP <= work.count {
                     Self::gather::<true>(p, (b, inside), ring.slot, now);
@@ -77,7 +77,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     #[inline(always)]
     fn gather<const WHOLE: bool>(
         p: &PitParams,
-        (from, inside): (u64, [u32; 2]),
+        (from, inside): (Global<f32, ReadWrite>, [u32; 2]),
         slot: u32,
         rows: u32,
     ) {
@@ -88,18 +88,18 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         unroll!(i < 8, {
             let row = warp::shfl(rows, i as u32);
             let to = to + pit_tf32_place(i as u32, lane % 8);
-            let from = from + row as u64 * p.ldb_bytes as u64;
+            let from = from.row(row, p.ldb_bytes);
             unroll!(half < 2, {
                 let to = to + (half * 4 * Self::PIECE) as u32;
-                let from = from + half as u64 * 512;
+                let from = from.at(half as u64 * 128);
                 if half >= Self::BLOCKS {
                     // All columns are copied.
                 } else if WHOLE {
-                    copy::cp_async_16_if(to, from, inside[half]);
+                    from.cp_async_16_if(to, inside[half]);
                 } else {
                     let valid = inside[half] != 0 && row != NO_TILE;
-                    let (from, bytes) = if valid { (from, 16) } else { (p.b, 0) };
-                    copy::cp_async_16(to, from, bytes);
+                    let (from, bytes) = if valid { (from, 16) } else { (p.b().cast(), 0) };
+                    from.cp_async_16(to, bytes);
                 }
             });
         });
@@ -219,16 +219,16 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         let top = work.row_block * MT as u32;
         let (row, end) = (top + down, p.m.min(top + MT as u32));
         let inside = [column, column + 8].map(|column| column < p.n);
-        let line = p.c + row as u64 * p.ldc_bytes as u64 + column as u64 * 4;
+        let line = p.c().row(row, p.ldc_bytes).cast::<u32>().at(column);
         unroll!(c < C, most 4, {
             unroll!(j < 8, {
                 unroll!(i < 2, {
                     let beyond = (c * 64 + j * 8 + i) as u32;
-                    let line = line + beyond as u64 * p.ldc_bytes as u64;
+                    let line = line.row(beyond, p.ldc_bytes);
                     let valid = beyond < MT as u32 && row + beyond < end;
                     unroll!(h < 2, {
                         let x = acc.0[c][4 * j + 2 * h + i].to_bits();
-                        global::st_b32_if(line + h as u64 * 32, x, valid && inside[h]);
+                        line.at(h as u64 * 8).st_if(x, valid && inside[h]);
                     });
                 });
             });
@@ -246,7 +246,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize, A: Multiply, L: Loader>
     Kernel<W, E, PitParams> for PitWords<MT, A, L>
 {
     #[inline(always)]
-    unsafe fn run(p: &PitParams, at: u64) {
+    unsafe fn run(p: &PitParams, at: Maps) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
             Self::make_barriers(Self::ARRIVALS, CONSUMER_WARPS);
