@@ -8,8 +8,9 @@ use crate::families::tensor::abi::*;
 use core::f64::consts::PI;
 
 buffers! {
-    // `EdgeGeometry` (`host/ops/edge_geometry.rs`) checks the shapes of all tensors, the number of shifts, and that both
-    // ends of every edge are below the number of atoms. `GeometryLaunch` makes the lists from these ends.
+    // `EdgeGeometry` (`host/ops/edge_geometry.rs`) checks the shapes of all tensors, the number of
+    // shifts, and that both ends of every edge are below the number of atoms. `GeometryLaunch`
+    // makes the lists from these ends.
     unsafe GeometryParams {
         positions: f64, ReadWrite;
         receivers: u32, ReadOnly;

@@ -7,8 +7,8 @@ use crate::device::scan::scan;
 use crate::families::tensor::abi::*;
 
 buffers! {
-    // `join` in `host/families/tensor/join/on_device.rs` allocates every array for the counts, and the sort gives right
-    // rows below their number.
+    // `join` in `host/families/tensor/join/on_device.rs` allocates every array for the counts. The
+    // right rows are a permutation.
     unsafe JoinParams {
         left: u64, Fresh;
         right_low: u32, Fresh;

@@ -6,8 +6,9 @@ use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 buffers! {
-    // `host/ops/message/largest.rs` checks the shapes of all operands. `host/families/tensor/message.rs` makes the lists
-    // from the pattern, pads them to whole vectors, and allocates the workspaces for all winners and parts.
+    // `host/ops/message/largest.rs` checks the shapes of all operands.
+    // `host/families/tensor/message.rs` makes the lists from the pattern, pads them to whole
+    // vectors, and allocates the workspaces for all winners and parts.
     unsafe MessageParams {
         targets: u32, ReadOnly;
         sources: u32, ReadOnly;

@@ -10,7 +10,8 @@ use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 buffers! {
-    // `EinsumLaunch` (`host/families/tensor/einsum.rs`) allocates both for all items, units and parts of the listing.
+    // `EinsumLaunch` (`host/families/tensor/einsum.rs`) allocates both for all items, units and
+    // parts of the listing.
     unsafe EinsumParams {
         items: [u32; 4], ReadOnly;
         partial<E: Elem>: E::Acc, Fresh;
@@ -23,7 +24,8 @@ struct Device;
 impl Arrays for Device {
     #[inline(always)]
     fn slot(&self, address: u64, ok: bool) -> u32 {
-        // SAFETY: the listing (`host/cpu/listed`) has a slot for each step and each term that is read.
+        // SAFETY: the listing (`host/cpu/listed`) has a slot for each step and each term that is
+        // read.
         unsafe { Global::<u32, ReadOnly>::new(address) }.ld_if(ok)
     }
     #[inline(always)]
@@ -231,7 +233,8 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
             out::epilogue::<F::E, VEC>(p, &sum, Kept::new::<VEC, F>(p, rest, lane).at(slot));
         } else {
             let column = if F::ACROSS { 0 } else { column };
-            // SAFETY: the loops of the listing stay inside of the output, which `AnyPlan::check` has checked.
+            // SAFETY: the loops of the listing stay inside of the output, which `AnyPlan::check`
+            // has checked.
             let to = unsafe { Global::<F::E, ReadWrite>::new(spot.out) };
             out::finish::<F::E, VEC>(p, &sum, to, (place, rest, column));
         }
@@ -304,7 +307,8 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
                 } else {
                     moved(walk, place, slots[f][u], ok)
                 };
-                // SAFETY: the terms of the listing stay inside of the factors, which `AnyPlan::check` has checked.
+                // SAFETY: the terms of the listing stay inside of the factors, which
+                // `AnyPlan::check` has checked.
                 from[u][f] = unsafe { Global::new(line.base[f]) }.bytes(bytes);
                 ok = valid;
             });

@@ -78,9 +78,11 @@ pub fn finish<E: Elem, const VEC: usize>(
     let mut values = scaled(p, sum);
     if p.flags != 0 {
         let spot = p.spot::<0>(&Device, place, rest);
-        // SAFETY: the loops of the listing stay inside of bias and gate, which `AnyPlan::check` has checked.
-        let [bias, gate] =
-            [spot.bias, spot.gate].map(|address| unsafe { Global::<E, ReadWrite>::new(address) });
+        // SAFETY: the loops of the listing stay inside of the bias, which `AnyPlan::check` has
+        // checked.
+        let bias = unsafe { Global::<E, ReadWrite>::new(spot.bias) };
+        // SAFETY: as above, for the gate.
+        let gate = unsafe { Global::<E, ReadWrite>::new(spot.gate) };
         let bias = bias.bytes(column as u64 * p.bias_inner);
         let gate = gate.bytes(column as u64 * p.gate_inner);
         let old = out.ld_raw::<VEC>(p.flags & FLAG_ACCUMULATE != 0);

@@ -13,8 +13,9 @@ use crate::families::tensor::abi::*;
 use entries::Entries;
 
 buffers! {
-    // `place` in `host/ops/tensor_product/products.rs` checks the shapes of all tensors, and `Edges::check` that both ends
-    // of every edge exist. `EquivariantLaunch` makes the lists and all offsets from these.
+    // `place` in `host/ops/tensor_product/products.rs` checks the shapes of all tensors.
+    // `Edges::check` checks that both ends of every edge exist. `EquivariantLaunch` makes the lists
+    // and all offsets from these.
     unsafe EquivariantParams {
         x<E: Elem>: E, ReadWrite;
         y<E: Elem>: E, ReadWrite;
@@ -76,9 +77,8 @@ fn positions(p: &EquivariantParams, row: u32) -> [u32; 2] {
 /// Returns the entry at a position, and the other end of its edge.
 #[inline(always)]
 fn entry(p: &EquivariantParams, at: u32, ok: bool) -> [u32; 2] {
-    let one = |list: Global<u32, ReadOnly>| match list.is_null() {
-        true => at,
-        false => list.at(at).ld_if(ok),
+    let one = |list: Global<u32, ReadOnly>| {
+        if list.is_null() { at } else { list.at(at).ld_if(ok) }
     };
     [one(p.entries()), one(p.others())]
 }

@@ -12,8 +12,9 @@ use crate::families::tensor::abi::*;
 use terms::{load, reduced, scaled};
 
 buffers! {
-    // `AnyPlan::check` (`host/plan/any.rs`) checks the shapes of the factors, whose rows the indices of the pattern name.
-    // `aligned` in `host/families/tensor/mttkrp.rs` and `row_dots.rs` checks their addresses and strides.
+    // `AnyPlan::check` (`host/plan/any.rs`) checks the shapes of the factors, and the indices are
+    // those of the pattern. `aligned` (`host/launch.rs`) checks the addresses and strides of the
+    // factors.
     unsafe MttkrpParams {
         places[]: u32, ReadOnly;
         factors[]: u8, ReadWrite;

@@ -13,9 +13,10 @@ use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 buffers! {
-    // `AnyPlan::check` (`host/plan/any.rs`) checks the shapes of all operands, and `families/tensor/offers/tensor_product`
-    // that every index of the lists is below the extent of its axis. `CouplingLaunch` allocates a slot of sums for each
-    // thread block and a counter for each part.
+    // `AnyPlan::check` (`host/plan/any.rs`) checks the shapes of all operands. `check` in
+    // `host/families/tensor/offers/tensor_product/entries.rs` checks that every index of the lists
+    // is below the extent of its axis. `CouplingLaunch` allocates a slot of sums for each thread
+    // block and a counter for each part.
     unsafe TensorProductParams {
         values<E: Elem>: E, ReadOnly;
         lists: u32, ReadOnly;

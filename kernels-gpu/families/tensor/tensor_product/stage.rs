@@ -243,7 +243,8 @@ pub fn tile<E: Elem>(
     }
 }
 
-/// Prefetches a line if `ok`. The load is an ordinary one: the compiler would remove a [`ReadOnly`] load without a use.
+/// Prefetches a line if `ok`. The load is an ordinary one: the compiler would remove a [`ReadOnly`]
+/// load without a use.
 #[inline(always)]
 fn touch<E>(line: Global<E, ReadOnly>, ok: bool) {
     // SAFETY: the address is valid for the stronger access, and nothing is stored.
