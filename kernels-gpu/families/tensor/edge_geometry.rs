@@ -7,6 +7,23 @@ use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 use core::f64::consts::PI;
 
+buffers! {
+    // `EdgeGeometry` (`host/ops/edge_geometry.rs`) checks the shapes of all tensors, the number of
+    // shifts, and that both ends of every edge are below the number of atoms. `GeometryLaunch`
+    // makes the lists from these ends.
+    unsafe GeometryParams {
+        positions: f64, ReadWrite;
+        receivers: u32, ReadOnly;
+        senders: u32, ReadOnly;
+        shifts: u32, ReadOnly;
+        harmonics<E: Elem>: E, ReadWrite;
+        radial<E: Elem>: E, ReadWrite;
+        gradient: f64, ReadWrite;
+        starts[]: u32, ReadOnly;
+        edges[]: u32, ReadOnly;
+    }
+}
+
 /// Lower bound of a squared length.
 const TINY: f64 = 1e-30;
 /// Inverse lengths from here on belong to edges of length 0; below the inverse root of [`TINY`].
@@ -29,12 +46,6 @@ macro_rules! nested {
     };
 }
 
-/// Loads the number at an address.
-#[inline(always)]
-fn number<E: Elem>(at: u64) -> E::Acc {
-    E::get(&E::ld_global::<1>(at, true), 0)
-}
-
 /// An edge: direction, inverse length and length of its vector.
 struct Edge {
     unit: [f64; 3],
@@ -45,18 +56,16 @@ struct Edge {
 impl Edge {
     #[inline(always)]
     fn load(p: &GeometryParams, edge: u32) -> Edge {
-        let word = |list: u64, at: u64| global::ld_nc_b32(list + at * 4, true);
-        let position = |atom: u32| p.positions + atom as u64 * p.row_bytes[0] as u64;
-        let to = position(word(p.receivers, edge as u64));
-        let from = position(word(p.senders, edge as u64));
+        let position = |atom: u32| p.positions().row(atom, p.row_bytes[0]);
+        let to = position(p.receivers().at(edge).ld());
+        let from = position(p.senders().at(edge).ld());
         let mut vector = [0.0; 3];
         unroll!(d < 3, {
-            let at = d as u64 * 8;
-            vector[d] = number::<F64>(to + at) - number::<F64>(from + at);
+            vector[d] = to.at(d as u64).ld() - from.at(d as u64).ld();
         });
         if p.shifts != 0 {
             unroll!(k < 3, {
-                let cells = word(p.shifts, edge as u64 * 3 + k as u64) as i32 as f64;
+                let cells = p.shifts().at(edge as u64 * 3 + k as u64).ld() as i32 as f64;
                 unroll!(d < 3, {
                     vector[d] = matrix::fma_f64(cells, p.cell[3 * k + d], vector[d]);
                 });
@@ -138,20 +147,24 @@ impl Radial {
 }
 
 #[inline(always)]
-fn row_of<E: Elem>(matrix: u64, row: u32, row_bytes: u32) -> impl Fn(u32) -> u64 {
-    move |column| matrix + row as u64 * row_bytes as u64 + (column * E::BYTES) as u64
+fn row_of<E: Elem>(
+    matrix: Global<E, ReadWrite>,
+    row: u32,
+    row_bytes: u32,
+) -> impl Fn(u32) -> Global<E, ReadWrite> {
+    move |column| matrix.row(row, row_bytes).bytes(column * E::BYTES)
 }
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryForward {
     #[inline(always)]
-    unsafe fn run(p: &GeometryParams, _: u64) {
+    unsafe fn run(p: &GeometryParams, _: Maps) {
         let own = gpu::block_x() * GEOMETRY_THREADS + gpu::thread();
         if own >= p.count {
             return;
         }
         let edge = Edge::load(p, own);
-        let at = row_of::<E>(p.harmonics, own, p.row_bytes[1]);
-        let put = |column: u32, value: f64| E::store::<1>(at(column), &[E::scalar(value)]);
+        let at = row_of::<E>(p.harmonics(), own, p.row_bytes[1]);
+        let put = |column: u32, value: f64| at(column).st_rounded(&[E::scalar(value)]);
         let [x, y, z] = edge.unit;
         put(0, 1.0);
         if p.degree > 0 {
@@ -175,12 +188,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryForward {
             put(14, 0.5 * ROOT_105 * z * (x * x - y * y));
             put(15, ROOT_35_8 * x * (x * x - 3.0 * y * y));
         }
-        let at = row_of::<E>(p.radial, own, p.row_bytes[2]);
+        let at = row_of::<E>(p.radial(), own, p.row_bytes[2]);
         let mut radial = Radial::new(p, &edge);
         let mut function = 0;
         while function < p.functions {
             let [value, _] = radial.next(p, &edge);
-            E::store::<1>(at(function), &[E::scalar(value)]);
+            at(function).st_rounded(&[E::scalar(value)]);
             function += 1;
         }
     }
@@ -188,8 +201,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryForward {
 
 /// Loads a number of any element type as f64.
 #[inline(always)]
-fn wide<E: Elem>(at: u64) -> f64 {
-    let words = E::words(number::<E>(at));
+fn wide<E: Elem>(at: Global<E, ReadWrite>) -> f64 {
+    let words = E::words(E::get(&at.ld_raw::<1>(true), 0));
     match E::ACC_BYTES {
         8 => F64::from_words(words),
         _ => f32::from_bits(words[0]) as f64,
@@ -200,7 +213,7 @@ fn wide<E: Elem>(at: u64) -> f64 {
 #[inline(always)]
 fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
     let edge = Edge::load(p, own);
-    let at = row_of::<E>(p.harmonics, own, p.row_bytes[1]);
+    let at = row_of::<E>(p.harmonics(), own, p.row_bytes[1]);
     let [x, y, z] = edge.unit;
     // Gradient of the polynomials; its component along the direction is removed below.
     let mut g = [0.0; 3];
@@ -229,7 +242,7 @@ fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
         add(14, 0.5 * ROOT_105, [2.0 * x * z, -2.0 * y * z, x * x - y * y]);
         add(15, 3.0 * ROOT_35_8, [x * x - y * y, -2.0 * x * y, 0.0]);
     }
-    let at = row_of::<E>(p.radial, own, p.row_bytes[2]);
+    let at = row_of::<E>(p.radial(), own, p.row_bytes[2]);
     let mut radial = Radial::new(p, &edge);
     let (mut along, mut function) = (0.0, 0);
     while function < p.functions {
@@ -249,7 +262,7 @@ fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryBackward {
     #[inline(always)]
-    unsafe fn run(p: &GeometryParams, _: u64) {
+    unsafe fn run(p: &GeometryParams, _: Maps) {
         let atom = gpu::block_x() * (GEOMETRY_THREADS / 32) + gpu::thread() / 32;
         if atom >= p.count {
             return;
@@ -261,14 +274,14 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryBackward {
         let mut side = 0;
         while side < 2 {
             let (starts, edges, sign) = match side {
-                0 => (p.starts[0], p.edges[0], 1.0),
-                _ => (p.starts[1], p.edges[1], -1.0),
+                0 => (p.starts(0), p.edges(0), 1.0),
+                _ => (p.starts(1), p.edges(1), -1.0),
             };
-            let start = |atom: u32| global::ld_nc_b32(starts + atom as u64 * 4, true);
+            let start = |atom: u32| starts.at(atom).ld();
             let end = start(atom + 1);
             let mut at = start(atom) + lane;
             while at < end {
-                let edge = global::ld_nc_b32(edges + at as u64 * 4, true);
+                let edge = edges.at(at).ld();
                 let g = gradient::<E>(p, edge);
                 unroll!(i < 3, { sums[i] = matrix::fma_f64(sign, g[i], sums[i]) });
                 at += 32;
@@ -278,8 +291,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryBackward {
         unroll!(i < 3, {
             let sum = lanes::sum_of::<F64>(sums[i], DOWN, 1..32);
             if lane == 0 {
-                let row = p.gradient + atom as u64 * p.row_bytes[3] as u64;
-                F64::store::<1>(row + i as u64 * 8, &[sum]);
+                let row = p.gradient().row(atom, p.row_bytes[3]);
+                row.at(i as u64).st(sum);
             }
         });
     }

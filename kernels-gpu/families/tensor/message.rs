@@ -5,6 +5,25 @@ use crate::device::lanes::{self, DOWN};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
+buffers! {
+    // `host/ops/message/largest.rs` checks the shapes of all operands.
+    // `host/families/tensor/message.rs` makes the lists from the pattern, pads them to whole
+    // vectors, and allocates the workspaces for all winners and parts.
+    unsafe MessageParams {
+        targets: u32, ReadOnly;
+        sources: u32, ReadOnly;
+        slots: u32, ReadOnly;
+        values<E: Elem>: E, ReadWrite;
+        x<E: Elem>: E, ReadWrite;
+        y<E: Elem>: E, ReadWrite;
+        dy<E: Elem>: E, ReadWrite;
+        out<E: Elem>: E, ReadWrite;
+        first: u32, ReadWrite;
+        items: [u32; 4], ReadOnly;
+        partial<E: Elem>: E::Acc, Fresh;
+    }
+}
+
 const ENTRIES: usize = MESSAGE_ENTRIES as usize;
 
 #[inline(always)]
@@ -14,36 +33,43 @@ fn warp_number() -> u32 {
 
 /// Loads the elements of a list for the four entries from `at` on.
 #[inline(always)]
-fn four(list: u64, at: u32) -> Raw {
-    global::ld_nc_v4(list + at as u64 * 4, true)
+fn four(list: Global<u32, ReadOnly>, at: u32) -> Raw {
+    list.at(at).cast::<[u32; 4]>().ld()
 }
 
 /// Loads feature `f` of row `row`.
 #[inline(always)]
-fn element<E: Elem>(matrix: u64, row: u32, row_bytes: u32, f: u32, ok: bool) -> E::Acc {
-    let at = matrix + row as u64 * row_bytes as u64 + (f * E::BYTES) as u64;
-    E::get(&E::ld_global::<1>(at, ok), 0)
+fn element<E: Elem>(
+    matrix: Global<E, ReadWrite>,
+    row: u32,
+    row_bytes: u32,
+    f: u32,
+    ok: bool,
+) -> E::Acc {
+    let at = matrix.row(row, row_bytes).bytes(f * E::BYTES);
+    E::get(&at.ld_raw::<1>(ok), 0)
 }
 
 #[inline(always)]
 fn value<E: Elem>(p: &MessageParams, slot: u32, ok: bool) -> E::Acc {
-    E::get(&E::ld_global::<1>(p.values + slot as u64 * E::BYTES as u64, ok), 0)
+    E::get(&p.values::<E>().at(slot).ld_raw::<1>(ok), 0)
 }
 
 /// Address of the winner for target `m` and feature `f`.
 #[inline(always)]
-fn winner(p: &MessageParams, m: u32, f: u32) -> u64 {
-    p.first + (m as u64 * p.features as u64 + f as u64) * 4
+fn winner(p: &MessageParams, m: u32, f: u32) -> Global<u32, ReadWrite> {
+    p.first().at(m as u64 * p.features as u64 + f as u64)
 }
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
     #[inline(always)]
-    unsafe fn run(p: &MessageParams, _: u64) {
+    unsafe fn run(p: &MessageParams, _: Maps) {
         let at = warp_number() * MESSAGE_ENTRIES;
         if at >= p.count {
             return;
         }
-        let [targets, sources, slots] = [p.targets, p.sources, p.slots].map(|of| four(of, at));
+        let [targets, sources, slots] =
+            [p.targets(), p.sources(), p.slots()].map(|of| four(of, at));
         let mut weights = [E::ZERO; ENTRIES];
         unroll!(u < 4, { weights[u] = value::<E>(p, slots[u], at + (u as u32) < p.count) });
         let mut f = gpu::thread() % 32;
@@ -51,14 +77,14 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
             let (mut x, mut y) = ([E::ZERO; ENTRIES], [E::ZERO; ENTRIES]);
             unroll!(u < 4, {
                 let ok = at + (u as u32) < p.count;
-                x[u] = element::<E>(p.x, sources[u], p.x_bytes, f, ok);
-                y[u] = element::<E>(p.y, targets[u], p.y_bytes, f, ok);
+                x[u] = element::<E>(p.x(), sources[u], p.x_bytes, f, ok);
+                y[u] = element::<E>(p.y(), targets[u], p.y_bytes, f, ok);
             });
             unroll!(u < 4, {
                 // Rounded like the stored result: the first of the messages that round to the max wins.
                 let rounded = E::put(&[E::mul(weights[u], x[u]); 8]);
                 if at + (u as u32) < p.count && E::equal(E::get(&rounded, 0), y[u]) {
-                    global::red_min(winner(p, targets[u], f), slots[u]);
+                    winner(p, targets[u], f).red_min(slots[u]);
                 }
             });
             f += 32;
@@ -68,7 +94,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for PickLargest {
     #[inline(always)]
-    unsafe fn run(p: &MessageParams, _: u64) {
+    unsafe fn run(p: &MessageParams, _: Maps) {
         let unit = warp_number();
         let chunks = p.features.div_ceil(MESSAGE_FEATURES);
         // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
@@ -77,15 +103,15 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for PickLargest {
         if item >= p.count || f >= p.features {
             return;
         }
-        let [source, start, len, slot] = global::ld_nc_v4(p.items + item as u64 * 16, true);
+        let [source, start, len, slot] = p.items().at(item).ld();
         let sum =
             if p.join != 0 { joined::<E>(p, start, len, f) } else { picked::<E>(p, start, len, f) };
         if slot == MESSAGE_WHOLE {
-            let row = p.out + source as u64 * p.out_bytes as u64;
-            E::store::<1>(row + (f * E::BYTES) as u64, &[sum]);
+            let row = p.out::<E>().row(source, p.out_bytes);
+            row.bytes(f * E::BYTES).st_rounded(&[sum]);
         } else {
             let at = slot as u64 * p.features as u64 + f as u64;
-            E::store_acc(p.partial + at * E::ACC_BYTES as u64, sum);
+            p.partial::<E>().at(at).st(sum);
         }
     }
 }
@@ -98,18 +124,18 @@ fn picked<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
     // Starts at the aligned index at or before the first entry, as loads have four indices.
     let mut at = start / MESSAGE_ENTRIES * MESSAGE_ENTRIES;
     while at < end {
-        let [targets, slots] = [p.targets, p.slots].map(|of| four(of, at));
+        let [targets, slots] = [p.targets(), p.slots()].map(|of| four(of, at));
         let mut won = [false; ENTRIES];
         unroll!(u < 4, {
             let own = at + u as u32;
             let inside = own >= start && own < end;
-            let first = global::ld_global_b32(winner(p, targets[u], f), inside);
+            let first = winner(p, targets[u], f).ld_if(inside);
             won[u] = inside && first == slots[u];
         });
         let (mut weight, mut dy) = ([E::ZERO; ENTRIES], [E::ZERO; ENTRIES]);
         unroll!(u < 4, {
             weight[u] = value::<E>(p, slots[u], won[u]);
-            dy[u] = element::<E>(p.dy, targets[u], p.dy_bytes, f, won[u]);
+            dy[u] = element::<E>(p.dy(), targets[u], p.dy_bytes, f, won[u]);
         });
         unroll!(u < 4, {
             if won[u] {
@@ -128,7 +154,7 @@ fn joined<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
     let mut slot = start;
     while slot < start + len {
         let at = slot as u64 * p.features as u64 + f as u64;
-        sum = E::add(sum, E::load_acc(p.partial + at * E::ACC_BYTES as u64, true));
+        sum = E::add(sum, p.partial::<E>().at(at).ld());
         slot += 1;
     }
     sum
@@ -136,13 +162,14 @@ fn joined<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
     #[inline(always)]
-    unsafe fn run(p: &MessageParams, _: u64) {
+    unsafe fn run(p: &MessageParams, _: Maps) {
         let at = warp_number() * MESSAGE_ENTRIES;
         // Uniform over the warp, whose lanes exchange their sums.
         if at >= p.count {
             return;
         }
-        let [targets, sources, slots] = [p.targets, p.sources, p.slots].map(|of| four(of, at));
+        let [targets, sources, slots] =
+            [p.targets(), p.sources(), p.slots()].map(|of| four(of, at));
         let lane = gpu::thread() % 32;
         let mut sums = [E::ZERO; ENTRIES];
         let mut f = lane;
@@ -150,12 +177,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
             let mut won = [false; ENTRIES];
             unroll!(u < 4, {
                 let inside = at + (u as u32) < p.count;
-                let first = global::ld_global_b32(winner(p, targets[u], f), inside);
+                let first = winner(p, targets[u], f).ld_if(inside);
                 won[u] = inside && first == slots[u];
             });
             unroll!(u < 4, {
-                let x = element::<E>(p.x, sources[u], p.x_bytes, f, won[u]);
-                let dy = element::<E>(p.dy, targets[u], p.dy_bytes, f, won[u]);
+                let x = element::<E>(p.x(), sources[u], p.x_bytes, f, won[u]);
+                let dy = element::<E>(p.dy(), targets[u], p.dy_bytes, f, won[u]);
                 if won[u] {
                     sums[u] = E::fma(x, dy, sums[u]);
                 }
@@ -165,7 +192,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
         unroll!(u < 4, {
             let sum = lanes::sum_of::<E>(sums[u], DOWN, 1..32);
             if lane == u as u32 && at + (u as u32) < p.count {
-                E::store::<1>(p.out + slots[u] as u64 * E::BYTES as u64, &[sum]);
+                p.out::<E>().at(slots[u]).st_rounded(&[sum]);
             }
         });
     }

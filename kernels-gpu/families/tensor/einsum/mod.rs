@@ -9,18 +9,29 @@ use core::marker::PhantomData;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
+buffers! {
+    // `EinsumLaunch` (`host/families/tensor/einsum.rs`) allocates both for all items, units and
+    // parts of the listing.
+    unsafe EinsumParams {
+        items: [u32; 4], ReadOnly;
+        partial<E: Elem>: E::Acc, Fresh;
+    }
+}
+
 /// Index arrays in device memory, which are constant while a plan lives.
 struct Device;
 
 impl Arrays for Device {
     #[inline(always)]
     fn slot(&self, address: u64, ok: bool) -> u32 {
-        global::ld_nc_b32(address, ok)
+        // SAFETY: the listing (`host/cpu/listed`) has a slot for each step and each term that is
+        // read.
+        unsafe { Global::<u32, ReadOnly>::new(address) }.ld_if(ok)
     }
     #[inline(always)]
     fn word(&self, address: u64) -> u64 {
-        let [low, high] = global::ld_nc_v2(address, true);
-        (high as u64) << 32 | low as u64
+        // SAFETY: the listing counts its loops, whose descriptions this reads.
+        unsafe { Global::<u64, ReadOnly>::new(address) }.ld()
     }
 }
 
@@ -35,7 +46,7 @@ impl<W: WalkInfo, E: Elem, const N: usize, const FIXED: usize, const VEC: usize>
     Kernel<W, E, EinsumParams> for Wide<N, FIXED, VEC>
 {
     #[inline(always)]
-    unsafe fn run(p: &EinsumParams, _: u64) {
+    unsafe fn run(p: &EinsumParams, _: Maps) {
         if N < 4 {
             Unit::<N, VEC, UnitOf<E, FIXED, false>>::run::<4>(p);
         } else {
@@ -46,7 +57,7 @@ impl<W: WalkInfo, E: Elem, const N: usize, const FIXED: usize, const VEC: usize>
 
 impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Thin<N> {
     #[inline(always)]
-    unsafe fn run(p: &EinsumParams, _: u64) {
+    unsafe fn run(p: &EinsumParams, _: Maps) {
         if N < 4 {
             Unit::<N, 1, UnitOf<E, 0, false>>::run::<4>(p);
         } else {
@@ -57,7 +68,7 @@ impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Thin<N
 
 impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Across<N> {
     #[inline(always)]
-    unsafe fn run(p: &EinsumParams, _: u64) {
+    unsafe fn run(p: &EinsumParams, _: Maps) {
         if N < 4 {
             Unit::<N, 1, UnitOf<E, 0, true>>::run::<4>(p);
         } else {
@@ -129,21 +140,22 @@ impl<const N: usize> Run<N> {
         let mut slots = [[0; UNROLL]; N];
         unroll!(f < N, {
             let table = self.line.tables[f];
-            let from = table + (self.line.first + at) as u64 * 4;
+            // SAFETY: tables have a slot for each term, padded to whole vectors.
+            let from = unsafe { Global::<u32, ReadOnly>::new(table) }.at(self.line.first + at);
             if f >= F::FIXED && F::ACROSS {
                 unroll!(u < UNROLL, {
                     let behind = u as u32 * self.step;
                     let ok = table != 0 && at + behind < self.line.len;
-                    slots[f][u] = global::ld_nc_b32(from + behind as u64 * 4, ok);
+                    slots[f][u] = from.at(behind).ld_if(ok);
                 });
             } else if f >= F::FIXED {
                 unroll!(u < UNROLL, {
                     let ok = table != 0 && at + (u as u32) < self.line.len;
                     if UNROLL < 4 && u.is_multiple_of(2) {
-                        let [a, b] = global::ld_nc_v2(from + u as u64 * 4, ok);
+                        let [a, b] = from.at(u as u64).cast::<[u32; 2]>().ld_if(ok);
                         (slots[f][u], slots[f][(u + 1) % UNROLL]) = (a, b);
                     } else if UNROLL >= 4 && u.is_multiple_of(4) {
-                        let four = global::ld_nc_v4(from + u as u64 * 4, ok);
+                        let four = from.at(u as u64).cast::<[u32; 4]>().ld_if(ok);
                         unroll!(i < 4, { slots[f][(u + i) % UNROLL] = four[i] });
                     }
                 });
@@ -187,7 +199,7 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
         let lane = gpu::thread() & (lanes - 1);
         let (item, rest) = own_item(p);
         let live = item < p.count;
-        let [place, start, len, slot] = global::ld_nc_v4(p.items + item as u64 * 16, live);
+        let [place, start, len, slot] = p.items().at(item).ld_if(live);
         let mut spot = p.spot::<N>(&Device, place, rest);
         let column = (spot.chunk * lanes + lane) * VEC as u32;
         // Sums over lanes need whole warps. Otherwise lanes without an element exit.
@@ -221,7 +233,10 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
             out::epilogue::<F::E, VEC>(p, &sum, Kept::new::<VEC, F>(p, rest, lane).at(slot));
         } else {
             let column = if F::ACROSS { 0 } else { column };
-            out::finish::<F::E, VEC>(p, &sum, spot.out, (place, rest, column));
+            // SAFETY: the loops of the listing stay inside of the output, which `AnyPlan::check`
+            // has checked.
+            let to = unsafe { Global::<F::E, ReadWrite>::new(spot.out) };
+            out::finish::<F::E, VEC>(p, &sum, to, (place, rest, column));
         }
     }
 
@@ -279,7 +294,7 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
         slots: &Slots<N, UNROLL>,
     ) {
         let line = &run.line;
-        let mut from = [[0u64; N]; UNROLL];
+        let mut from = [[Global::<F::E, ReadOnly>::NULL; N]; UNROLL];
         let mut exists = [false; UNROLL];
         unroll!(u < UNROLL, {
             let own = at + u as u32 * run.step;
@@ -292,7 +307,9 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
                 } else {
                     moved(walk, place, slots[f][u], ok)
                 };
-                from[u][f] = line.base[f] + bytes;
+                // SAFETY: the terms of the listing stay inside of the factors, which
+                // `AnyPlan::check` has checked.
+                from[u][f] = unsafe { Global::new(line.base[f]) }.bytes(bytes);
                 ok = valid;
             });
             exists[u] = ok;
@@ -301,9 +318,9 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
         unroll!(u < UNROLL, {
             unroll!(f < N, {
                 raw[u][f] = if f < F::FIXED {
-                    F::E::ld_nc::<1>(from[u][f], exists[u])
+                    from[u][f].ld_raw::<1>(exists[u])
                 } else {
-                    F::E::ld_nc::<VEC>(from[u][f], exists[u])
+                    from[u][f].ld_raw::<VEC>(exists[u])
                 };
             });
         });

@@ -38,7 +38,7 @@ fn scaled<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>) -> [E:
 #[inline(always)]
 pub fn epilogue<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>, at: u64) {
     let part = scaled(p, sum);
-    unroll!(i < VEC, { E::store_acc(p.partial + (at + i as u64) * E::ACC_BYTES as u64, part[i]) });
+    unroll!(i < VEC, { p.partial::<E>().at(at + i as u64).st(part[i]) });
 }
 
 /// Adds up parts `from`, `from + step`, ... below `end`, in this order.
@@ -56,8 +56,7 @@ pub fn join<E: Elem, const VEC: usize>(
             let own = at + u as u32 * step;
             let place = kept.at(own);
             unroll!(i < VEC, {
-                let address = p.partial + (place + i as u64) * E::ACC_BYTES as u64;
-                parts[u][i] = E::load_acc(address, own < end);
+                parts[u][i] = p.partial::<E>().at(place + i as u64).ld_if(own < end);
             });
         });
         unroll!(u < 4, {
@@ -73,22 +72,27 @@ pub fn join<E: Elem, const VEC: usize>(
 pub fn finish<E: Elem, const VEC: usize>(
     p: &EinsumParams,
     sum: &Sum<E, VEC>,
-    out: u64,
+    out: Global<E, ReadWrite>,
     (place, rest, column): (u32, u32, u32),
 ) {
     let mut values = scaled(p, sum);
     if p.flags != 0 {
         let spot = p.spot::<0>(&Device, place, rest);
-        let bias = spot.bias + column as u64 * p.bias_inner;
-        let gate = spot.gate + column as u64 * p.gate_inner;
-        let old = E::ld_global::<VEC>(out, p.flags & FLAG_ACCUMULATE != 0);
+        // SAFETY: the loops of the listing stay inside of the bias, which `AnyPlan::check` has
+        // checked.
+        let bias = unsafe { Global::<E, ReadWrite>::new(spot.bias) };
+        // SAFETY: as above, for the gate.
+        let gate = unsafe { Global::<E, ReadWrite>::new(spot.gate) };
+        let bias = bias.bytes(column as u64 * p.bias_inner);
+        let gate = gate.bytes(column as u64 * p.gate_inner);
+        let old = out.ld_raw::<VEC>(p.flags & FLAG_ACCUMULATE != 0);
         let open_always = p.flags & FLAG_GATE == 0;
         unroll!(i < VEC, {
-            let at = bias + i as u64 * p.bias_inner;
-            let added = E::ld_global::<1>(at, p.flags & FLAG_BIAS != 0);
+            let at = bias.bytes(i as u64 * p.bias_inner);
+            let added = at.ld_raw::<1>(p.flags & FLAG_BIAS != 0);
             let mut x = activate::<E>(p.flags, E::add(values[i], E::get(&added, 0)));
-            let at = gate + i as u64 * p.gate_inner;
-            let level = E::get(&E::ld_global::<1>(at, !open_always), 0);
+            let at = gate.bytes(i as u64 * p.gate_inner);
+            let level = E::get(&at.ld_raw::<1>(!open_always), 0);
             if !open_always && !is_positive::<E>(level) {
                 x = E::ZERO;
             }
@@ -98,7 +102,7 @@ pub fn finish<E: Elem, const VEC: usize>(
             values[i] = x;
         });
     }
-    E::store::<VEC>(out, &values);
+    out.st_rounded(&values);
 }
 
 /// Whether a number is above zero; false for NaN.

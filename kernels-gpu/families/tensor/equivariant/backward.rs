@@ -57,15 +57,14 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
         let [first, end] = positions(p, lane.row);
         let mut x = [[E::ZERO; COMPONENTS]; CHANNELS];
         let from = channel_of::<E>(p, 0, lane.row, lane.channel);
-        let each = |c: usize| (c as u32 * E::BYTES) as u64;
-        each_component::<F>(p, 0, from, |i, at| {
-            unroll!(c < CHANNELS, { x[c][i] = load::<E>(at + each(c), lane.inside) });
+        each_component::<E, F>(p, 0, from, |i, at| {
+            unroll!(c < CHANNELS, { x[c][i] = load::<E>(at.at(c as u32), lane.inside) });
         });
         let mut dx = [[E::ZERO; COMPONENTS]; CHANNELS];
         let to_dx = channel_of::<E>(p, 4, lane.row, lane.channel);
         if p.dx != 0 && p.flags & FLAG_ADD_DX != 0 {
-            each_component::<F>(p, 2, to_dx, |i, at| {
-                unroll!(c < CHANNELS, { dx[c][i] = load::<E>(at + each(c), lane.inside) });
+            each_component::<E, F>(p, 2, to_dx, |i, at| {
+                unroll!(c < CHANNELS, { dx[c][i] = load::<E>(at.at(c as u32), lane.inside) });
             });
         }
         let mut entries = Entries::<true, CHANNELS, F>::new::<E>(
@@ -81,7 +80,7 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
         while entries.any() {
             warp::nounroll();
             let edge = entries.entry(entries.at);
-            let to_dy = p.dy + edge as u64 * p.item_bytes[5] + own_dy as u64;
+            let to_dy = p.dy::<E>().row(edge, p.item_bytes[5]).bytes(own_dy);
             let before = load::<E>(to_dy, writes && again);
             let mut y = [E::ZERO; COMPONENTS];
             let mut dy = [E::ZERO; COMPONENTS];
@@ -120,7 +119,7 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
                         });
                     });
                     if wanted {
-                        Self::store::<E>(p, to + p.paths[number][2] as u64, &dw);
+                        Self::store::<E>(p, to.bytes(p.paths[number][2]), &dw);
                     }
                 }
             });
@@ -134,13 +133,13 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
                 if team.warps > 1 {
                     Self::deliver::<E>(p, team, &entries, (sum, again), batch);
                 } else if writes {
-                    E::store::<1>(to_dy, &[E::add(sum, before)]);
+                    to_dy.st_rounded(&[E::add(sum, before)]);
                 }
             }
             entries.turn(p);
         }
         if p.dx != 0 && lane.inside {
-            each_component::<F>(p, 2, to_dx, |i, at| {
+            each_component::<E, F>(p, 2, to_dx, |i, at| {
                 let mut own = [E::ZERO; CHANNELS];
                 unroll!(c < CHANNELS, { own[c] = dx[c][i] });
                 Self::store::<E>(p, at, &own);
@@ -150,11 +149,11 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
 
     /// Stores this lane's channels of a row of the gradient of X or W.
     #[inline(always)]
-    fn store<E: Elem>(p: &EquivariantParams, at: u64, own: &[E::Acc; CHANNELS]) {
+    fn store<E: Elem>(p: &EquivariantParams, at: Global<E, ReadWrite>, own: &[E::Acc; CHANNELS]) {
         if CHANNELS == 1 || p.flags & FLAG_EVEN_GRADIENTS != 0 {
-            E::store::<CHANNELS>(at, own);
+            at.st_rounded(own);
         } else {
-            unroll!(c < CHANNELS, { E::store::<1>(at + (c as u32 * E::BYTES) as u64, &[own[c]]) });
+            unroll!(c < CHANNELS, { at.at(c as u32).st_rounded(&[own[c]]) });
         }
     }
 
@@ -207,7 +206,7 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
             let edge = entries.entry(entries.at - slot + of);
             let (bytes, ok) = place_of_dy::<E>(p, component);
             let ok = ok && of <= slot;
-            let to = p.dy + edge as u64 * p.item_bytes[5] + bytes as u64;
+            let to = p.dy::<E>().row(edge, p.item_bytes[5]).bytes(bytes);
             let before = load::<E>(to, ok && again);
             let mut total = E::ld_shared(place(of, 0, component));
             let mut warp = 1;
@@ -216,7 +215,7 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
                 warp += 1;
             }
             if ok {
-                E::store::<1>(to, &[E::add(total, before)]);
+                to.st_rounded(&[E::add(total, before)]);
             }
             first += threads;
         }

@@ -208,9 +208,9 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
             let w = channel_of::<E>(p, 2, entry, self.channel);
             self.ask_rows(p, w, [of_w, end]);
             if part == 0 && self.has_component {
-                let y = p.y + entry as u64 * p.item_bytes[1] + self.component as u64;
+                let y = p.y::<E>().row(entry, p.item_bytes[1]).bytes(self.component);
                 let to = self.slot + Self::ROWS.count() as u32 * Self::ROW + gpu::thread() % 32 * 4;
-                copy::cp_async_4(to, y);
+                y.cp_async_4(to);
             }
         }
         copy::cp_async_commit();
@@ -218,7 +218,12 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
 
     /// Starts the copies of rows of an item. `from`: address of this lane's channels in the item.
     #[inline(always)]
-    fn ask_rows(&self, p: &EquivariantParams, from: u64, [first, end]: [usize; 2]) {
+    fn ask_rows<E>(
+        &self,
+        p: &EquivariantParams,
+        from: Global<E, ReadWrite>,
+        [first, end]: [usize; 2],
+    ) {
         let lane = gpu::thread() % 32;
         if CHANNELS == 1 && p.flags & FLAG_WHOLE_PIECES == 0 {
             let mut row = first as u32;
@@ -226,7 +231,7 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
                 warp::nounroll();
                 let at = copy::ld_shared_b32(copy::dynamic_shared() + row * 4);
                 if self.inside && at != NO_ROW {
-                    copy::cp_async_4(self.lane_of(row), from + at as u64);
+                    from.bytes(at).cp_async_4(self.lane_of(row));
                 }
                 // Hides the row from the compiler, which would unroll the loop.
                 row = warp::opaque(row + 1);
@@ -241,7 +246,7 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
                     let at = copy::ld_shared_b32(copy::dynamic_shared() + own * 4);
                     let to = self.slot + row as u32 * Self::ROW + lane * 16;
                     let yes = self.inside && at != NO_ROW;
-                    copy::cp_async_16_if(to, from + at as u64, yes as u32);
+                    from.bytes(at).cp_async_16_if(to, yes as u32);
                 }
             )*};
         }

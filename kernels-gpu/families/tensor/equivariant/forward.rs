@@ -45,9 +45,9 @@ impl<F: EquivariantForm> Equivariant<false, 1, F> {
             let item = channel_of::<E>(p, 3, lane.row, channel);
             each_path!(Self::PATHS, A B C number, {
                 if p.wanted >> number & 1 != 0 {
-                    let mut at = item + p.paths[number][0] as u64;
+                    let mut at = item.bytes(p.paths[number][0]);
                     unroll!(k < 2 * C + 1, {
-                        E::store::<1>(at, &[sums[number][k]]);
+                        at.st_rounded(&[sums[number][k]]);
                         at = next_row(at, p.row_bytes[1]);
                     });
                 }

@@ -1,6 +1,7 @@
 //! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any
 //! order). A segment of lanes has neighboring entries, and its lanes are columns. Sums over lanes have a fixed order.
 
+use super::indices;
 use crate::device::epilogue::store_or_add;
 use crate::device::lanes::{self, DOWN};
 use crate::device::prelude::*;
@@ -13,7 +14,7 @@ impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>
     Kernel<W, E, MttkrpParams> for RowDots<FACTORS, LANES, VEC>
 {
     #[inline(always)]
-    unsafe fn run(p: &MttkrpParams, _at: u64) {
+    unsafe fn run(p: &MttkrpParams, _at: Maps) {
         grid::launch_dependents();
         let segment = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         let first = segment as u64 * DOT_ENTRIES as u64;
@@ -40,11 +41,11 @@ impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>
 /// Loads the row indices of the burst at `at` in each factor.
 #[inline(always)]
 fn places<const FACTORS: usize>(p: &MttkrpParams, at: u64, ok: bool) -> [Raw; 3] {
-    let arrays = [p.product.columns, p.places[0], p.places[1]];
+    let arrays = indices(p);
     let mut places = [[0; 4]; 3];
     unroll!(f < 3, {
         if f < FACTORS {
-            places[f] = global::ld_nc_v4(arrays[f] + at * 4, ok);
+            places[f] = arrays[f].at(at).cast::<[u32; 4]>().ld_if(ok);
         }
     });
     places
@@ -57,7 +58,7 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
     places: &[Raw; 3],
     left: u64,
 ) -> [E::Acc; BURST] {
-    let factors = [p.product.b, p.factors[0], p.factors[1]];
+    let factors = [p.product.b::<E>(), p.factors(0).cast(), p.factors(1).cast()];
     let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
     let mut sums = [E::ZERO; BURST];
     let mut column = gpu::thread() % LANES * VEC as u32;
@@ -69,9 +70,8 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
             let ok = (u as u64) < left && places[0][u] != u32::MAX && column < p.product.n;
             unroll!(f < 3, {
                 if f < FACTORS {
-                    let row = places[f][u] as u64 * leading[f] as u64;
-                    let from = factors[f] + row + column as u64 * E::BYTES as u64;
-                    raw[f][u] = E::ld_global::<VEC>(from, ok);
+                    let from = factors[f].row(places[f][u], leading[f]).at(column);
+                    raw[f][u] = from.ld_raw::<VEC>(ok);
                 }
             });
         });
@@ -95,11 +95,9 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
 /// Finishes an entry: scalar factor, value of the sparse tensor, `=` or `+=`.
 #[inline(always)]
 fn store<E: Elem>(p: &MttkrpParams, entry: u64, sum: E::Acc) {
-    let offset = entry * E::BYTES as u64;
     let mut x = E::mul(sum, E::scalar(p.product.alpha));
     if p.product.values != 0 {
-        x = E::mul(x, E::get(&E::ld_global::<1>(p.product.values + offset, true), 0));
+        x = E::mul(x, E::get(&p.product.values::<E>().at(entry).ld_raw::<1>(true), 0));
     }
-    let to = p.product.c + offset;
-    store_or_add::<E>(to, x, p.product.flags & FLAG_ACCUMULATE != 0, true);
+    store_or_add::<E>(p.product.c().at(entry), x, p.product.flags & FLAG_ACCUMULATE != 0, true);
 }

@@ -11,13 +11,32 @@ use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
 use terms::{load, reduced, scaled};
 
+buffers! {
+    // `AnyPlan::check` (`host/plan/any.rs`) checks the shapes of the factors, and the indices are
+    // those of the pattern. `aligned` (`host/launch.rs`) checks the addresses and strides of the
+    // factors.
+    unsafe MttkrpParams {
+        places[]: u32, ReadOnly;
+        factors[]: u8, ReadWrite;
+        rows: u32, ReadOnly;
+    }
+}
+
+/// Row indices of all entries in each factor.
+#[inline(always)]
+fn indices(p: &MttkrpParams) -> [Global<u32, ReadOnly>; 3] {
+    // SAFETY: the plan owns the indices of the first factor as well, and no kernel writes them.
+    let first = unsafe { p.product.columns().with::<ReadOnly>() };
+    [first, p.places(0), p.places(1)]
+}
+
 type Acc<E, const VEC: usize, const REP: usize> = [[<E as Elem>::Acc; VEC]; REP];
 
 impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: GatherForm> Kernel<W, E, MttkrpParams>
     for Rows<VEC, REP, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &MttkrpParams, _at: u64) {
+    unsafe fn run(p: &MttkrpParams, _at: Maps) {
         const { assert!(F::UNROLL == 4 || F::UNROLL == 8) };
         grid::launch_dependents();
         let lane = gpu::thread() % F::LANES;
@@ -25,8 +44,7 @@ impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: GatherForm> Kernel
         if index >= p.product.item_count {
             return;
         }
-        let item = p.product.items + index as u64 * 16;
-        let [row, start, len, slot] = global::ld_nc_no_allocate_v4(item, true);
+        let [row, start, len, slot] = p.product.items().at(index).ld_once_if(true);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if len == 0 {
             grid::wait_dependency();
@@ -88,14 +106,14 @@ impl Run {
     #[inline(always)]
     fn places<F: GatherForm>(&self, p: &MttkrpParams, at: u32) -> [[Raw; 2]; 3] {
         let mut places = [[[0; 4]; 2]; 3];
-        let arrays = [p.product.columns, p.places[0], p.places[1]];
+        let arrays = indices(p);
         unroll!(f < 3, {
             if f < F::FACTORS {
                 unroll!(h < 2, {
                     let first = at + h as u32 * 4;
                     if h * 4 < F::UNROLL {
-                        let from = arrays[f] + (self.base + first as u64) * 4;
-                        places[f][h] = global::ld_nc_v4(from, first < self.end);
+                        let from = arrays[f].at(self.base + first as u64);
+                        places[f][h] = from.cast::<[u32; 4]>().ld_if(first < self.end);
                     }
                 });
             }
@@ -119,16 +137,17 @@ impl Run {
         unroll!(h < 2, {
             let first = at + h as u32 * 4;
             if h * 4 < F::UNROLL {
-                let from = p.product.values + (self.base + first as u64) * bytes as u64;
+                let from = p.product.values::<E>().bytes((self.base + first as u64) * bytes as u64);
+                let from = from.cast::<[u32; 4]>();
                 let ok = first < self.end;
                 match bytes {
                     8 => {
-                        values[h * 2] = global::ld_global_v4(from, ok);
-                        values[h * 2 + 1] = global::ld_global_v4(from + 16, ok);
+                        values[h * 2] = from.ld_if(ok);
+                        values[h * 2 + 1] = from.at(1u32).ld_if(ok);
                     }
-                    4 => values[h * 2] = global::ld_global_v4(from, ok),
+                    4 => values[h * 2] = from.ld_if(ok),
                     _ => {
-                        let [a, b] = global::ld_global_v2(from, ok);
+                        let [a, b] = from.cast::<[u32; 2]>().ld_if(ok);
                         values[h * 2] = [a, b, 0, 0];
                     }
                 }
@@ -176,8 +195,8 @@ impl Burst {
         mut rank: u32,
         acc: &mut Acc<E, VEC, REP>,
     ) -> u32 {
-        let own = column as u64 * E::BYTES as u64;
-        let factors = [p.product.b + own, p.factors[0] + own, p.factors[1] + own];
+        let own = |factor: Global<E, ReadWrite>| factor.at(column);
+        let factors = [own(p.product.b()), own(p.factors(0).cast()), own(p.factors(1).cast())];
         let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
         let policy = global::l2_evict_last(p.product.flags & FLAG_STREAMED != 0);
         let mut raw = [[[[0u32; 4]; REP]; UNROLL]; 3];
@@ -189,12 +208,11 @@ impl Burst {
             let exists = valid >> u & 1 != 0;
             unroll!(f < 3, {
                 if f < F::FACTORS {
-                    let from = bits::at_row(factors[f], self.place(f, u), leading[f]);
+                    let from = factors[f].row_by_mad(self.place(f, u), leading[f]);
                     unroll!(r < REP, {
                         let shift = r as u32 * F::LANES * VEC as u32;
                         let ok = exists && (REP == 1 || column + shift < p.product.n);
-                        let from = from + (shift * E::BYTES) as u64;
-                        raw[f][u][r] = load::<E, VEC, F>(from, ok, policy);
+                        raw[f][u][r] = load::<E, VEC, F>(from.at(shift), ok, policy);
                     });
                 }
             });
@@ -231,26 +249,26 @@ fn store<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
 ) {
     let mut row = rank;
     if p.rows != 0 {
-        row = global::ld_nc_b32(p.rows + rank as u64 * 4, true);
+        row = p.rows().at(rank).ld();
     }
     let alpha = E::scalar(p.product.alpha);
-    let c = p.product.c + row as u64 * p.product.ldc_bytes as u64;
+    let c = p.product.c::<E>().row(row, p.product.ldc_bytes);
     unroll!(r < REP, {
         let column = column + r as u32 * F::LANES * VEC as u32;
-        let (to, inside) = (c + column as u64 * E::BYTES as u64, column < p.product.n);
+        let (to, inside) = (c.at(column), column < p.product.n);
         let mut out = acc[r];
         unroll!(i < VEC, { out[i] = E::fma(alpha, acc[r][i], E::ZERO) });
         if p.product.flags & FLAG_ACCUMULATE != 0 {
-            let old = E::ld_global::<VEC>(to, inside);
+            let old = to.ld_raw::<VEC>(inside);
             unroll!(i < VEC, { out[i] = E::add(out[i], E::get(&old, i)) });
         }
         let streamed = p.product.flags & FLAG_STREAMED != 0;
         if inside && streamed && VEC as u32 * E::BYTES == 16 {
             let mut wide = [E::ZERO; 8];
             unroll!(i < VEC, { wide[i] = out[i] });
-            global::st_cs_v4(to, E::put(&wide));
+            to.cast::<[u32; 4]>().st_streaming(E::put(&wide));
         } else if inside {
-            E::store::<VEC>(to, &out);
+            to.st_rounded(&out);
         }
     });
 }
@@ -263,17 +281,16 @@ fn clear<E: Elem, const VEC: usize, const REP: usize, F: GatherForm>(
     count: u32,
     column: u32,
 ) {
-    let mut c =
-        p.product.c + row as u64 * p.product.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
+    let mut c = p.product.c::<E>().row(row, p.product.ldc_bytes).at(column);
     let mut left = count;
     while left > 0 {
         unroll!(r < REP, {
             let shift = r as u32 * F::LANES * VEC as u32;
             if column + shift < p.product.n {
-                E::store::<VEC>(c + (shift * E::BYTES) as u64, &[E::ZERO; VEC]);
+                c.at(shift).st_rounded(&[E::ZERO; VEC]);
             }
         });
-        c += p.product.ldc_bytes as u64;
+        c = c.bytes(p.product.ldc_bytes);
         left -= 1;
     }
 }

@@ -6,15 +6,15 @@ use crate::families::tensor::abi::*;
 /// Loads a lane's elements of a row of a factor.
 #[inline(always)]
 pub(super) fn load<E: Elem, const VEC: usize, F: GatherForm>(
-    from: u64,
+    from: Global<E, ReadWrite>,
     valid: bool,
     policy: u64,
 ) -> [u32; 4] {
     // An L2 policy makes a load slightly slower. It is worth it if the output would evict a single factor.
     if F::FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
-        global::ld_global_v4_with_policy(from, valid, policy)
+        from.cast::<[u32; 4]>().ld_with_policy_if(valid, policy)
     } else {
-        E::ld_global::<VEC>(from, valid)
+        from.ld_raw::<VEC>(valid)
     }
 }
 

@@ -14,7 +14,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     let first = gpu::block_x() * TENSOR_ITEMS;
     stage::tile::<E>(p, 0, own, first, warps);
     stage::tile::<E>(p, 1, own + s.parts[0], first, warps);
-    stage::lists::<E, T>(p, s, p.lists);
+    stage::lists::<E, T>(p, s, p.lists());
     gpu::sync_threads();
     products::<E, T>(p, s);
     gpu::sync_threads();

@@ -12,9 +12,27 @@ use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
+buffers! {
+    // `AnyPlan::check` (`host/plan/any.rs`) checks the shapes of all operands. `check` in
+    // `host/families/tensor/offers/tensor_product/entries.rs` checks that every index of the lists
+    // is below the extent of its axis. `CouplingLaunch` allocates a slot of sums for each thread
+    // block and a counter for each part.
+    unsafe TensorProductParams {
+        values<E: Elem>: E, ReadOnly;
+        lists: u32, ReadOnly;
+        a<E: Elem>: E, ReadOnly;
+        y<E: Elem>: E, ReadOnly;
+        d<E: Elem>: E, ReadOnly;
+        f<E: Elem>: E, ReadOnly;
+        out<E: Elem>: E, ReadWrite;
+        sums<E: Elem>: E::Acc, Fresh;
+        counters: u32, Fresh;
+    }
+}
+
 impl<W: WalkInfo, E: Elem, T: Tile> Kernel<W, E, TensorProductParams> for T {
     #[inline(always)]
-    unsafe fn run(p: &TensorProductParams, _: u64) {
+    unsafe fn run(p: &TensorProductParams, _: Maps) {
         match T::STEP {
             STEP_TENSOR_ITEMS => items::run::<E, T>(p),
             STEP_TENSOR_CHANNELS | STEP_TENSOR_SUMS => rows::run::<E, T>(p),
@@ -66,7 +84,7 @@ fn over_warps<E: Elem>(from: u32, bytes: u32) -> E::Acc {
 
 /// Stores an element of the output, or adds it to the stored one.
 #[inline(always)]
-fn put<E: Elem>(p: &TensorProductParams, to: u64, value: E::Acc, ok: bool) {
+fn put<E: Elem>(p: &TensorProductParams, to: Global<E, ReadWrite>, value: E::Acc, ok: bool) {
     store_or_add::<E>(to, value, p.flags & FLAG_ACCUMULATE != 0, ok);
 }
 
@@ -86,7 +104,7 @@ fn put_items<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, from: 
                 over_warps::<E>(at, s.own_bytes)
             };
             let place = (first + item) as u64 * p.item_strides[4] + row as u64;
-            put::<E>(p, p.out + place * E::BYTES as u64, value, true);
+            put::<E>(p, p.out().at(place), value, true);
             row += 32;
         }
         item += T::THREADS / 32;

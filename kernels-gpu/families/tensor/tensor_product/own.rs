@@ -73,7 +73,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
             while row < p.rows[4] {
                 warp::nounroll();
                 let sum = E::ld_shared(sums + row * E::ACC_BYTES);
-                put::<E>(p, p.out + (place + row as u64) * E::BYTES as u64, sum, true);
+                put::<E>(p, p.out().at(place + row as u64), sum, true);
                 row += 32;
             }
         } else if connected {
@@ -82,7 +82,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
                 warp::nounroll();
                 let sum = E::ld_shared(right + (row * 32 + lane) * E::ACC_BYTES);
                 let at = place + row as u64 * p.row_strides[3] + (first + lane) as u64;
-                put::<E>(p, p.out + at * E::BYTES as u64, sum, first + lane < p.out_width);
+                put::<E>(p, p.out().at(at), sum, first + lane < p.out_width);
                 row += 1;
             }
         }
@@ -212,16 +212,16 @@ fn column_of<E: Elem>(
     };
     let first = matrix as u64 * ends[0] as u64 + down as u64;
     let at = place.item * p.item_strides[2] + first * p.row_strides[1] + (along + lane) as u64;
-    let mut from = p.d + at * E::BYTES as u64;
+    let mut from = p.d::<E>().at(at);
     let stride = p.row_strides[1] * E::BYTES as u64;
     let inside = along + lane < ends[1];
     let mut column = [[E::ZERO; 8]; 4];
     unroll!(i < 4, {
         unroll!(j < 8, {
             let row = i as u32 * 8 + j as u32;
-            let raw = E::ld_nc::<1>(from, inside && down + row < ends[0]);
+            let raw = from.ld_raw::<1>(inside && down + row < ends[0]);
             column[i][j] = E::get(&raw, 0);
-            from += stride;
+            from = from.bytes(stride);
         });
     });
     if transposed {
@@ -272,13 +272,12 @@ fn store<E: Elem>(p: &TensorProductParams, place: Place, matrix: u32, sums: &Col
     let column = place.column + gpu::thread() % 32;
     let first = matrix as u64 * p.width as u64 + place.channel as u64;
     let at = place.item * p.item_strides[4] + first * p.row_strides[3] + column as u64;
-    let to = p.out + at * E::BYTES as u64;
+    let to = p.out::<E>().at(at);
     let inside = if column < p.out_width { p.width - place.channel } else { 0 };
     unroll!(i < 4, {
         unroll!(j < 8, {
             let row = i as u32 * 8 + j as u32;
-            let to = to + row as u64 * p.row_strides[3] * E::BYTES as u64;
-            put::<E>(p, to, sums[i][j], row < inside);
+            put::<E>(p, to.at(row as u64 * p.row_strides[3]), sums[i][j], row < inside);
         });
     });
 }

@@ -32,7 +32,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
                 warp::sync(u32::MAX);
             } else {
                 let at = item * p.item_strides[4] + channel as u64 + lane as u64;
-                let to = p.out + at * E::BYTES as u64;
+                let to = p.out().at(at);
                 products::<E>(p, s, own, to, lane < p.width - channel);
             }
             channel += 32;
@@ -64,7 +64,13 @@ pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32
 
 /// Computes all rows of the output for this lane's channel.
 #[inline(always)]
-fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, to: u64, ok: bool) {
+fn products<E: Elem>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    own: u32,
+    to: Global<E, ReadWrite>,
+    ok: bool,
+) {
     let smem = copy::dynamic_shared();
     let size = 2 * E::ACC_BYTES;
     let a = own + gpu::thread() % 32 * E::ACC_BYTES;
@@ -94,8 +100,7 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, to: u6
         };
         if row & TENSOR_LAST != 0 {
             let row = (row & !TENSOR_LAST) as u64;
-            let to = to + row * p.row_strides[3] * E::BYTES as u64;
-            put::<E>(p, to, total, ok);
+            put::<E>(p, to.at(row * p.row_strides[3]), total, ok);
             total = E::ZERO;
         }
         segment += 1;
@@ -160,8 +165,7 @@ fn outputs<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u
         let [first, count, _, row] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
         let sum = terms::<E>(s, [first, count], own + s.parts[3]);
         let row = (row & !TENSOR_LAST) as u64;
-        let to = p.out + (item * p.item_strides[4] + row) * E::BYTES as u64;
-        put::<E>(p, to, sum, true);
+        put::<E>(p, p.out().at(item * p.item_strides[4] + row), sum, true);
         segment += 32;
     }
 }

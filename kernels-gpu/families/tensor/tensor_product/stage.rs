@@ -17,7 +17,11 @@ const fn factors(step: u32, acc: u32) -> [u32; 4] {
 
 /// Copies the lists at `from` to shared memory.
 #[inline(always)]
-pub fn lists<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, from: u64) {
+pub fn lists<E: Elem, T: Tile>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    from: Global<u32, ReadOnly>,
+) {
     segments::<E, T>(p, from);
     entries::<E, T>(p, s, from);
     if T::STEP != STEP_TENSOR_ITEMS {
@@ -27,12 +31,12 @@ pub fn lists<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, from: 
 
 /// Copies the segments, 16 bytes each.
 #[inline(always)]
-fn segments<E: Elem, T: Tile>(p: &TensorProductParams, lists: u64) {
+fn segments<E: Elem, T: Tile>(p: &TensorProductParams, lists: Global<u32, ReadOnly>) {
     let [of_d, ..] = factors(T::STEP, E::ACC_BYTES);
     let mut at = gpu::thread();
     while at < p.counts[0] {
         warp::nounroll();
-        let mut words = global::ld_nc_v4(lists + at as u64 * 16, true);
+        let mut words = lists.cast::<[u32; 4]>().at(at).ld();
         if of_d != 1 && words[2] != TENSOR_NONE {
             words[2] *= of_d;
         }
@@ -43,14 +47,18 @@ fn segments<E: Elem, T: Tile>(p: &TensorProductParams, lists: u64) {
 
 /// Copies the pairs: A's row, the first entry, and the number of entries; for `sums` rows of A, D and F.
 #[inline(always)]
-fn pairs<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, lists: u64) {
+fn pairs<E: Elem, T: Tile>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    lists: Global<u32, ReadOnly>,
+) {
     let [_, row, ..] = factors(T::STEP, E::ACC_BYTES);
-    let list = lists + p.counts[0] as u64 * 16;
+    let list = lists.cast::<[u32; 4]>().at(p.counts[0]);
     let mut at = gpu::thread();
     while at < p.counts[1] {
         warp::nounroll();
         let to = copy::dynamic_shared() + s.pairs;
-        let [a, f, first, count] = global::ld_nc_v4(list + at as u64 * 16, true);
+        let [a, f, first, count] = list.at(at).ld();
         if T::STEP == STEP_TENSOR_SUMS {
             let f = if f == TENSOR_NONE { f } else { f * row };
             copy::st_shared_v4(to + at * 16, [a * row, f, first * row, 0]);
@@ -64,15 +72,20 @@ fn pairs<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, lists: u64
 /// Copies the entries: their two 16-bit indices and their coefficients. Entries without a coefficient index become zero
 /// and are not used.
 #[inline(always)]
-fn entries<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, lists: u64) {
+fn entries<E: Elem, T: Tile>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    lists: Global<u32, ReadOnly>,
+) {
     let [_, _, low, high] = factors(T::STEP, E::ACC_BYTES);
-    let list = lists + (p.counts[0] as u64 + p.counts[1] as u64) * 16;
+    let before = p.counts[0] as u64 + p.counts[1] as u64;
+    let list = lists.cast::<[u32; 4]>().at(before).cast::<[u32; 2]>();
     let smem = copy::dynamic_shared();
     let alpha = E::scalar(p.alpha);
     let mut at = gpu::thread();
     // Prefetches lines of coefficients while the list with their indices is loaded.
     if at as u64 * 128 < p.slots as u64 * E::BYTES as u64 {
-        global::ld_global_b16(p.values + at as u64 * 128, true);
+        touch(p.values::<E>().bytes(at as u64 * 128), true);
     }
     while at < p.counts[2] {
         warp::nounroll();
@@ -83,13 +96,13 @@ fn entries<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, lists: u
         unroll!(i < 4, {
             let own = at + i as u32 * T::THREADS;
             let valid = own < p.counts[2];
-            let [code, place] = global::ld_nc_v2(list + own as u64 * 8, valid);
+            let [code, place] = list.at(own).ld_if(valid);
             codes[i] = ((code & 0xffff) * low) | (((code >> 16) * high) << 16);
             places[i] = if valid { place } else { TENSOR_NONE };
         });
         unroll!(i < 4, {
-            let from = p.values + places[i] as u64 * E::BYTES as u64;
-            raw[i] = E::ld_nc::<1>(from, places[i] != TENSOR_NONE);
+            let from = p.values::<E>().at(places[i]);
+            raw[i] = from.ld_raw::<1>(places[i] != TENSOR_NONE);
         });
         unroll!(i < 4, {
             let own = at + i as u32 * T::THREADS;
@@ -113,7 +126,7 @@ pub fn tasks<E: Elem, T: Tile>(
 ) {
     let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
     let own = copy::dynamic_shared() + s.own + gpu::thread() / 32 * s.own_bytes;
-    lists::<E, T>(p, s, p.lists);
+    lists::<E, T>(p, s, p.lists());
     gpu::sync_threads();
     let warps = T::THREADS as u64 / 32;
     let mut task = gpu::block_x() as u64 * warps + gpu::thread() as u64 / 32;
@@ -134,8 +147,8 @@ pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
     let mut row = gpu::thread() % 32;
     while row < p.rows[1] {
         warp::nounroll();
-        let from = p.y + (item * p.item_strides[1] + row as u64) * E::BYTES as u64;
-        E::st_shared(to + row * E::ACC_BYTES, E::get(&E::ld_nc::<1>(from, true), 0));
+        let from = p.y::<E>().at(item * p.item_strides[1] + row as u64);
+        E::st_shared(to + row * E::ACC_BYTES, E::get(&from.ld_raw::<1>(true), 0));
         row += 32;
     }
 }
@@ -150,8 +163,8 @@ pub fn rows<E: Elem>(
     [channel, width]: [u32; 2],
 ) {
     let [a, d, f, _] = p.row_strides;
-    let (operand, row_stride) = [(p.a, a), (p.y, 0), (p.d, d), (p.f, f)][which];
-    let from = operand + (item * p.item_strides[which] + channel as u64) * E::BYTES as u64;
+    let (operand, row_stride) = [(p.a::<E>(), a), (p.y(), 0), (p.d(), d), (p.f(), f)][which];
+    let from = operand.at(item * p.item_strides[which] + channel as u64);
     let (rows, left) = (p.rows[which], width - channel);
     let wide = p.flags & FLAG_WIDE != 0;
     let lane = gpu::thread() % 32;
@@ -166,23 +179,23 @@ pub fn rows<E: Elem>(
         };
         let mut row = lane / 8;
         while row < rows {
-            let source = from + row as u64 * row_stride * 4;
+            let source = from.at(row as u64 * row_stride);
             // A copy of 0 bytes still requires a valid address.
-            let source = source + if bytes > 0 { channel as u64 * 4 } else { 0 };
-            copy::cp_async_16(to + (row * 32 + channel) * 4, source, bytes);
+            let source = source.bytes(if bytes > 0 { channel as u64 * 4 } else { 0 });
+            source.cp_async_16(to + (row * 32 + channel) * 4, bytes);
             row += 4;
         }
         return;
     }
     let inside = lane < left;
-    let from = from + lane as u64 * E::BYTES as u64;
+    let from = from.at(lane);
     let mut row = 0;
     while row < rows {
         let mut raw = [[0; 4]; 4];
         unroll!(i < 4, {
             let at = row + i as u32;
-            let source = from + at as u64 * row_stride * E::BYTES as u64;
-            raw[i] = E::ld_nc::<1>(source, inside && at < rows);
+            let source = from.at(at as u64 * row_stride);
+            raw[i] = source.ld_raw::<1>(inside && at < rows);
         });
         unroll!(i < 4, {
             let at = row + i as u32;
@@ -205,7 +218,7 @@ pub fn tile<E: Elem>(
     [number, warps]: [u32; 2],
 ) {
     let (rows, left, item_stride) = (p.rows[which], p.items - first, p.item_strides[which]);
-    let from = [p.a, p.y][which] + first as u64 * item_stride * E::BYTES as u64;
+    let from = [p.a::<E>(), p.y()][which].at(first as u64 * item_stride);
     let lane = gpu::thread() % 32;
     let mut row = lane;
     while row < rows {
@@ -216,8 +229,8 @@ pub fn tile<E: Elem>(
             let mut raw = [[0; 4]; 4];
             unroll!(i < 4, {
                 let at = item + i as u32 * warps;
-                let source = from + (at as u64 * item_stride + row as u64) * E::BYTES as u64;
-                raw[i] = E::ld_nc::<1>(source, at < left);
+                let source = from.at(at as u64 * item_stride + row as u64);
+                raw[i] = source.ld_raw::<1>(at < left);
             });
             unroll!(i < 4, {
                 let at = item + i as u32 * warps;
@@ -228,6 +241,14 @@ pub fn tile<E: Elem>(
         }
         row += 32;
     }
+}
+
+/// Prefetches a line if `ok`. The load is an ordinary one: the compiler would remove a [`ReadOnly`]
+/// load without a use.
+#[inline(always)]
+fn touch<E>(line: Global<E, ReadOnly>, ok: bool) {
+    // SAFETY: the address is valid for the stronger access, and nothing is stored.
+    unsafe { line.with::<ReadWrite>() }.cast::<u16>().ld_if(ok);
 }
 
 /// Prefetches lines for later loads: rows of A of the tile's items (at most 8 lines an item), and the first lines of D,
@@ -245,11 +266,11 @@ pub fn ahead<E: Elem, T: Tile>(p: &TensorProductParams) {
     while at < TENSOR_ITEMS * own {
         warp::nounroll();
         let (item, line) = (at % TENSOR_ITEMS + first, at / TENSOR_ITEMS);
-        let from = p.a + item as u64 * p.item_strides[0] * bytes + line as u64 * 128;
-        global::ld_global_b16(from, item < p.items);
+        let from = p.a::<E>().at(item as u64 * p.item_strides[0]).bytes(line as u64 * 128);
+        touch(from, item < p.items);
         at += T::THREADS;
     }
-    let from = p.d + gpu::thread() as u64 * 128;
+    let from = p.d::<E>().bytes(gpu::thread() as u64 * 128);
     let all = p.rows[2] as u64 * p.item_strides[2] * bytes;
-    global::ld_global_b16(from, gpu::thread() as u64 * 128 < all.min(T::THREADS as u64 * 128));
+    touch(from, gpu::thread() as u64 * 128 < all.min(T::THREADS as u64 * 128));
 }

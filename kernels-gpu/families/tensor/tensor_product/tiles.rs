@@ -66,10 +66,10 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
 fn lists<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared) -> [u32; 2] {
     let rows = rows_of_piece(T::STEP, T::THREADS);
     let [words, starts] = piece_words(p.counts, rows);
-    let piece = p.lists + gpu::block_y() as u64 * words as u64 * 4;
+    let piece = p.lists().at(gpu::block_y() as u64 * words as u64);
     stage::lists::<E, T>(p, s, piece);
-    let own = piece + (starts + gpu::thread() / 32 % rows) as u64 * 4;
-    [global::ld_nc_b32(own, true), global::ld_nc_b32(own + 4, true)]
+    let own = piece.at(starts + gpu::thread() / 32 % rows);
+    [own.ld(), own.at(1u32).ld()]
 }
 
 /// First channels of the left and the right operand in this thread block's part of the output. `connected` sums over
@@ -115,7 +115,7 @@ fn segments<E: Elem, T: Tile>(
             } else {
                 let at = tile as u64 * p.item_strides[3] + right as u64 * p.row_strides[2];
                 let lane = gpu::thread() % 32;
-                let from = p.f + (at + (column + lane % 8 * 4) as u64) * E::BYTES as u64;
+                let from = p.f().at(at + (column + lane % 8 * 4) as u64);
                 outer::<E>(p, own, from, [tile, column], sums);
             }
             channel += 32;
@@ -164,20 +164,20 @@ fn left_side<E: Elem>(
     let inside = channel + lane < p.width;
     let list = copy::dynamic_shared() + s.pairs;
     let stride = p.item_strides[0] * E::BYTES as u64;
-    let from = p.a + tile as u64 * stride + (channel + lane) as u64 * E::BYTES as u64;
+    let from = p.a::<E>().row(tile, stride).at(channel + lane);
     let left = p.items - tile;
     let mut sums = [[E::ZERO; 8]; 4];
     let mut pair = 0;
     while pair < count {
         warp::nounroll();
         let a = copy::ld_shared_b32(list + (first + pair) * 8);
-        let mut from = from + a as u64 * p.row_strides[0] * E::BYTES as u64;
+        let mut from = from.at(a as u64 * p.row_strides[0]);
         // All 32 loads are in flight at once: a warp has little other work while it waits.
         let mut raw = [[[0; 4]; 8]; 4];
         unroll!(i < 4, {
             unroll!(j < 8, {
-                raw[i][j] = E::ld_nc::<1>(from, inside && ((i * 8 + j) as u32) < left);
-                from += stride;
+                raw[i][j] = from.ld_raw::<1>(inside && ((i * 8 + j) as u32) < left);
+                from = from.bytes(stride);
             });
         });
         let at = coefficients + pair * 32 * E::ACC_BYTES;
@@ -213,7 +213,7 @@ pub fn multiply<E: Elem>(
     let lane = gpu::thread() % 32;
     let left = left + lane / 8 * TENSOR_LEFT * E::ACC_BYTES;
     let column = column + lane % 8 * 4;
-    let from = p.d + matrix as u64 * p.item_strides[2] * E::BYTES as u64;
+    let from = p.d().at(matrix as u64 * p.item_strides[2]);
     let ends = [rows.min(channel + 32), columns];
     let mut next = corner_of::<E>(p, from, [channel, column], ends);
     let mut step = 0;
@@ -238,7 +238,7 @@ pub fn multiply<E: Elem>(
 #[inline(always)]
 fn corner_of<E: Elem>(
     p: &TensorProductParams,
-    from: u64,
+    from: Global<E, ReadOnly>,
     [row, column]: [u32; 2],
     [rows, columns]: [u32; 2],
 ) -> [[E::Acc; 4]; 4] {
@@ -249,7 +249,7 @@ fn corner_of<E: Elem>(
     let mut found = [[E::ZERO; 4]; 4];
     unroll!(i < 4, {
         let at = down + i as u32;
-        let from = from + (at as u64 * p.row_strides[1] + along as u64) * E::BYTES as u64;
+        let from = from.at(at as u64 * p.row_strides[1] + along as u64);
         let inside = if at < ends[0] { ends[1] - along.min(ends[1]) } else { 0 };
         found[i] = four::<E>(from, inside, p.flags & FLAG_WIDE != 0);
     });
@@ -262,17 +262,16 @@ fn corner_of<E: Elem>(
 
 /// Loads four neighboring elements, zeros from `inside` on.
 #[inline(always)]
-pub fn four<E: Elem>(from: u64, inside: u32, wide: bool) -> [E::Acc; 4] {
+pub fn four<E: Elem>(from: Global<E, ReadOnly>, inside: u32, wide: bool) -> [E::Acc; 4] {
     if wide && E::BYTES <= 4 {
         // Widths are multiples of four.
-        let raw = E::ld_nc::<4>(from, inside > 0);
+        let raw = from.ld_raw::<4>(inside > 0);
         let get = |i: usize| E::get(&raw, i);
         return [get(0), get(1), get(2), get(3)];
     }
     let mut out = [E::ZERO; 4];
     unroll!(i < 4, {
-        let at = from + i as u64 * E::BYTES as u64;
-        out[i] = E::get(&E::ld_nc::<1>(at, (i as u32) < inside), 0);
+        out[i] = E::get(&from.at(i as u64).ld_raw::<1>((i as u32) < inside), 0);
     });
     out
 }
@@ -289,23 +288,22 @@ fn store<E: Elem>(p: &TensorProductParams, row: u32, sums: &Sums<E>) {
         if item < p.items {
             let at =
                 item as u64 * p.item_strides[4] + row as u64 * p.row_strides[3] + column as u64;
-            let to = p.out + at * E::BYTES as u64;
+            let to = p.out::<E>().at(at);
             let mut values = sums[i];
             if p.flags & FLAG_ACCUMULATE != 0 {
                 unroll!(j < 4, {
-                    let from = to + j as u64 * E::BYTES as u64;
-                    let old = E::ld_global::<1>(from, (j as u32) < inside);
+                    let old = to.at(j as u64).ld_raw::<1>((j as u32) < inside);
                     values[j] = E::add(values[j], E::get(&old, 0));
                 });
             }
             if E::BYTES <= 4 && p.flags & FLAG_WIDE != 0 {
                 if inside > 0 {
-                    E::store::<4>(to, &values);
+                    to.st_rounded(&values);
                 }
             } else {
                 unroll!(j < 4, {
                     if (j as u32) < inside {
-                        E::store::<1>(to + j as u64 * E::BYTES as u64, &[values[j]]);
+                        to.at(j as u64).st_rounded(&[values[j]]);
                     }
                 });
             }
@@ -318,7 +316,7 @@ fn store<E: Elem>(p: &TensorProductParams, row: u32, sums: &Sums<E>) {
 fn outer<E: Elem>(
     p: &TensorProductParams,
     left: u32,
-    from: u64,
+    from: Global<E, ReadOnly>,
     [first, column]: [u32; 2],
     sums: &mut Sums<E>,
 ) {
@@ -333,7 +331,7 @@ fn outer<E: Elem>(
         unroll!(k < 4, {
             let at = item + k as u32;
             let valid = if first + at < p.items { inside } else { 0 };
-            right[k] = four::<E>(from + at as u64 * stride, valid, p.flags & FLAG_WIDE != 0);
+            right[k] = four::<E>(from.row(at, stride), valid, p.flags & FLAG_WIDE != 0);
         });
         unroll!(k < 4, {
             let row = left + (item + k as u32) * TENSOR_LEFT * E::ACC_BYTES;
@@ -352,10 +350,10 @@ fn outer<E: Elem>(
 
 /// Address of the sums of a thread block of the same part of the output.
 #[inline(always)]
-fn slot<E: Elem>(p: &TensorProductParams, block: u32) -> u64 {
+fn slot<E: Elem>(p: &TensorProductParams, block: u32) -> Global<E::Acc, Fresh> {
     let part = gpu::block_z() as u64 * p.rows[4] as u64 + gpu::block_y() as u64;
     let at = part * gpu::grid_x() as u64 + block as u64;
-    p.sums + at * 1024 * E::ACC_BYTES as u64
+    p.sums::<E>().at(at * 1024)
 }
 
 /// Adds the sums of the warps in order into this thread block's slot.
@@ -366,7 +364,7 @@ fn add_up<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, own: u32)
     while at < 1024 {
         let from = own + (at / 32 * TENSOR_LEFT + at % 32) * E::ACC_BYTES;
         let sum = over_warps::<E>(from, s.own_bytes);
-        E::store_acc(to + at as u64 * E::ACC_BYTES as u64, sum);
+        to.at(at).st(sum);
         at += T::THREADS;
     }
 }
@@ -375,11 +373,11 @@ fn add_up<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, own: u32)
 #[inline(always)]
 fn finish<E: Elem, T: Tile>(p: &TensorProductParams, smem: u32) {
     let part = gpu::block_z() * p.rows[4] + gpu::block_y();
-    let counter = p.counters + part as u64 * 4;
+    let counter = p.counters().at(part);
     global::fence_gpu();
     gpu::sync_threads();
     if gpu::thread() == 0 {
-        let before = global::atom_add(counter, 1);
+        let before = counter.atom_add(1);
         copy::st_shared_b32(smem, before);
     }
     gpu::sync_threads();
@@ -388,7 +386,7 @@ fn finish<E: Elem, T: Tile>(p: &TensorProductParams, smem: u32) {
     }
     global::fence_gpu();
     if gpu::thread() == 0 {
-        global::st_b32(counter, 0);
+        counter.st(0);
     }
     let [channel, column] = corner::<T>(p);
     let mut at = gpu::thread();
@@ -398,8 +396,8 @@ fn finish<E: Elem, T: Tile>(p: &TensorProductParams, smem: u32) {
         while block < gpu::grid_x() {
             let mut parts = [E::ZERO; 8];
             unroll!(i < 8, {
-                let from = slot::<E>(p, block + i as u32) + at as u64 * E::ACC_BYTES as u64;
-                parts[i] = E::load_acc(from, block + (i as u32) < gpu::grid_x());
+                let from = slot::<E>(p, block + i as u32).at(at);
+                parts[i] = from.ld_if(block + (i as u32) < gpu::grid_x());
             });
             unroll!(i < 8, {
                 sum = E::add(sum, parts[i]);
@@ -411,8 +409,7 @@ fn finish<E: Elem, T: Tile>(p: &TensorProductParams, smem: u32) {
             let place = gpu::block_y() as u64 * p.item_strides[4]
                 + row as u64 * p.row_strides[3]
                 + across as u64;
-            let to = p.out + place * E::BYTES as u64;
-            put::<E>(p, to, sum, true);
+            put::<E>(p, p.out().at(place), sum, true);
         }
         at += T::THREADS;
     }

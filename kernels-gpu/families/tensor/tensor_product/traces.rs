@@ -32,7 +32,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
 /// Adds the contribution of one row of F and one matrix to the totals of this warp.
 #[inline(always)]
 fn segment_of<E: Elem>(p: &TensorProductParams, left: u32, totals: u32, segment: u32) {
-    let [first, count, matrix, row] = global::ld_nc_v4(p.lists + segment as u64 * 16, true);
+    let [first, count, matrix, row] = p.lists().cast::<[u32; 4]>().at(segment).ld();
     let mut column = 0;
     while column < p.width {
         let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
@@ -61,16 +61,15 @@ fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) 
     let lane = gpu::thread() % 32;
     let first = gpu::block_x() * TENSOR_ITEMS;
     let stride = p.item_strides[3] * E::BYTES as u64;
-    let from = p.f
-        + first as u64 * stride
-        + (row as u64 * p.row_strides[2] + (channel + lane) as u64) * E::BYTES as u64;
+    let own = row as u64 * p.row_strides[2] + (channel + lane) as u64;
+    let from = p.f::<E>().row(first, stride).at(own);
     let inside = channel + lane < p.out_width;
     let mut item = 0;
     while item < TENSOR_ITEMS {
         let mut raw = [[0; 4]; 8];
         unroll!(i < 8, {
             let at = item + i as u32;
-            raw[i] = E::ld_nc::<1>(from + at as u64 * stride, inside && first + at < p.items);
+            raw[i] = from.row(at, stride).ld_raw::<1>(inside && first + at < p.items);
         });
         unroll!(i < 8, {
             let at = (item + i as u32) * TENSOR_LEFT + lane;
@@ -84,8 +83,8 @@ fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) 
 #[inline(always)]
 fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u32, sums: &Sums<E>) {
     let lane = gpu::thread() % 32;
-    let list = p.lists + p.counts[0] as u64 * 16;
-    let [a, _, start, many] = global::ld_nc_v4(list + pair as u64 * 16, true);
+    let list = p.lists().cast::<[u32; 4]>().at(p.counts[0]);
+    let [a, _, start, many] = list.at(pair).ld();
     let first = gpu::block_x() * TENSOR_ITEMS + lane / 8;
     let channel = column + lane % 8 * 4;
     let inside = p.width - channel.min(p.width);
@@ -95,7 +94,7 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
         let at = item as u64 * p.item_strides[0] + a as u64 * p.row_strides[0] + channel as u64;
         let valid = if item < p.items { inside } else { 0 };
         let wide = p.flags & FLAG_WIDE != 0;
-        let x = four::<E>(p.a + at * E::BYTES as u64, valid, wide);
+        let x = four::<E>(p.a().at(at), valid, wide);
         let mut sum = E::mul(x[0], sums[i][0]);
         sum = E::fma(x[1], sums[i][1], sum);
         sum = E::fma(x[2], sums[i][2], sum);
@@ -105,13 +104,13 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
             own = sum;
         }
     });
-    let entries = list + p.counts[1] as u64 * 16;
+    let entries = list.at(p.counts[1]).cast::<[u32; 2]>();
     let alpha = E::scalar(p.alpha);
     let item = lane / 8 + lane % 8 * 4;
     let mut at = start;
     while at < start + many {
-        let [code, place] = global::ld_nc_v2(entries + at as u64 * 8, true);
-        let value = E::ld_nc::<1>(p.values + place as u64 * E::BYTES as u64, true);
+        let [code, place] = entries.at(at).ld();
+        let value = p.values::<E>().at(place).ld_raw::<1>(true);
         let to = totals + ((code & 0xffff) * TENSOR_STRIDE + item) * E::ACC_BYTES;
         let total = E::fma(E::mul(E::get(&value, 0), alpha), own, E::ld_shared(to));
         E::st_shared(to, total);
