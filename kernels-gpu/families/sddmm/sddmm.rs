@@ -11,7 +11,7 @@ use crate::families::sddmm::abi::*;
 pub(super) use terms::Terms;
 
 buffers! {
-    // `Sddmm::params` checks the alignment and the strides of X and Y, and the plan made the items from the pattern.
+    // `Sddmm` makes the items from the pattern, and checks the alignment and the strides of X and Y.
     // `OnGpu::arrays_of` checks that S and the mask have this pattern.
     unsafe SddmmParams {
         items: [u32; 4], ReadOnly;
@@ -197,5 +197,5 @@ pub(super) fn store<E: Terms>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc, l
     if own >= run.len || !lane(lanes).is_multiple_of(share) {
         return;
     }
-    E::store(p, run.start as u64 + own as u64, sum);
+    E::finish(p, run.start as u64 + own as u64, sum);
 }

@@ -7,7 +7,7 @@ use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 
 buffers! {
-    // `SddmmStaged::new` makes the shelves of the pattern's columns and items.
+    // `SddmmStaged::new` makes the shelves from the pattern, one for each thread block.
     unsafe SddmmStagedParams {
         shelves: [u32; 4], ReadOnly;
     }

@@ -12,8 +12,8 @@ use crate::families::spmm::abi::*;
 const AHEAD: usize = 2;
 
 buffers! {
-    // `Sell::new` deals the chunks to the warps, and allocates partial sums for their slots and a counter for each slice.
-    // `Sell::params` checks the alignment and the strides; the product checks the shapes.
+    // `host/families/spmm/sell.rs` makes the lists from the pattern of A, allocates the workspaces for all slots and
+    // slices, and checks the alignment and the strides. `ProductPlan` checks the shapes and the pattern.
     unsafe SellParams {
         windows: u32, ReadOnly;
         columns: u16, ReadWrite;

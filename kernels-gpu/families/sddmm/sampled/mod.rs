@@ -8,8 +8,8 @@ use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
 buffers! {
-    // `Sampler::new` makes the lists from the pattern, and allocates partial sums for their slots and a counter for each
-    // warpgroup. `OnGpu::arrays_of` checks that S and the mask have the pattern.
+    // `Sampler::new` makes the lists from the pattern and allocates the workspaces for all slots and counters.
+    // `OnGpu::arrays_of` checks that S and the mask have this pattern.
     unsafe SampledParams {
         windows: [u32; 4], ReadOnly;
         columns: u32, ReadOnly;
@@ -148,7 +148,9 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
             // One instruction for both operands: two in divergent lanes would be issued one after the other.
             let (to, at, along) = match i {
                 0 | 1 => (i * SMEM_TILE as u32, at.map(0), Self::X_ALONG),
-                _ => (2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32, at.map(1), Self::Y_ALONG),
+                _ => {
+                    (2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32, at.map(1), Self::Y_ALONG)
+                }
             };
             let shape = shape(along, F::P);
             F::L::tile(team, stage + to, (at, &p.x_map), place(along), shape, full);

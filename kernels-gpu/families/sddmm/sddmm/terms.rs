@@ -20,7 +20,7 @@ pub trait Terms: ElemInfo + Sized {
     /// [`Elem::shfl_xor`] of a sum.
     fn shfl_xor(a: Self::Acc, other: u32) -> Self::Acc;
     /// Finishes the sum of an entry and stores it: scalar, mask, `=` or `+=`.
-    fn store(p: &SddmmParams, entry: u64, sum: Self::Acc);
+    fn finish(p: &SddmmParams, entry: u64, sum: Self::Acc);
 }
 
 impl<E: Elem> Terms for E {
@@ -48,7 +48,7 @@ impl<E: Elem> Terms for E {
         <E as Elem>::shfl_xor(a, other)
     }
     #[inline(always)]
-    fn store(p: &SddmmParams, entry: u64, sum: Self::Acc) {
+    fn finish(p: &SddmmParams, entry: u64, sum: Self::Acc) {
         let mut value = E::mul(sum, E::scalar(p.alpha));
         if p.flags & FLAG_MASK_VALUES != 0 {
             value = E::mul(value, E::get(&p.mask().cast::<E>().at(entry).ld_raw::<1>(true), 0));
@@ -92,9 +92,9 @@ impl Terms for Int8 {
         warp::shfl_xor(a as u32, other) as i32
     }
     #[inline(always)]
-    fn store(p: &SddmmParams, entry: u64, sum: i32) {
+    fn finish(p: &SddmmParams, entry: u64, sum: i32) {
         let mask = if p.flags & FLAG_MASK_VALUES != 0 {
-            // SAFETY: the output has wider elements, so the mask is another tensor. No kernel starts early.
+            // SAFETY: the output does not overlap the mask, and this kernel does not start early.
             let mask = unsafe { p.mask().with::<ReadOnly>() };
             mask.at(entry).ld() as i8 as i32
         } else {

@@ -8,7 +8,8 @@ use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
 buffers! {
-    // `SddmmTiles::new` makes the lists from the pattern. `OnGpu::arrays_of` checks that S and the mask have it.
+    // `SddmmTiles::new` makes the lists from the pattern. `OnGpu::arrays_of` checks that S and the mask have this
+    // pattern.
     unsafe SddmmTilesParams {
         panes: [u32; 4], ReadOnly;
         groups: [u32; 2], ReadOnly;

@@ -16,8 +16,8 @@ use crate::families::spmm::abi::*;
 use starts::{AHEAD, Starts, first_starts, of_stage, starts};
 
 buffers! {
-    // `Bitmaps::new` makes the lists from the words of A and allocates the workspaces for all slots and counters.
-    // `Bitmaps::params` checks the alignment and the strides; the product checks the shapes.
+    // `Bitmaps` makes the lists from the words of A, allocates the workspaces for all slots and counters, and checks the
+    // alignment and the strides. `ProductPlan` checks the shapes and the pattern.
     unsafe BitmapParams {
         words: [u32; 4], ReadWrite;
         values: [u32; 4], ReadWrite;
@@ -25,7 +25,7 @@ buffers! {
         first: u32, ReadOnly;
         pieces: [u32; 4], ReadOnly;
         b: u16, ReadWrite;
-        partial: u32, Fresh;
+        partial: [u32; 4], Fresh;
         counters: u32, Fresh;
     }
 }

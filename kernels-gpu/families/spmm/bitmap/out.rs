@@ -47,7 +47,7 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
         let (part, count) = (piece.parts & 0xffff, piece.parts >> 16);
         let place = |part: u32| {
             let slot = (piece.first + part) as u64 * (GROUPS * 4) as u64 + warp as u64;
-            p.partial().bytes(slot * (eights(N) * 512) as u64).row(lane, 16u32)
+            p.partial().bytes(slot * (eights(N) * 512) as u64).at(lane).cast()
         };
         let counter = p.counters().at(piece.counter * (GROUPS * 4) as u32 + warp);
         match N {

@@ -109,8 +109,7 @@ impl<const GROUPS: usize, const N: usize, F> BitTile<GROUPS, N, F> {
                 let first = column + chunk * 8;
                 let left = if k + row < p.k && first < p.n { p.n - first } else { 0 };
                 let from = p.b().row(k + row, p.ldb_bytes).at(first);
-                elements[i] = [0, 1, 2, 3, 4, 5, 6, 7]
-                    .map(|e: u32| from.at(e).ld_if(e < left));
+                elements[i] = [0, 1, 2, 3, 4, 5, 6, 7].map(|e: u32| from.at(e).ld_if(e < left));
                 at[i] = to + (row * chunks + (chunk ^ ((row * chunks / 8) % chunks))) * 16;
             });
             unroll!(i < BATCH, {

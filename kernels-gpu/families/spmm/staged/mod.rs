@@ -18,8 +18,8 @@ const PIECES: usize = STAGED_ROW / 16;
 type Acc = [[f32; 4]; PIECES];
 
 buffers! {
-    // `Staged::new` makes the lists from the pattern of A. `Staged::params` checks the alignment and the strides; the
-    // product checks the shapes.
+    // `host/families/spmm/staged.rs` makes the lists from the pattern of A, and checks the alignment and the strides.
+    // `ProductPlan` checks the shapes and the pattern.
     unsafe StagedParams {
         offsets: u32, ReadOnly;
         windows: u32, ReadOnly;
