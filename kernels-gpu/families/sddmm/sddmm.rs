@@ -10,6 +10,19 @@ use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 pub(super) use terms::Terms;
 
+buffers! {
+    // `Sddmm` makes the items from the pattern, and checks the alignment and the strides of X and Y.
+    // `OnGpu::arrays_of` checks that S and the mask have this pattern.
+    unsafe SddmmParams {
+        items: [u32; 4], ReadOnly;
+        columns: u32, ReadOnly;
+        x: u8, ReadOnly;
+        y: u8, ReadOnly;
+        values: u8, ReadWrite;
+        mask: u8, ReadWrite;
+    }
+}
+
 /// Entries `start..start + len` of the pattern, all in one row.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
@@ -23,8 +36,7 @@ impl Run {
     #[inline(always)]
     pub(super) fn column(self, p: &SddmmParams, at: u32) -> u32 {
         let own = at + gpu::thread() % SAMPLES as u32;
-        let from = p.columns + (self.start as u64 + own as u64) * 4;
-        global::ld_nc_b32(from, own < self.len)
+        p.columns().at(self.start as u64 + own as u64).ld_if(own < self.len)
     }
 }
 
@@ -32,12 +44,11 @@ impl<W: Walk, E: Terms, const VEC: usize, const REP: usize, F: SegmentForm>
     Kernel<W, E, SddmmParams> for Dots<VEC, REP, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &SddmmParams, _at: u64) {
+    unsafe fn run(p: &SddmmParams, _at: Maps) {
         const { assert!(F::FLIGHT == 4 || F::FLIGHT == 8) };
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / F::LANES;
-        let item = p.items + index as u64 * 16;
         // Past the last item all values are zero, including the length.
-        let [row, start, len, _] = global::ld_nc_no_allocate_v4(item, index < p.item_count);
+        let [row, start, len, _] = p.items().at(index).ld_once_if(index < p.item_count);
         let run = Run { start, len };
         let mut x = [[0; 4]; REP];
         let mut next = run.column(p, 0);
@@ -52,7 +63,7 @@ impl<W: Walk, E: Terms, const VEC: usize, const REP: usize, F: SegmentForm>
             while k < p.k {
                 // If k is a single step, the row is loaded once for all entries.
                 if at == 0 || p.k > Self::COLUMNS {
-                    let from = p.x + row as u64 * p.ldx_bytes as u64;
+                    let from = p.x().row(row, p.ldx_bytes).cast();
                     x = slice::<E, VEC, REP>(p, from, k, len > 0, F::LANES);
                 }
                 let place = (run, at, k);
@@ -84,18 +95,18 @@ fn lane(lanes: u32) -> u32 {
 #[inline(always)]
 pub(super) fn slice<E: Terms, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
-    row: u64,
+    row: Global<E, ReadOnly>,
     k: u32,
     ok: bool,
     lanes: u32,
 ) -> [Raw; REP] {
     let mut raw = [[0u32; 4]; REP];
     let first = k + lane(lanes) * VEC as u32;
-    let from = row + (first * E::BYTES) as u64;
+    let from = row.bytes(first * E::BYTES);
     unroll!(r < REP, {
         let shift = r as u32 * lanes * VEC as u32;
         let inside = first + shift < p.k;
-        raw[r] = E::load::<VEC>(from + (shift * E::BYTES) as u64, ok && inside);
+        raw[r] = E::load::<VEC>(from.bytes(shift * E::BYTES), ok && inside);
     });
     raw
 }
@@ -116,8 +127,8 @@ fn add<E: Terms, const VEC: usize, const REP: usize, const FLIGHT: usize>(
             let u = (step * FLIGHT + f) as u32;
             let from = row_of_y::<E, VEC>(p, column, u, k, lanes);
             unroll!(r < REP, {
-                let shift = (r as u32 * lanes * VEC as u32 * E::BYTES) as u64;
-                raw[f][r] = E::load::<VEC>(from + shift, at + u < run.len);
+                let shift = r as u32 * lanes * VEC as u32 * E::BYTES;
+                raw[f][r] = E::load::<VEC>(from.bytes(shift), at + u < run.len);
             });
         });
         unroll!(f < FLIGHT, {
@@ -163,10 +174,10 @@ fn row_of_y<E: Terms, const VEC: usize>(
     u: u32,
     k: u32,
     lanes: u32,
-) -> u64 {
+) -> Global<E, ReadOnly> {
     let column = warp::shfl_segment(SAMPLES as u32, column, u, u32::MAX);
     let offset = (k + lane(lanes) * VEC as u32) * E::BYTES;
-    p.y + column as u64 * p.ldy_bytes as u64 + offset as u64
+    p.y().row(column, p.ldy_bytes).bytes(offset).cast()
 }
 
 /// Sum over a segment for the entry that this lane belongs to: entry `e` belongs to lanes `e * lanes / 8` and on. It
@@ -186,5 +197,5 @@ pub(super) fn store<E: Terms>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc, l
     if own >= run.len || !lane(lanes).is_multiple_of(share) {
         return;
     }
-    E::store(p, run.start as u64 + own as u64, sum);
+    E::finish(p, run.start as u64 + own as u64, sum);
 }

@@ -6,17 +6,24 @@ use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 
+buffers! {
+    // `SddmmStaged::new` makes the shelves from the pattern, one for each thread block.
+    unsafe SddmmStagedParams {
+        shelves: [u32; 4], ReadOnly;
+    }
+}
+
 /// Copies this thread block's rows of Y, one row a warp at a time.
 #[inline(always)]
 fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
     let row_bytes = p.k * 4;
     let mut row = gpu::thread() / 32;
     while row < columns {
-        let from = p.y + (column + row) as u64 * p.ldy_bytes as u64;
+        let from = p.y().row(column + row, p.ldy_bytes);
         let to = copy::dynamic_shared() + row * row_bytes;
         let mut at = gpu::thread() % 32 * 16;
         while at < row_bytes {
-            copy::cp_async_16(to + at, from + at as u64, 16);
+            from.bytes(at).cp_async_16(to + at, 16);
             at += 512;
         }
         row += threads / 32;
@@ -30,15 +37,11 @@ impl<W: Walk, E: Elem, const REP: usize, const FLIGHT: usize, F: ShelfForm>
     Kernel<W, E, SddmmStagedParams> for StagedDots<REP, FLIGHT, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &SddmmStagedParams, _at: u64) {
-        let shelf = p.shelves + gpu::block_x() as u64 * 16;
+    unsafe fn run(p: &SddmmStagedParams, _at: Maps) {
+        let [column, columns, first, items] = p.shelves().at(gpu::block_x()).ld();
         let p = &p.sddmm;
-        let [column, columns, first, items] = global::ld_nc_v4(shelf, true);
         stage(p, column, columns, Self::THREADS);
-        let item = |index: u32| {
-            let at = p.items + (first + index) as u64 * 16;
-            global::ld_nc_no_allocate_v4(at, index < items)
-        };
+        let item = |index: u32| p.items().at(first + index).ld_once_if(index < items);
         let mut index = gpu::thread() / F::LANES;
         let mut later = item(index);
         // The segments of a warp iterate as often as the first of them: shuffles require all lanes.
@@ -46,7 +49,7 @@ impl<W: Walk, E: Elem, const REP: usize, const FLIGHT: usize, F: ShelfForm>
             let [row, start, len, _] = later;
             index += Self::ITEMS;
             later = item(index);
-            let from = p.x + row as u64 * p.ldx_bytes as u64;
+            let from = p.x().row(row, p.ldx_bytes).cast();
             let x = slice::<E, 4, REP>(p, from, 0, len > 0, F::LANES);
             Self::entries::<E>(p, Run { start, len }, column, &x);
         }

@@ -6,7 +6,7 @@ use crate::families::spmm::abi::*;
 
 impl<W: Walk, E: Elem, T: Kernel<W, E, SpmmParams>> Kernel<W, E, BatchedParams> for T {
     #[inline(always)]
-    unsafe fn run(p: &BatchedParams, at: u64) {
+    unsafe fn run(p: &BatchedParams, at: Maps) {
         let product = p.item(gpu::block_z());
         // SAFETY: the caller's promise, for one of the batch.
         unsafe { <T as Kernel<W, E, SpmmParams>>::run(&product, at) }

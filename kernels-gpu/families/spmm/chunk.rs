@@ -6,9 +6,9 @@ use crate::families::spmm::abi::*;
 /// Addresses of the windows, columns and values of chunks. A window is the range of tiles of B that a chunk needs.
 #[derive(Clone, Copy)]
 pub struct Slots {
-    pub windows: u64,
-    pub columns: u64,
-    pub values: u64,
+    pub windows: Global<u32, ReadOnly>,
+    pub columns: Global<u16, ReadWrite>,
+    pub values: Global<u8, ReadWrite>,
 }
 
 /// One lane's share of a chunk.
@@ -23,15 +23,15 @@ impl Chunk {
     #[inline(always)]
     pub fn load<E: Elem>(p: Slots, chunk: u32, lane: u32, ok: bool) -> Chunk {
         let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
-        let from = p.values + slot * E::BYTES as u64;
+        let from = p.values.cast::<E>().at(slot);
         Chunk {
-            window: global::ld_nc_b32(p.windows + chunk as u64 * 4, ok),
-            columns: global::ld_no_allocate_v2(p.columns + slot * 2, ok),
+            window: p.windows.at(chunk).ld_if(ok),
+            columns: p.columns.at(slot).cast::<[u32; 2]>().ld_once_if(ok),
             values: if E::BYTES == 2 {
-                let [a, b] = global::ld_no_allocate_v2(from, ok);
+                let [a, b] = from.cast::<[u32; 2]>().ld_once_if(ok);
                 [a, b, 0, 0]
             } else {
-                global::ld_no_allocate_v4(from, ok)
+                from.cast::<[u32; 4]>().ld_once_if(ok)
             },
         }
     }

@@ -16,6 +16,8 @@ mod sell;
 mod spmm;
 #[cfg(any(module = "staged", feature = "cuda_std"))]
 mod staged;
+#[cfg(any(module = "vectors", module = "vectors_narrow", feature = "cuda_std"))]
+mod vector_buffers;
 #[cfg(any(module = "vectors", feature = "cuda_std"))]
 mod vectors;
 #[cfg(any(module = "vectors_narrow", feature = "cuda_std"))]

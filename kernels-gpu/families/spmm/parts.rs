@@ -10,18 +10,18 @@ use crate::device::split_k::segment_arrives_last;
 /// (up to 8) are loaded at once.
 #[inline(always)]
 pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
-    place: impl Fn(u32) -> u64,
-    counter: u64,
+    place: impl Fn(u32) -> Global<u32, Fresh>,
+    counter: Global<u32, Fresh>,
     [own, count]: [u32; 2],
     acc: &mut [f32; LEN],
 ) -> bool {
     let mine = place(own);
     if USED == 1 {
-        global::st_b32(mine, acc[0].to_bits());
+        mine.st(acc[0].to_bits());
     }
     unroll!(j < USED / 4, {
         let four = [0, 1, 2, 3].map(|i| acc[4 * j + i].to_bits());
-        global::st_v4(mine + j as u64 * 512, four);
+        mine.bytes(j as u64 * 512).cast::<[u32; 4]>().st(four);
     });
     if !segment_arrives_last(counter, count, [gpu::opaque_thread() % 32, 32]) {
         return false;
@@ -35,10 +35,10 @@ pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
             let at = place(from + ahead as u32);
             let valid = from + (ahead as u32) < count;
             if USED == 1 {
-                fours[ahead][0][0] = global::ld_cg_b32(at, valid);
+                fours[ahead][0][0] = at.ld_if(valid);
             }
             unroll!(j < USED / 4, {
-                fours[ahead][j] = global::ld_cg_v4(at + j as u64 * 512, valid)
+                fours[ahead][j] = at.bytes(j as u64 * 512).cast::<[u32; 4]>().ld_if(valid)
             });
         });
         unroll!(ahead < AT_ONCE, {

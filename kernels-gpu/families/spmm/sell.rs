@@ -11,6 +11,23 @@ use crate::families::spmm::abi::*;
 /// Chunks that a warp multiplies while it loads the next `AHEAD` chunks.
 const AHEAD: usize = 2;
 
+buffers! {
+    // `host/families/spmm/sell.rs` makes the lists from the pattern of A, allocates the workspaces for all slots and
+    // slices, and checks the alignment and the strides. `ProductPlan` checks the shapes and the pattern.
+    unsafe SellParams {
+        windows: u32, ReadOnly;
+        columns: u16, ReadWrite;
+        values: u8, ReadWrite;
+        rows: u32, ReadOnly;
+        pieces: [u32; 4], ReadOnly;
+        spans: u32, ReadOnly;
+        slots: u32, ReadOnly;
+        partial: u32, Fresh;
+        counters: u32, Fresh;
+        b<E: Elem>: E, ReadWrite;
+    }
+}
+
 impl SellParams {
     #[inline(always)]
     fn output(&self) -> Output {
@@ -22,13 +39,13 @@ impl SellParams {
     }
 
     #[inline(always)]
-    fn slots(&self) -> Slots {
-        Slots { windows: self.windows, columns: self.columns, values: self.values }
+    fn chunks(&self) -> Slots {
+        Slots { windows: self.windows(), columns: self.columns(), values: self.values() }
     }
 
     #[inline(always)]
     fn piece(&self, at: u32) -> SellPiece {
-        let [first, end, slice, parts] = global::ld_nc_v4(self.pieces + at as u64 * 16, true);
+        let [first, end, slice, parts] = self.pieces().at(at).ld();
         SellPiece { first, end, slice, parts }
     }
 }
@@ -45,7 +62,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
 
     #[inline(always)]
     fn fetch<E: Elem>(p: &SellParams, chunk: u32, end: u32) -> Next {
-        Chunk::two::<E>(p.slots(), [chunk, end], 1)
+        Chunk::two::<E>(p.chunks(), [chunk, end], 1)
     }
 
     /// Copies all rows of B to shared memory, followed by a row of zeros. All threads take part.
@@ -54,18 +71,18 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         let mut row = gpu::thread();
         while row <= p.k {
             let to = copy::dynamic_shared() + row * Self::ROW as u32;
-            let from = p.b + row as u64 * p.ldb_bytes as u64 + (Self::left() * E::BYTES) as u64;
+            let from = p.b::<E>().row(row, p.ldb_bytes).bytes(Self::left() * E::BYTES);
             let there = row < p.k;
             if N == 1 {
-                let value = E::get(&E::ld_global::<1>(from, there), 0);
+                let value = E::get(&from.ld_raw::<1>(there), 0);
                 copy::st_shared_b32(to, value.to_bits());
             } else if p.flags & FLAG_VECTORS != 0 {
-                copy::st_shared_v4(to, global::ld_global_v4(from, there));
+                copy::st_shared_v4(to, from.cast::<[u32; 4]>().ld_if(there));
             } else {
                 let mut eight = [0; 4];
                 unroll!(j < 8, {
                     let inside = there && Self::left() + (j as u32) < p.n;
-                    let one = global::ld_global_b16(from + j as u64 * 2, inside);
+                    let one = from.cast::<u16>().at(j as u64).ld_if(inside);
                     eight[j / 2] |= one << (j % 2 * 16);
                 });
                 copy::st_shared_v4(to, eight);
@@ -119,7 +136,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     #[inline(always)]
     fn write<E: Elem<Acc = f32>>(p: &SellParams, slice: u32, acc: &[f32; N]) {
         let lane = gpu::opaque_thread() % 32;
-        let row = global::ld_nc_b32(p.rows + (slice * SLICE as u32 + lane) as u64 * 4, true);
+        let row = p.rows().at(slice * SLICE as u32 + lane).ld();
         if row == u32::MAX {
             return;
         }
@@ -145,14 +162,14 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         if count == 1 {
             return true;
         }
-        let first = global::ld_nc_b32(p.slots + piece.slice as u64 * 4, true);
+        let first = p.slots().at(piece.slice).ld();
         let tile = gpu::block_y();
         let lane = gpu::opaque_thread() % 32;
         let place = |part: u32| {
             let slot = (tile * p.slot_count + first + part) as u64;
-            p.partial + slot * Self::PARTIAL as u64 + (lane * if N == 1 { 4 } else { 16 }) as u64
+            p.partial().bytes(slot * Self::PARTIAL as u64).bytes(lane * if N == 1 { 4 } else { 16 })
         };
-        let counter = p.counters + (tile * p.slices + piece.slice) as u64 * 4;
+        let counter = p.counters().at(tile * p.slices + piece.slice);
         let of = [piece.parts & 0xffff, count];
         if N == 1 {
             parts::join::<N, N, 8>(place, counter, of, acc)
@@ -166,11 +183,11 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize, const KI
     Kernel<W, E, SellParams> for Sell<WARPS, N, KIB>
 {
     #[inline(always)]
-    unsafe fn run(p: &SellParams, _: u64) {
+    unsafe fn run(p: &SellParams, _: Maps) {
         // The plan's lists are read while the previous kernel ends (PDL).
         let warp = gpu::block_x() * WARPS + gpu::thread() / 32;
-        let from = p.spans + warp as u64 * 4;
-        let (mut at, end) = (global::ld_nc_b32(from, true), global::ld_nc_b32(from + 4, true));
+        let from = p.spans().at(warp);
+        let (mut at, end) = (from.ld(), from.at(1u32).ld());
         let none = SellPiece::default();
         let mut piece = if at < end { p.piece(at) } else { none };
         grid::launch_dependents();

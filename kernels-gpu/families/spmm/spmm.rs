@@ -27,7 +27,7 @@ impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: SubWarpForm> Kerne
     for SubWarp<VEC, REP, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &SpmmParams, _at: u64) {
+    unsafe fn run(p: &SpmmParams, _at: Maps) {
         grid::launch_dependents();
         let lane = gpu::thread() % F::LANES;
         let part = gpu::thread() / F::LANES % F::SPLIT;
@@ -39,8 +39,7 @@ impl<W: Walk, E: Elem, const VEC: usize, const REP: usize, F: SubWarpForm> Kerne
         }
         // The plan's lists are read while the previous kernel ends (PDL); operands are read only after
         // `wait_dependency`.
-        let [row, start, len, slot] =
-            global::ld_nc_no_allocate_v4(p.items + index as u64 * 16, inside);
+        let [row, start, len, slot] = p.items().at(index).ld_once_if(inside);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if F::SPLIT == 1 && F::THREADS == BUNDLED_THREADS && slot == BUNDLE {
             return Self::bundle::<W, E>(p, row, len, column);
@@ -116,7 +115,7 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
     /// number of entries) is loaded two rows ahead. A short row therefore adds no wait.
     #[inline(always)]
     fn bundle<W: Walk, E: Elem>(p: &SpmmParams, mut row: u32, mut left: u32, column: u32) {
-        let span = |row: u32, ok: bool| global::ld_nc_v2(p.spans + row as u64 * 8, ok);
+        let span = |row: u32, ok: bool| p.spans().at(row).ld_if(ok);
         let [start, mut len] = span(row, true);
         let mut ahead = span(row + 1, left > 1);
         grid::wait_dependency();
@@ -135,7 +134,7 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
                 ahead = [0; 2];
                 at = 0;
             }
-            ahead = global::ld_nc_v2_or(ahead, p.spans + (row + 2) as u64 * 8, done && left > 2);
+            ahead = p.spans().at(row + 2).ld_or(ahead, done && left > 2);
             next = run.fetch::<W, E, F>(p, at);
             Self::burst::<W, E>(p, &burst, own, from, column, &mut acc);
             if done {
@@ -180,18 +179,18 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
         column: u32,
         acc: &mut Acc<E, VEC, REP>,
     ) {
-        let b = p.b + column as u64 * E::BYTES as u64;
+        let b = p.b::<E>().at(column);
         let mut raw = [[[0u32; 4]; REP]; UNROLL];
         let mut value = [E::ZERO; UNROLL];
         unroll!(u < UNROLL, {
             let exists = at + (u as u32) >= run.lead && at + (u as u32) < run.end;
             let (col, v) = W::entry::<E>(p, burst, u, exists);
             value[u] = if exists { v } else { E::ZERO };
-            let from = b + col as u64 * p.ldb_bytes as u64;
+            let from = b.row(col, p.ldb_bytes);
             unroll!(r < REP, {
                 let shift = r as u32 * F::LANES * VEC as u32;
                 let ok = exists && column + shift < p.n;
-                raw[u][r] = E::ld_global::<VEC>(from + (shift * E::BYTES) as u64, ok);
+                raw[u][r] = from.at(shift).ld_raw::<VEC>(ok);
             });
         });
         unroll!(u < UNROLL, {
@@ -209,13 +208,13 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
         let output = p.output();
         if p.flags == 0 {
             let alpha = scale::<E>(output, entries);
-            let c = p.c + row as u64 * p.ldc_bytes as u64;
+            let c = p.c::<E>().row(row, p.ldc_bytes);
             unroll!(r < REP, {
                 let column = column + r as u32 * F::LANES * VEC as u32;
                 let mut out = acc[r];
                 unroll!(i < VEC, { out[i] = E::fma(alpha, acc[r][i], E::ZERO) });
                 if column < p.n {
-                    E::store::<VEC>(c + column as u64 * E::BYTES as u64, &out);
+                    c.at(column).st_rounded(&out);
                 }
             });
             return;

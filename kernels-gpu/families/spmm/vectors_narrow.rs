@@ -2,7 +2,7 @@
 //! with swapped operands and i32 accumulators. `ldmatrix.trans` transposes pairs of bytes; a byte permutation then
 //! sorts them by columns.
 
-use crate::device::epilogue::{Output, finish, scale};
+use crate::device::epilogue::{Output, finish, output, scale};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
@@ -48,13 +48,13 @@ struct Record {
 /// One warp's share of a window.
 #[derive(Clone, Copy)]
 struct Share {
-    records: u64,
+    records: Global<u32, ReadOnly>,
     /// First value, to which the words of the records are relative.
     base: u32,
     vectors: u32,
     steps: u32,
     /// Address of this lane's 16 bytes in row 0 of B, and the number of these bytes that are inside.
-    b: u64,
+    b: Global<u8, ReadOnly>,
     bytes: u32,
     /// Squares (16 columns) of the warp that are inside.
     squares: u32,
@@ -67,17 +67,17 @@ impl Share {
     fn record(&self, p: &VectorsParams, step: u32) -> Record {
         let ok = step < self.steps;
         let (four, g) = (self.lane as u64 / 8, self.lane as u64 / 4);
-        let at = self.records + step as u64 * record_bytes(p.wide != 0) as u64;
+        let at = self.records.row(step, record_bytes(p.wide != 0) as u64);
         if p.wide == 0 {
-            let [a, b] = global::ld_nc_v2(at + four * 8, ok);
+            let [a, b] = at.cast::<[u32; 2]>().at(four).ld_if(ok);
             Record {
                 columns: [a & 0xffff, a >> 16, b & 0xffff, b >> 16],
-                word: global::ld_nc_b32(at + STEP_VECTORS as u64 * 2 + g * 4, ok),
+                word: at.bytes(STEP_VECTORS as u64 * 2).at(g).ld_if(ok),
             }
         } else {
             Record {
-                columns: global::ld_nc_v4(at + four * 16, ok),
-                word: global::ld_nc_b32(at + STEP_VECTORS as u64 * 4 + g * 4, ok),
+                columns: at.cast::<[u32; 4]>().at(four).ld_if(ok),
+                word: at.bytes(STEP_VECTORS as u64 * 4).at(g).ld_if(ok),
             }
         }
     }
@@ -96,7 +96,7 @@ impl Share {
             let four = self.lane / 8;
             let left = self.vectors - step * STEP_VECTORS as u32;
             unroll!(j < 4, {
-                let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
+                let from = self.b.row(columns[j], p.ldb_bytes);
                 let valid = four * LANE_VECTORS as u32 + (j as u32) < left;
                 // Vectors 4 q and 4 q + 1 are stored in the upper eight rows, vectors 4 q + 2 and 4 q + 3 in the lower
                 // eight.
@@ -104,8 +104,8 @@ impl Share {
                 let to = stage + frag::swizzle(row, self.lane % 8, SLAB_BYTES as u32);
                 let bytes = if valid { self.bytes } else { 0 };
                 if ALIGNED {
-                    let from = if bytes > 0 { from } else { p.b };
-                    copy::cp_async_16(to, from, bytes);
+                    let from = if bytes > 0 { from } else { p.b() };
+                    from.cp_async_16(to, bytes);
                 } else {
                     copy::st_shared_v4(to, by_bytes(from, bytes));
                 }
@@ -120,12 +120,11 @@ impl Share {
         let below = self.lane % 4 * LANE_VECTORS as u32;
         let valid = word >> below & 0xf;
         let before = (word & ((1 << below) - 1)).count_ones();
-        let at = p.values + self.base as u64 + (word >> 16) as u64 + before as u64;
-        let (count, first) = (valid.count_ones(), at as u32 & 3);
-        let words = [
-            global::ld_nc_b32(at & !3, count > 0),
-            global::ld_nc_b32((at & !3) + 4, first + count > 4),
-        ];
+        let at = p.values().at(self.base).at(word >> 16).at(before);
+        let (count, first) = (valid.count_ones(), at.address() as u32 & 3);
+        // SAFETY: the loaded words contain entries, and memory begins and ends at multiples of four bytes.
+        let from = unsafe { Global::<u32, ReadOnly>::new(at.address() & !3) };
+        let words = [from.ld_if(count > 0), from.at(1u32).ld_if(first + count > 4)];
         Entries { words, valid, first }
     }
 
@@ -155,12 +154,12 @@ impl Share {
 
 /// Loads up to 16 bytes from any address and pads them with zeros.
 #[inline(always)]
-fn by_bytes(from: u64, bytes: u32) -> [u32; 4] {
+fn by_bytes(from: Global<u8, ReadOnly>, bytes: u32) -> [u32; 4] {
     let mut words = [0u32; 4];
     unroll!(w < 4, {
         unroll!(i < 4, {
             let at = (w * 4 + i) as u32;
-            words[w] |= global::ld_nc_b8(from + at as u64, at < bytes) << (8 * i as u32);
+            words[w] |= from.at(at).ld_if(at < bytes) << (8 * i as u32);
         });
     });
     words
@@ -208,22 +207,22 @@ fn store_float<E: crate::device::elem::Elem<Acc = f32>>(
 #[inline(always)]
 fn store_whole(o: Output, row: u32, column: u32, sums: [u32; 2]) {
     let alpha = o.alpha as i32 as i64;
-    let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+    let at = o.c.row(row, o.ldc_bytes).cast::<u32>().at(column);
     let mut words = [0u32; 2];
     unroll!(i < 2, {
         let inside = column + (i as u32) < o.n;
         let add = inside && o.flags & FLAG_ACCUMULATE != 0;
-        let old = global::ld_global_b32(at + i as u64 * 4, add) as i32;
+        let old = at.at(i as u64).ld_if(add) as i32;
         words[i] = saturated(sums[i] as i32 as i64 * alpha + old as i64);
     });
     if o.flags & FLAG_VECTORS != 0 {
         if column < o.n {
-            global::st_v2(at, words);
+            at.cast::<[u32; 2]>().st(words);
         }
     } else {
         unroll!(i < 2, {
             let inside = column + (i as u32) < o.n;
-            global::st_b32_if(at + i as u64 * 4, words[i], inside);
+            at.at(i as u64).st_if(words[i], inside);
         });
     }
 }
@@ -306,14 +305,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
 impl VectorsParams {
     #[inline(always)]
     fn narrow_output(&self) -> Output {
-        Output {
-            c: self.c,
-            alpha: self.alpha,
-            ldc_bytes: self.ldc_bytes,
-            n: self.n,
-            flags: self.flags,
-            ..Output::PLAIN
-        }
+        Output { bias: Global::NULL, ..output!(self) }
     }
 }
 
@@ -321,7 +313,7 @@ impl<W: WalkInfo, E: ElemInfo, const WINDOWS: u32, const PARTS: u32, const ALIGN
     Kernel<W, E, VectorsParams> for NarrowVectors<WINDOWS, PARTS, ALIGNED>
 {
     #[inline(always)]
-    unsafe fn run(p: &VectorsParams, _at: u64) {
+    unsafe fn run(p: &VectorsParams, _at: Maps) {
         let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
         let part = warp % PARTS;
         let index = gpu::block_x() * WINDOWS + warp / PARTS;
@@ -330,17 +322,16 @@ impl<W: WalkInfo, E: ElemInfo, const WINDOWS: u32, const PARTS: u32, const ALIGN
         if PARTS == 1 && !inside {
             return;
         }
-        let [window, first, vectors, base] =
-            global::ld_nc_v4(p.windows + index as u64 * 16, inside);
+        let [window, first, vectors, base] = p.windows().at(index).ld_if(inside);
         let left = gpu::block_y() * Self::COLUMNS;
         let column = left + lane % 8 * 16;
         let count = vectors & WINDOW_VECTORS as u32;
         let share = Share {
-            records: p.records + first as u64 * record_bytes(p.wide != 0) as u64,
+            records: p.records().row(first, record_bytes(p.wide != 0) as u64),
             base,
             vectors: count,
             steps: count.div_ceil(STEP_VECTORS as u32),
-            b: p.b + column as u64,
+            b: p.b().at(column),
             bytes: p.n.saturating_sub(column).min(16),
             squares: (p.n - left).div_ceil(16).min(SQUARES as u32),
             lane,

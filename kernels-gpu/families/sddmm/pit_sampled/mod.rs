@@ -10,6 +10,18 @@ use crate::device::rows::{self, Rows, Source};
 use crate::device::scan::inclusive_by;
 use crate::families::sddmm::abi::*;
 
+buffers! {
+    // `detect` finds the lists in a matrix of S's shape. `PitSampledLaunch::params` checks the alignment and the strides
+    // of the matrices.
+    unsafe PitSampledParams {
+        lists: u32, Fresh;
+        counts: u32, Fresh;
+        x: u16, ReadWrite;
+        s: u16, ReadWrite;
+        gate: u16, ReadWrite;
+    }
+}
+
 const DEPTH: u32 = 64;
 /// Listed rows of a tile, and of a warpgroup.
 const LISTED: u32 = SAMPLED_LISTED as u32;
@@ -41,7 +53,7 @@ impl Hand {
     fn of(p: &PitSampledParams, first: u32, before: u32) -> Self {
         let lane = gpu::opaque_thread() % 32;
         let list = first + lane;
-        let count = global::ld_cg_b32(p.counts + list as u64 * 4, list < p.panels);
+        let count = p.counts().at(list).ld_if(list < p.panels);
         let upto = inclusive_by(lane, count.div_ceil(LISTED), |sum, before| sum + before);
         Hand { first, count, upto, before, all: warp::shfl(upto, 31) }
     }
@@ -76,12 +88,12 @@ impl<A, L: LoaderInfo> Stages for PitSampled<A, L> {
 impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// Address of entry `place` of a tile in its panel's list.
     #[inline(always)]
-    fn listed(p: &PitSampledParams, work: Work, place: u32) -> u64 {
-        p.lists + (work.list as u64 * p.stride as u64 + (work.from + place) as u64) * 4
+    fn listed(p: &PitSampledParams, work: Work, place: u32) -> Global<u32, Fresh> {
+        p.lists().at(work.list as u64 * p.stride as u64 + (work.from + place) as u64)
     }
 
     #[inline(always)]
-    fn produce(p: &PitSampledParams, at: u64) {
+    fn produce(p: &PitSampledParams, at: Maps) {
         let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let mut hand = Hand::of(p, 0, 0);
         let mut ring = Ring::<Self>::producer();
@@ -118,19 +130,19 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
 
     /// Starts the copy of a stage of Y, or this thread's share of it.
     #[inline(always)]
-    fn start_y(p: &PitSampledParams, at: u64, work: Work, deep: u32, slot: u32) {
+    fn start_y(p: &PitSampledParams, at: Maps, work: Work, deep: u32, slot: u32) {
         let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let team = Team { thread, threads: SAMPLED_PRODUCER_THREADS };
         let place = [deep, work.list * SAMPLED_WIDTH as u32];
         let shape = Shape { rows: SAMPLED_WIDTH, row_bytes: PANEL_BYTES, element: 2 };
-        L::tile(team, Self::stage(slot), (at, &p.y_map), place, shape, Self::full(slot));
+        L::tile(team, Self::stage(slot), (at.map(0), &p.y_map), place, shape, Self::full(slot));
     }
 
     /// Listed rows of X of which this lane copies 16 bytes each.
     #[inline(always)]
     fn rows(p: &PitSampledParams, work: Work) -> Rows {
         let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
-        let own = global::ld_cg_b32(Self::listed(p, work, thread), thread < work.rows);
+        let own = Self::listed(p, work, thread).ld_if(thread < work.rows);
         rows::of_thread(thread, own, work.rows)
     }
 
@@ -139,9 +151,9 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
-        let source = Source { address: p.x, row_bytes: p.ldx_bytes, columns: p.k };
+        let source = Source { matrix: p.x(), row_bytes: p.ldx_bytes, columns: p.k };
         let to = Self::stage(slot) + Self::X_AT as u32;
-        rows::gather::<WHOLE>(source, rows, thread, deep, to);
+        rows::gather::<WHOLE, _>(source, rows, thread, deep, to);
     }
 
     /// Computes a warpgroup's 64 listed rows of every tile. A warpgroup without rows in a tile only releases its
@@ -199,7 +211,7 @@ impl<W: WalkInfo, E: WgmmaElem, A: Multiply, L: Loader> Kernel<W, E, PitSampledP
     for PitSampled<A, L>
 {
     #[inline(always)]
-    unsafe fn run(p: &PitSampledParams, at: u64) {
+    unsafe fn run(p: &PitSampledParams, at: Maps) {
         if gpu::thread() == 0 {
             // Every gathering thread arrives, and the thread that starts the copy of Y if the copy engine copies it.
             Self::make_barriers(SAMPLED_PRODUCER_THREADS + L::BY_ONE as u32, CONSUMER_WARPS);

@@ -23,7 +23,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
         unroll!(j < 4, {
             let place = first + 4 * j as u32;
             let valid = place < work.rows;
-            let row = global::ld_cg_b32(Self::listed(p, work, place), valid);
+            let row = Self::listed(p, work, place).ld_if(valid);
             lines[j] = if valid { row } else { NONE };
         });
         lines
@@ -51,10 +51,10 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
             let line = warp * 16 + 4 * j as u32 + lane / 8;
             let eight = staged(smem, line, lane);
             if lines[j] != NONE && inside {
-                let to = p.s + lines[j] as u64 * p.lds_bytes as u64 + column as u64 * 2;
+                let to = p.s().row(lines[j], p.lds_bytes).at(column);
                 let mut out = eight;
                 unroll!(w < 4, { out[w] = eight[w] & gate[j][w] });
-                global::st_v4(to, out);
+                to.cast::<[u32; 4]>().st(out);
             }
         });
     }
@@ -72,8 +72,8 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
         }
         unroll!(j < 4, {
             let valid = inside && lines[j] != NONE;
-            let at = p.gate + lines[j] as u64 * p.gate_bytes as u64 + column as u64 * 2;
-            gate[j] = global::ld_no_allocate_v4(at, valid);
+            let at = p.gate().row(lines[j], p.gate_bytes).at(column);
+            gate[j] = at.cast::<[u32; 4]>().ld_once_if(valid);
         });
         unroll!(j < 4, {
             let eight = gate[j];

@@ -7,6 +7,20 @@ mod out;
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
+buffers! {
+    // `Sampler::new` makes the lists from the pattern and allocates the workspaces for all slots and counters.
+    // `OnGpu::arrays_of` checks that S and the mask have this pattern.
+    unsafe SampledParams {
+        windows: [u32; 4], ReadOnly;
+        columns: u32, ReadOnly;
+        places: u32, ReadOnly;
+        values<E: Elem>: E, ReadWrite;
+        mask<E: Elem>: E, ReadOnly;
+        partial: [u32; 4], Fresh;
+        counters: u32, Fresh;
+    }
+}
+
 #[inline(always)]
 fn index(round: u32) -> u64 {
     (round * gpu::grid_x() + gpu::block_x()) as u64
@@ -16,9 +30,9 @@ fn index(round: u32) -> u64 {
 #[inline(always)]
 fn window(p: &SampledParams, round: u32) -> Window {
     let valid = round < p.rounds;
-    let at = p.windows + index(round) * size_of::<Window>() as u64;
-    let [row, window, live, stage] = global::ld_nc_v4(at, valid);
-    let [stages, first, parts, counter] = global::ld_nc_v4(at + 16, valid);
+    let at = p.windows().bytes(index(round) * size_of::<Window>() as u64);
+    let [row, window, live, stage] = at.ld_if(valid);
+    let [stages, first, parts, counter] = at.at(1u32).ld_if(valid);
     Window {
         row: if valid { row } else { NO_STRIP },
         window,
@@ -74,14 +88,14 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
     /// Starts all copies. A copy of a stage is a half of X or a piece of Y. It writes to the same offset of every
     /// stage, 64 further along k each time. A thread holds the position across k of one copy.
     #[inline(always)]
-    fn produce(p: &SampledParams, at: u64) {
+    fn produce(p: &SampledParams, at: Maps) {
         let thread = gpu::thread() % PRODUCER_THREADS;
         // Neighbouring copies belong to different warps: the lanes of a warp start theirs one after the other.
         let own = if F::L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 };
         let piece = own.wrapping_sub(2);
         let column = |round: u32, valid: bool| {
-            let at = p.columns + (index(round) * Self::PIECES as u64 + piece as u64) * 4;
-            global::ld_nc_b32(at, valid && piece < Self::PIECES as u32)
+            let at = p.columns().at(index(round) * Self::PIECES as u64 + piece as u64);
+            at.ld_if(valid && piece < Self::PIECES as u32)
         };
         let mut ring = Ring::<Self>::producer();
         let mut round = 0;
@@ -121,7 +135,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
 
     /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
-    fn start(p: &SampledParams, at: u64, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
+    fn start(p: &SampledParams, at: Maps, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
         let team = Team { thread: gpu::thread() % PRODUCER_THREADS, threads: PRODUCER_THREADS };
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // 64 deep, `width` across.
@@ -133,19 +147,21 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
         if F::L::BY_ONE {
             // One instruction for both operands: two in divergent lanes would be issued one after the other.
             let (to, at, along) = match i {
-                0 | 1 => (i * SMEM_TILE as u32, at, Self::X_ALONG),
-                _ => (2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32, at + 128, Self::Y_ALONG),
+                0 | 1 => (i * SMEM_TILE as u32, at.map(0), Self::X_ALONG),
+                _ => {
+                    (2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32, at.map(1), Self::Y_ALONG)
+                }
             };
             let shape = shape(along, F::P);
             F::L::tile(team, stage + to, (at, &p.x_map), place(along), shape, full);
         } else if i < 2 {
             let to = stage + i * SMEM_TILE as u32;
             let shape = shape(Self::X_ALONG, HALF);
-            F::L::tile(team, to, (at, &p.x_map), place(Self::X_ALONG), shape, full);
+            F::L::tile(team, to, (at.map(0), &p.x_map), place(Self::X_ALONG), shape, full);
         } else {
             let to = stage + 2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32;
             let shape = shape(Self::Y_ALONG, F::P);
-            F::L::tile(team, to, (at + 128, &p.y_map), place(Self::Y_ALONG), shape, full);
+            F::L::tile(team, to, (at.map(1), &p.y_map), place(Self::Y_ALONG), shape, full);
         }
     }
 
@@ -206,7 +222,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: WindowForm<A: Multiply, 
     Kernel<W, E, SampledParams> for Sampled<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &SampledParams, at: u64) {
+    unsafe fn run(p: &SampledParams, at: Maps) {
         if gpu::thread() == 0 {
             Self::make_barriers(F::L::arrivals(PRODUCER_THREADS, false), CONSUMER_WARPS);
             F::L::prefetch_maps::<2>(at);

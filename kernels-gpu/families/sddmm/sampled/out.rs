@@ -18,8 +18,8 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
         let parts = window.parts >> 16;
         if parts > 1 {
             let cut = SplitK {
-                partial: p.partial,
-                counters: p.counters,
+                partial: p.partial(),
+                counters: p.counters(),
                 first: window.first,
                 part: window.parts & 0xffff,
                 parts,
@@ -41,11 +41,11 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
         }
         let group = warpgroup * 4 + gpu::opaque_thread() / 32 % 4;
         let row = (window.window * PLACE_GROUPS as u32 + group) as u64;
-        let places = p.places + row * (Self::PIECES * 4) as u64;
+        let places = p.places().at(row * Self::PIECES as u64);
         let in_halves = warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
         unroll!(c < CHUNKS, most 4, {
             if live >> c & 1 != 0 {
-                let places = places + (c * 64 / F::P * 4) as u64;
+                let places = places.at((c * 64 / F::P) as u64);
                 if in_halves {
                     Self::store::<E>(p, places, warpgroup, &acc.0[c]);
                 } else {
@@ -63,46 +63,51 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
 
     /// Address of the values at `place`.
     #[inline(always)]
-    fn address(values: u64, place: u32) -> u64 {
-        values + place as u64 * (PLACE_ELEMENTS * 2) as u64
+    fn address<E, A>(values: Global<E, A>, place: u32) -> Global<E, A> {
+        values.row(place, (PLACE_ELEMENTS * 2) as u64)
     }
 
     /// Stores a chunk of 64 columns through shared memory, each warp its own 16 rows, by rows of 16 bytes a lane.
     #[inline(always)]
-    fn store<E: WgmmaElem>(p: &SampledParams, places: u64, warpgroup: u32, acc: &[f32; 32]) {
+    fn store<E: WgmmaElem>(
+        p: &SampledParams,
+        places: Global<u32, ReadOnly>,
+        warpgroup: u32,
+        acc: &[f32; 32],
+    ) {
         let (lane, warp) = gpu::lane_and_warp();
         let column = lane % 8 * 8;
-        let place = global::ld_nc_b32(places + (column / F::P as u32 * 4) as u64, true);
+        let place = places.bytes(column / F::P as u32 * 4).ld();
         let smem = Self::out(warpgroup) + warp * 2048;
         let own = frag::ldmatrix_x4(lane);
         warp::sync(u32::MAX);
         stage_rows::<E>(acc, smem, own);
         warp::sync(u32::MAX);
-        let to = Self::address(p.values, place) + (column % F::P as u32 * 2) as u64;
+        let to = Self::address(p.values::<E>(), place).bytes(column % F::P as u32 * 2);
         unroll!(j < 4, {
             let row = j as u32 * 4 + lane / 8;
             let eight = staged(smem, row, lane);
             if place != NO_PLACE {
-                global::st_v4(to + row as u64 * p.row_bytes as u64, eight);
+                to.row(row, p.row_bytes).cast::<[u32; 4]>().st(eight);
             }
         });
     }
 
     /// Stores a chunk of 64 columns in pairs from registers: sums are not rounded before the mask or the addition.
     #[inline(always)]
-    fn update<E: WgmmaElem>(p: &SampledParams, places: u64, acc: &[f32; 32]) {
+    fn update<E: WgmmaElem>(p: &SampledParams, places: Global<u32, ReadOnly>, acc: &[f32; 32]) {
         let lane = gpu::opaque_thread() % 32;
         unroll!(j < 8, {
-            let place = global::ld_nc_b32(places + (j * 8 / F::P * 4) as u64, true);
+            let place = places.at((j * 8 / F::P) as u64).ld();
             let column = (j * 8 % F::P) as u32 + lane % 4 * 2;
             unroll!(r < 2, {
                 let row = lane / 4 + r as u32 * 8;
                 let offset = row as u64 * p.row_bytes as u64 + column as u64 * 2;
-                let to = Self::address(p.values, place) + offset;
+                let to = Self::address(p.values::<E>(), place).bytes(offset);
                 let valid = place != NO_PLACE;
                 let masked = valid && p.flags & FLAG_MASK_VALUES != 0;
-                let mask = E::ld_nc::<2>(Self::address(p.mask, place) + offset, masked);
-                let old = E::ld_global::<2>(to, valid && p.flags & FLAG_ACCUMULATE != 0);
+                let mask = Self::address(p.mask::<E>(), place).bytes(offset).ld_raw::<2>(masked);
+                let old = to.ld_raw::<2>(valid && p.flags & FLAG_ACCUMULATE != 0);
                 let mut pair = [0.0; 2];
                 unroll!(i < 2, {
                     let x = acc[4 * j + ROWS[r] + i];
@@ -110,7 +115,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
                     pair[i] = x + E::get(&old, i);
                 });
                 if valid {
-                    E::store::<2>(to, &pair);
+                    to.st_rounded(&pair);
                 }
             });
         });

@@ -6,21 +6,21 @@ use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
 /// Element type of X and Y.
-pub trait Terms: ElemInfo {
+pub trait Terms: ElemInfo + Sized {
     /// Type of a sum of products.
     type Acc: Copy;
     const ZERO: Self::Acc;
     const BYTES: u32;
 
     /// Loads `V` elements; zeros if `ok` is false.
-    fn load<const V: usize>(addr: u64, ok: bool) -> Raw;
+    fn load<const V: usize>(from: Global<Self, ReadOnly>, ok: bool) -> Raw;
     /// Returns `sum` plus the products of two vectors.
     fn dot<const V: usize>(a: &Raw, b: &Raw, sum: Self::Acc) -> Self::Acc;
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// [`Elem::shfl_xor`] of a sum.
     fn shfl_xor(a: Self::Acc, other: u32) -> Self::Acc;
     /// Finishes the sum of an entry and stores it: scalar, mask, `=` or `+=`.
-    fn store(p: &SddmmParams, entry: u64, sum: Self::Acc);
+    fn finish(p: &SddmmParams, entry: u64, sum: Self::Acc);
 }
 
 impl<E: Elem> Terms for E {
@@ -29,8 +29,8 @@ impl<E: Elem> Terms for E {
     const BYTES: u32 = <E as Elem>::BYTES;
 
     #[inline(always)]
-    fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
-        <E as Elem>::ld_nc::<V>(addr, ok)
+    fn load<const V: usize>(from: Global<E, ReadOnly>, ok: bool) -> Raw {
+        from.ld_raw::<V>(ok)
     }
     #[inline(always)]
     fn dot<const V: usize>(a: &Raw, b: &Raw, mut sum: Self::Acc) -> Self::Acc {
@@ -48,13 +48,13 @@ impl<E: Elem> Terms for E {
         <E as Elem>::shfl_xor(a, other)
     }
     #[inline(always)]
-    fn store(p: &SddmmParams, entry: u64, sum: Self::Acc) {
-        let offset = entry * <E as Elem>::BYTES as u64;
+    fn finish(p: &SddmmParams, entry: u64, sum: Self::Acc) {
         let mut value = E::mul(sum, E::scalar(p.alpha));
         if p.flags & FLAG_MASK_VALUES != 0 {
-            value = E::mul(value, E::get(&E::ld_global::<1>(p.mask + offset, true), 0));
+            value = E::mul(value, E::get(&p.mask().cast::<E>().at(entry).ld_raw::<1>(true), 0));
         }
-        store_or_add::<E>(p.values + offset, value, p.flags & FLAG_ACCUMULATE != 0, true);
+        let to = p.values().cast::<E>().at(entry);
+        store_or_add(to, value, p.flags & FLAG_ACCUMULATE != 0, true);
     }
 }
 
@@ -64,15 +64,15 @@ impl Terms for Int8 {
     const BYTES: u32 = 1;
 
     #[inline(always)]
-    fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
+    fn load<const V: usize>(from: Global<Int8, ReadOnly>, ok: bool) -> Raw {
         match V {
-            16 => global::ld_nc_v4(addr, ok),
+            16 => from.cast::<[u32; 4]>().ld_if(ok),
             8 => {
-                let [a, b] = global::ld_nc_v2(addr, ok);
+                let [a, b] = from.cast::<[u32; 2]>().ld_if(ok);
                 [a, b, 0, 0]
             }
-            4 => [global::ld_nc_b32(addr, ok), 0, 0, 0],
-            _ => [global::ld_nc_b8(addr, ok), 0, 0, 0],
+            4 => [from.cast::<u32>().ld_if(ok), 0, 0, 0],
+            _ => [from.cast::<u8>().ld_if(ok), 0, 0, 0],
         }
     }
     #[inline(always)]
@@ -92,9 +92,11 @@ impl Terms for Int8 {
         warp::shfl_xor(a as u32, other) as i32
     }
     #[inline(always)]
-    fn store(p: &SddmmParams, entry: u64, sum: i32) {
+    fn finish(p: &SddmmParams, entry: u64, sum: i32) {
         let mask = if p.flags & FLAG_MASK_VALUES != 0 {
-            global::ld_nc_b8(p.mask + entry, true) as i8 as i32
+            // SAFETY: the output does not overlap the mask, and this kernel does not start early.
+            let mask = unsafe { p.mask().with::<ReadOnly>() };
+            mask.at(entry).ld() as i8 as i32
         } else {
             1
         };
@@ -112,9 +114,9 @@ impl Terms for Int8 {
 
 #[inline(always)]
 fn store_float<E: Elem<Acc = f32>>(p: &SddmmParams, entry: u64, sum: i32, mask: i32) {
-    let at = p.values + entry * E::BYTES as u64;
+    let at = p.values().cast::<E>().at(entry);
     let value = E::mul(E::mul(sum as f32, E::scalar(p.alpha)), mask as f32);
-    store_or_add::<E>(at, value, p.flags & FLAG_ACCUMULATE != 0, true);
+    store_or_add(at, value, p.flags & FLAG_ACCUMULATE != 0, true);
 }
 
 /// Limit of a scaled sum. Beyond it, the product with any mask but zero is beyond i32; up to it, the product with any
@@ -123,10 +125,10 @@ const BEYOND: i64 = 1 << 54;
 
 #[inline(always)]
 fn store_whole(p: &SddmmParams, entry: u64, sum: i32, mask: i32) {
-    let at = p.values + entry * 4;
+    let at = p.values().cast::<u32>().at(entry);
     let accumulate = p.flags & FLAG_ACCUMULATE != 0;
-    let old = global::ld_global_b32(at, accumulate) as i32;
+    let old = at.ld_if(accumulate) as i32;
     let scaled = (sum as i64 * p.alpha as i32 as i64).clamp(-BEYOND, BEYOND);
     let value = scaled * mask as i64 + old as i64;
-    global::st_b32(at, value.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32);
+    at.st(value.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32);
 }

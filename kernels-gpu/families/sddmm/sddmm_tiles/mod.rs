@@ -7,6 +7,19 @@ mod out;
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
+buffers! {
+    // `SddmmTiles::new` makes the lists from the pattern. `OnGpu::arrays_of` checks that S and the mask have this
+    // pattern.
+    unsafe SddmmTilesParams {
+        panes: [u32; 4], ReadOnly;
+        groups: [u32; 2], ReadOnly;
+        bases: u32, ReadOnly;
+        picks: u32, ReadOnly;
+        values: u8, ReadWrite;
+        mask: u8, ReadWrite;
+    }
+}
+
 /// Element type in which tiles are multiplied.
 pub trait TileElem: Elem<Acc = f32> {
     /// `D += A B`, 32 bytes deep. `TA`, `TB` 1: the operand is contiguous along m or n instead of k; 16-bit types only.
@@ -45,8 +58,8 @@ fn index(round: u32) -> u64 {
 }
 
 #[inline(always)]
-fn pane(p: &SddmmTilesParams, round: u32) -> u64 {
-    p.panes + index(round) * size_of::<Pane>() as u64
+fn pane(p: &SddmmTilesParams, round: u32) -> Global<[u32; 4], ReadOnly> {
+    p.panes().bytes(index(round) * size_of::<Pane>() as u64)
 }
 
 /// A consumer thread's data of a tile: loaded one tile ahead, so that only the picks wait for it.
@@ -76,14 +89,14 @@ impl PerThread {
         let warp = gpu::opaque_thread() / 32;
         let lane = gpu::opaque_thread() % PICK_ROWS as u32;
         let group = index(round) * PICK_GROUPS as u64 + warp as u64;
-        let [row, live] = global::ld_nc_v2(pane(p, round), valid);
-        let [start, words] = global::ld_nc_v2(p.groups + group * 8, valid);
-        let base = p.bases + (group * PICK_ROWS as u64 + lane as u64) * 4;
+        let [row, live] = pane(p, round).cast::<[u32; 2]>().ld_if(valid);
+        let [start, words] = p.groups().at(group).ld_if(valid);
+        let base = p.bases().at(group * PICK_ROWS as u64 + lane as u64);
         PerThread {
             row: if valid { row } else { NO_STRIP },
             live,
             picks: Picks { start, words },
-            base: global::ld_nc_b32(base, valid),
+            base: base.ld_if(valid),
         }
     }
 }
@@ -124,7 +137,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     }
 
     #[inline(always)]
-    fn set_up(at: u64) {
+    fn set_up(at: Maps) {
         if gpu::thread() != 0 {
             return;
         }
@@ -144,20 +157,20 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     fn copies(p: &SddmmTilesParams, round: u32) -> Copies {
         let valid = round < p.rounds;
         let chunk = Self::copy().wrapping_sub(2);
-        let [row, live, start, words] = global::ld_nc_v4(pane(p, round), valid);
-        let column = pane(p, round) + 16 + chunk as u64 * 4;
+        let [row, live, start, words] = pane(p, round).ld_if(valid);
+        let column = pane(p, round).at(1u32).cast::<u32>().at(chunk);
         Copies {
             row: if valid { row } else { NO_STRIP },
             live,
             picks: Picks { start, words },
-            column: global::ld_nc_b32(column, valid && chunk < CHUNKS as u32),
+            column: column.ld_if(valid && chunk < CHUNKS as u32),
         }
     }
 
     /// Starts all copies. A copy of a stage is a half of X or a chunk of Y. It writes to the same offset of every
     /// stage, one stage further along k each time.
     #[inline(always)]
-    fn produce(p: &SddmmTilesParams, at: u64, first: Copies) {
+    fn produce(p: &SddmmTilesParams, at: Maps, first: Copies) {
         let thread = gpu::thread() % PRODUCER_THREADS;
         let own = Self::copy();
         let mut ring = Ring::<Self>::producer();
@@ -167,7 +180,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             let Copies { row, live, column, .. } = later;
             // Lists are long if rows are full, and the latency of HBM is long.
             if thread == 127 && later.picks.words > 0 {
-                let from = p.picks + later.picks.start as u64 * 4;
+                let from = p.picks().at(later.picks.start);
                 F::L::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
             }
             let chunks = live >> 8;
@@ -196,15 +209,15 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
 
     /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
-    fn start(p: &SddmmTilesParams, at: u64, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
+    fn start(p: &SddmmTilesParams, at: Maps, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
         let team = Team { thread: gpu::thread() % PRODUCER_THREADS, threads: PRODUCER_THREADS };
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // One shape for both orders: a stage is 128 bytes deep, and only 16-bit elements are contiguous across k.
         let shape = Shape { rows: HALF, row_bytes: PANEL_BYTES, element: F::BYTES };
         let (to, full) = (Self::stage(slot) + i * SMEM_TILE as u32, Self::full(slot));
         let (at, map, place) = match i {
-            0 | 1 => (at, p.x_map, place(Self::X_ALONG)),
-            _ => (at + 128, p.y_map, place(Self::Y_ALONG)),
+            0 | 1 => (at.map(0), p.x_map, place(Self::X_ALONG)),
+            _ => (at.map(1), p.y_map, place(Self::Y_ALONG)),
         };
         F::L::tile(team, to, (at, &map), place, shape, full);
     }
@@ -310,7 +323,7 @@ impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, F: PickForm<A: Multiply, L: 
     Kernel<W, E, SddmmTilesParams> for PickTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &SddmmTilesParams, at: u64) {
+    unsafe fn run(p: &SddmmTilesParams, at: Maps) {
         // The first loads overlap with the initialization of the barriers. Round `p.rounds` is past the last tile:
         // nothing is loaded.
         let copies = gpu::thread() >= CONSUMER_WARPS * 32;

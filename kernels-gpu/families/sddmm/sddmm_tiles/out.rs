@@ -24,11 +24,11 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     #[inline(always)]
     fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
         let own = at + gpu::opaque_thread() % 32;
-        let from = p.picks + (list.start as u64 + own as u64) * 4;
+        let from = p.picks().at(list.start as u64 + own as u64);
         let mut words = [0; BATCH];
         unroll!(u < BATCH, most 4, {
             let valid = own + u as u32 * 32 < list.words;
-            words[u] = global::ld_nc_b32(from + u as u64 * 128, valid);
+            words[u] = from.at(u as u64 * 32).ld_if(valid);
         });
         words
     }
@@ -125,12 +125,12 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             });
         });
         unroll!(u < BATCH, most 4, {
-            let to = p.values + slots[u] as u64 * F::BYTES as u64;
+            let to = p.values().bytes(slots[u] as u64 * F::BYTES as u64).cast::<u16>();
             let ([low, high], word) = (values[u], words[u]);
             let pair = whole && word & BOTH == BOTH;
-            global::st_b32_if(to, low | high << 16, pair);
-            global::st_b16_if(to, low, !pair && word & PICKED != 0);
-            global::st_b16_if(to + 2, high, !pair && word >> 16 & PICKED != 0);
+            to.cast::<u32>().st_if(low | high << 16, pair);
+            to.st_if(low, !pair && word & PICKED != 0);
+            to.at(1u32).st_if(high, !pair && word >> 16 & PICKED != 0);
         });
     }
 
@@ -201,8 +201,9 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
         let offset = slot * F::BYTES as u64;
         let mut value = sum;
         if p.flags & FLAG_MASK_VALUES != 0 {
-            value = E::mul(value, E::get(&E::ld_global::<1>(p.mask + offset, true), 0));
+            value = E::mul(value, E::get(&p.mask().bytes(offset).cast::<E>().ld_raw::<1>(true), 0));
         }
-        store_or_add::<E>(p.values + offset, value, p.flags & FLAG_ACCUMULATE != 0, true);
+        let to = p.values().bytes(offset).cast::<E>();
+        store_or_add(to, value, p.flags & FLAG_ACCUMULATE != 0, true);
     }
 }

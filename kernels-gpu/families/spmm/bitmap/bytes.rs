@@ -70,7 +70,7 @@ impl<const GROUPS: usize, const N: usize, F: ByteForm<A: MultiplyThin, L: Loader
     }
 
     #[inline(always)]
-    fn set_up(p: &BitmapParams, at: u64) {
+    fn set_up(p: &BitmapParams, at: Maps) {
         // There are more threads than stages.
         let slot = gpu::thread();
         if slot < p.stages {
@@ -290,18 +290,18 @@ impl<const GROUPS: usize, const N: usize, F: ByteForm<A: MultiplyThin, L: Loader
         let (to, full) = (Self::a(p, slot), Self::full(slot));
         F::L::expect(full, lane, counts + chunks * 12 + Self::B_BYTES as u32, false);
         let team = Team { thread: lane, threads: 32 };
-        let first = p.words + tile as u64 * BYTE_COUNTS as u64;
+        let first = p.words().row(tile, BYTE_COUNTS as u64);
         F::L::line(team, to, first, counts, full);
         if chunks != 0 {
-            let places = p.words + (p.places as u64 + own[0] as u64) * 16;
+            let places = p.words().at(p.places as u64 + own[0] as u64);
             F::L::long_line(team, to + COUNTS, places, chunks * 4, full);
-            let values = p.values + own[0] as u64 * 32;
+            let values = p.values().row(own[0], 32u32);
             F::L::long_line(team, to + COUNTS + chunks * 4, values, chunks * 8, full);
         }
     }
 
     #[inline(always)]
-    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
+    fn copy_b(p: &BitmapParams, at: Maps, piece: BitPiece, stage: u32, ring: Ring) {
         let lane = gpu::thread() % 32;
         if F::L::BY_ONE && lane != 0 {
             return;
@@ -309,7 +309,7 @@ impl<const GROUPS: usize, const N: usize, F: ByteForm<A: MultiplyThin, L: Loader
         let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
         let k = (piece.place + stage) * BYTE_DEPTH as u32;
         let half = (BYTE_DEPTH / 2) as u32;
-        let (team, map) = (Team { thread: lane, threads: 32 }, (at, &p.b_map));
+        let (team, map) = (Team { thread: lane, threads: 32 }, (at.map(0), &p.b_map));
         let shape = Shape { rows: BYTE_DEPTH / 2, row_bytes: N * 2, element: 2 };
         F::L::tile(team, to, map, [piece.column, k], shape, full);
         F::L::tile(team, to + half * N as u32 * 2, map, [piece.column, k + half], shape, full);
@@ -345,7 +345,7 @@ where
     F: ByteForm<A: MultiplyThin, L: Loader>,
 {
     #[inline(always)]
-    unsafe fn run(p: &BitmapParams, at: u64) {
+    unsafe fn run(p: &BitmapParams, at: Maps) {
         Self::set_up(p, at);
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::PRODUCER_THREADS));

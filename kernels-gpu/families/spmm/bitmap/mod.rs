@@ -15,6 +15,21 @@ use crate::device::thin::{MultiplyThin, ThinElem};
 use crate::families::spmm::abi::*;
 use starts::{AHEAD, Starts, first_starts, of_stage, starts};
 
+buffers! {
+    // `Bitmaps` makes the lists from the words of A, allocates the workspaces for all slots and counters, and checks the
+    // alignment and the strides. `ProductPlan` checks the shapes and the pattern.
+    unsafe BitmapParams {
+        words: [u32; 4], ReadWrite;
+        values: [u32; 4], ReadWrite;
+        starts: u32, ReadOnly;
+        first: u32, ReadOnly;
+        pieces: [u32; 4], ReadOnly;
+        b: u16, ReadWrite;
+        partial: [u32; 4], Fresh;
+        counters: u32, Fresh;
+    }
+}
+
 /// Period of arrival numbers: the arrival barriers twice, one round of each parity.
 const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
 
@@ -68,12 +83,12 @@ trait Filled<const GROUPS: usize>: Stages {
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
     /// Starts the loader's copies of B, the last ones of a stage.
-    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
+    fn copy_b(p: &BitmapParams, at: Maps, piece: BitPiece, stage: u32, ring: Ring);
 
     /// Fills the stages of all pieces that belong to producer warp `own` of `warps`; later warps return at once.
     /// Issuing the `cp.async` copies of a stage takes one warp longer than the consumers need to multiply it.
     #[inline(always)]
-    fn produce(p: &BitmapParams, at: u64, [own, warps]: [u32; 2]) {
+    fn produce(p: &BitmapParams, at: Maps, [own, warps]: [u32; 2]) {
         if own >= warps {
             return;
         }
@@ -166,8 +181,8 @@ fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
 ) {
     let lane = gpu::thread() % 32;
     if lane <= GROUPS as u32 {
-        let from = p.starts + (tile as u64 + lane.min(piece.height) as u64) * 4;
-        copy::cp_async_4(offsets::<L>(slot) + lane * 4, from);
+        let from = p.starts().at(tile as u64 + lane.min(piece.height) as u64);
+        from.cp_async_4(offsets::<L>(slot) + lane * 4);
     }
 }
 
@@ -184,10 +199,10 @@ impl BitmapParams {
     fn piece(&self, round: u32) -> BitPiece {
         let valid = round < self.rounds;
         let index = round * gpu::grid_x() + gpu::block_x();
-        let at = self.pieces + index as u64 * size_of::<BitPiece>() as u64;
-        let [row, column, tile, step] = global::ld_nc_v4(at, valid);
-        let [place, stages, height, entries] = global::ld_nc_v4(at + 16, valid);
-        let [first, parts, counter, reserved] = global::ld_nc_v4(at + 32, valid);
+        let at = self.pieces().row(index, size_of::<BitPiece>() as u64);
+        let [row, column, tile, step] = at.ld_if(valid);
+        let [place, stages, height, entries] = at.at(1u32).ld_if(valid);
+        let [first, parts, counter, reserved] = at.at(2u32).ld_if(valid);
         BitPiece {
             row,
             column,
@@ -234,7 +249,7 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<L: Loader>> BitTile<GROUPS,
 
     /// Initializes the barriers and prefetches the tensor map. `warps` warps release a stage.
     #[inline(always)]
-    fn set_up(at: u64, warps: u32) {
+    fn set_up(at: Maps, warps: u32) {
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
@@ -255,7 +270,7 @@ where
     F: BitForm<A: MultiplyThin, L: Loader>,
 {
     #[inline(always)]
-    unsafe fn run(p: &BitmapParams, at: u64) {
+    unsafe fn run(p: &BitmapParams, at: Maps) {
         Self::set_up(at, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
             Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::PRODUCER_THREADS));

@@ -47,9 +47,9 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
         let (part, count) = (piece.parts & 0xffff, piece.parts >> 16);
         let place = |part: u32| {
             let slot = (piece.first + part) as u64 * (GROUPS * 4) as u64 + warp as u64;
-            p.partial + slot * (eights(N) * 512) as u64 + lane as u64 * 16
+            p.partial().bytes(slot * (eights(N) * 512) as u64).at(lane).cast()
         };
-        let counter = p.counters + (piece.counter * (GROUPS * 4) as u32 + warp) as u64 * 4;
+        let counter = p.counters().at(piece.counter * (GROUPS * 4) as u32 + warp);
         match N {
             1 | 8 => parts::join::<32, 4, AHEAD>(place, counter, [part, count], &mut acc.0),
             16 => parts::join::<32, 8, AHEAD>(place, counter, [part, count], &mut acc.0),

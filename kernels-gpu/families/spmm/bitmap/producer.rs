@@ -46,9 +46,9 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: Multiply, L: Loader>> Fi
         let b = if F::ALIGNED { Self::B_BYTES as u32 } else { 0 };
         F::L::expect(full, lane, words + values + b, !F::ALIGNED);
         let team = Team { thread: lane, threads: 32 };
-        F::L::long_line(team, at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
+        F::L::long_line(team, at_words, p.words().row(tile, BIT_BYTES as u64), words, full);
         if values != 0 {
-            F::L::long_line(team, at_values, p.values + own[0] as u64 * 16, values, full);
+            F::L::long_line(team, at_values, p.values().at(own[0]), values, full);
         }
         if !F::ALIGNED {
             F::L::started(full, lane);
@@ -56,7 +56,7 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: Multiply, L: Loader>> Fi
     }
 
     #[inline(always)]
-    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
+    fn copy_b(p: &BitmapParams, at: Maps, piece: BitPiece, stage: u32, ring: Ring) {
         let lane = gpu::thread() % 32;
         if !F::ALIGNED || F::L::BY_ONE && lane != 0 {
             return;
@@ -64,7 +64,7 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: Multiply, L: Loader>> Fi
         let k = (piece.place + stage) * BIT_TILE as u32;
         let ((full, _), to) = (ring.full(), Self::stage(ring.slot));
         let team = Team { thread: lane, threads: 32 };
-        let map = (at, &p.b_map);
+        let map = (at.map(0), &p.b_map);
         if N > 1 {
             let shape = Shape { rows: BIT_TILE, row_bytes: N * 2, element: 2 };
             F::L::tile(team, to, map, [piece.column, k], shape, full);
@@ -89,8 +89,8 @@ impl<const GROUPS: usize, const N: usize, F> BitTile<GROUPS, N, F> {
         let bytes = (p.k.saturating_sub(first) * 2).min(16);
         if lane < BIT_TILE as u32 / 8 {
             // The source of a copy of 0 bytes is not read, but must be a valid address.
-            let from = if bytes > 0 { p.b + first as u64 * 2 } else { p.b };
-            copy::cp_async_16(to + lane * 16, from, bytes);
+            let from = if bytes > 0 { p.b().at(first) } else { p.b() };
+            from.cp_async_16(to + lane * 16, bytes);
         }
     }
 
@@ -108,9 +108,8 @@ impl<const GROUPS: usize, const N: usize, F> BitTile<GROUPS, N, F> {
                 let (row, chunk) = (index / chunks, index % chunks);
                 let first = column + chunk * 8;
                 let left = if k + row < p.k && first < p.n { p.n - first } else { 0 };
-                let from = p.b + (k + row) as u64 * p.ldb_bytes as u64 + first as u64 * 2;
-                elements[i] = [0, 1, 2, 3, 4, 5, 6, 7]
-                    .map(|e: u32| global::ld_global_b16(from + e as u64 * 2, e < left));
+                let from = p.b().row(k + row, p.ldb_bytes).at(first);
+                elements[i] = [0, 1, 2, 3, 4, 5, 6, 7].map(|e: u32| from.at(e).ld_if(e < left));
                 at[i] = to + (row * chunks + (chunk ^ ((row * chunks / 8) % chunks))) * 16;
             });
             unroll!(i < BATCH, {

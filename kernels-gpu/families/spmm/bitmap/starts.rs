@@ -15,9 +15,9 @@ pub(super) type Starts = [u32; 8];
 #[inline(always)]
 pub(super) fn first_starts<const GROUPS: usize>(p: &BitmapParams) -> Starts {
     let stage = gpu::block_x() * AHEAD + gpu::thread() % 32;
-    let at = p.first + stage as u64 * ((GROUPS + 1) * 4) as u64;
+    let at = p.first().row(stage, ((GROUPS + 1) * 4) as u64);
     let mut own = [0; 8];
-    unroll!(j < GROUPS + 1, { own[j] = global::ld_nc_b32(at + j as u64 * 4, true) });
+    unroll!(j < GROUPS + 1, { own[j] = at.at(j as u64).ld() });
     own
 }
 
@@ -30,8 +30,8 @@ pub(super) fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, sta
     let mut own = [0; 8];
     unroll!(j < GROUPS + 1, {
         let within = if (j as u32) < piece.height { j as u32 } else { piece.height };
-        let at = p.starts + (tile as u64 + within as u64) * 4;
-        own[j] = global::ld_nc_b32(at, stage < piece.stages);
+        let at = p.starts().at(tile as u64 + within as u64);
+        own[j] = at.ld_if(stage < piece.stages);
     });
     own
 }

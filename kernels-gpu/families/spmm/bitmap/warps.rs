@@ -237,7 +237,7 @@ where
     F: WarpForm<L: Loader>,
 {
     #[inline(always)]
-    unsafe fn run(p: &BitmapParams, at: u64) {
+    unsafe fn run(p: &BitmapParams, at: Maps) {
         Shared::<N, F::L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
         if gpu::thread() >= Self::WARPS as u32 * 32 {
             let copier = copier(p, Self::WARPS as u32 * 32, Self::PRODUCER_THREADS);

@@ -16,8 +16,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
         const PARTS: u32 = size_of::<StagedJoin>() as u32 / 16;
         if thread < count * PARTS {
-            let from = p.joins + (first * PARTS + thread) as u64 * 16;
-            copy::cp_async_16(copy::dynamic_shared() + Self::JOINS as u32 + thread * 16, from, 16);
+            let from = p.joins().at(first * PARTS + thread);
+            from.cp_async_16(copy::dynamic_shared() + Self::JOINS as u32 + thread * 16, 16);
         }
     }
 

@@ -17,10 +17,27 @@ const PIECES: usize = STAGED_ROW / 16;
 /// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row.
 type Acc = [[f32; 4]; PIECES];
 
+buffers! {
+    // `host/families/spmm/staged.rs` makes the lists from the pattern of A, and checks the alignment and the strides.
+    // `ProductPlan` checks the shapes and the pattern.
+    unsafe StagedParams {
+        offsets: u32, ReadOnly;
+        windows: u32, ReadOnly;
+        rows: u32, ReadOnly;
+        columns: u16, ReadWrite;
+        values: u8, ReadWrite;
+        c<E: Elem>: E, ReadWrite;
+        pieces: [u32; 4], ReadOnly;
+        others: [u32; 2], ReadOnly;
+        spans: [u32; 4], ReadOnly;
+        joins: [u32; 4], ReadOnly;
+    }
+}
+
 impl StagedParams {
     #[inline(always)]
-    fn slots(&self) -> Slots {
-        Slots { windows: self.windows, columns: self.columns, values: self.values }
+    fn chunks(&self) -> Slots {
+        Slots { windows: self.windows(), columns: self.columns(), values: self.values() }
     }
 }
 
@@ -61,7 +78,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// clocks each, whichever lanes do it, so all warps share the work. Must precede all loads: the fence that makes
     /// the barriers visible waits for outstanding loads.
     #[inline(always)]
-    fn set_up(at: u64) {
+    fn set_up(at: Maps) {
         let (warp, thread) = (gpu::thread() / 32, gpu::thread());
         if thread % 32 == 0 {
             let mut slot = warp;
@@ -73,7 +90,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             barrier::init_fence();
         }
         if thread == WARPS * 32 {
-            bulk::prefetch_tensormap(at);
+            at.map(0).prefetch();
         }
         if thread < STAGED_ROW as u32 / 16 {
             copy::st_shared_v4(copy::dynamic_shared() + Self::ZEROS as u32 + thread * 16, [0; 4]);
@@ -83,7 +100,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Copies the tiles of B, each to a slot that all warps have released. Runs in one thread. Returns when the last
     /// tile has arrived, so that shared memory can be reused.
     #[inline(always)]
-    fn produce(p: &StagedParams, at: u64) {
+    fn produce(p: &StagedParams, at: Maps) {
         let column = gpu::block_y() * Self::COLUMNS;
         let mut place = Place::START;
         while place.tile < p.tiles {
@@ -94,7 +111,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             }
             barrier::arrive_expect_tx(full, STAGED_TILE as u32);
             let to = copy::dynamic_shared() + place.slot * STAGED_TILE as u32;
-            bulk::tma_load_2d(to, at, column, place.tile * K_TILE as u32, full);
+            at.map(0).load_2d(to, [column, place.tile * K_TILE as u32], full);
             place.advance();
         }
         let mut tile = p.tiles.saturating_sub(RING as u32);
@@ -143,9 +160,9 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
     fn chunks(p: &StagedParams, slice: u32, warp: u32) -> [u32; 2] {
         let inside = slice < p.slices && warp < WARPS;
-        let at = p.offsets + slice as u64 * 4;
-        let first = global::ld_nc_b32(at, inside) + warp % PARTS;
-        [first, global::ld_nc_b32(at + 4, inside)]
+        let at = p.offsets().at(slice);
+        let first = at.ld_if(inside) + warp % PARTS;
+        [first, at.at(1u32).ld_if(inside)]
     }
 
     /// Returns a warp's sums over its chunks, of which the first two are already loading.
@@ -164,7 +181,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             let now = next;
             next = later;
             if chunk + 2 * PARTS < end {
-                later = Chunk::load::<E>(p.slots(), chunk + 2 * PARTS, lane, true);
+                later = Chunk::load::<E>(p.chunks(), chunk + 2 * PARTS, lane, true);
             }
             Self::turn(&mut have, &mut freed, now.window());
             let base = freed.slot * K_TILE as u32;
@@ -248,7 +265,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const PARTS: u32> Kernel
     for Staged<WARPS, PARTS>
 {
     #[inline(always)]
-    unsafe fn run(p: &StagedParams, at: u64) {
+    unsafe fn run(p: &StagedParams, at: Maps) {
         // Two instances of the body, so that the executed instructions are contiguous: a jump over others stalls on
         // instruction fetch. With one warp a slice, registers do not suffice for two.
         if PARTS > 1 && out::is_plain(p) {
@@ -261,7 +278,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const PARTS: u32> Kernel
 
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
-    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
+    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: Maps) {
         let warp = gpu::thread() / 32;
         Self::set_up(at);
         // The plan's lists are read while the previous kernel ends (PDL).
@@ -271,7 +288,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         grid::launch_dependents();
         grid::wait_dependency();
         gpu::sync_threads();
-        let ahead = Chunk::two::<E>(p.slots(), chunks, PARTS);
+        let ahead = Chunk::two::<E>(p.chunks(), chunks, PARTS);
         let mut acc = [[0.0f32; 4]; PIECES];
         if warp < WARPS {
             acc = Self::consume::<E>(p, chunks, ahead);

@@ -55,7 +55,7 @@ pub(super) fn put_plain<E: Elem<Acc = f32>>(
     let at = (row & !EMPTY_ROW) as u64 * p.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
     if row != u32::MAX && column < p.n {
         let out = sum.map(|x| E::add(E::fma(factor, x, 0.0), 0.0));
-        E::store::<4>(p.c + at, &out);
+        p.c::<E>().bytes(at).st_rounded(&out);
     }
 }
 
@@ -90,8 +90,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let lane = gpu::thread() % 32;
         if slice < p.slices && warp < WARPS && warp.is_multiple_of(PARTS) && lane < SLICE as u32 / 4
         {
-            let from = p.rows + (slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
-            copy::cp_async_16(Self::rows(warp) + lane * 16, from, 16);
+            let from = p.rows().at(slice as u64 * SLICE as u64 + lane as u64 * 4);
+            from.cp_async_16(Self::rows(warp) + lane * 16, 16);
         }
     }
 

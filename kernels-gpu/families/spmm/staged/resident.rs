@@ -73,7 +73,7 @@ impl<const WARPS: u32> Resident<WARPS> {
 
     /// Starts the copies of the tiles, each from the thread that initialized its barrier.
     #[inline(always)]
-    fn start(p: &StagedParams, at: u64) {
+    fn start(p: &StagedParams, at: Maps) {
         let thread = gpu::thread();
         if thread % 32 == 0 {
             let column = gpu::block_y() * Self::COLUMNS;
@@ -82,7 +82,7 @@ impl<const WARPS: u32> Resident<WARPS> {
                 let full = Self::full(tile);
                 barrier::arrive_expect_tx(full, STAGED_TILE as u32);
                 let to = copy::dynamic_shared() + tile * STAGED_TILE as u32;
-                bulk::tma_load_2d(to, at, column, tile * K_TILE as u32, full);
+                at.map(0).load_2d(to, [column, tile * K_TILE as u32], full);
                 tile += WARPS;
             }
         }
@@ -93,13 +93,13 @@ impl<const WARPS: u32> Resident<WARPS> {
     #[inline(always)]
     fn begin<E: Elem>(p: &StagedParams, piece: StagedPiece, [after, end]: [u32; 2]) -> Ahead {
         let lane = gpu::opaque_thread() % 32;
-        let rows = p.rows + (piece.slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
+        let rows = p.rows().at(piece.slice as u64 * SLICE as u64 + lane as u64 * 4).cast();
         let behind = lane == Self::ROW_LANES;
-        let from = if behind { p.pieces + after as u64 * 16 } else { rows };
+        let from = if behind { p.pieces().at(after) } else { rows };
         if lane < Self::ROW_LANES || behind && after < end {
-            copy::cp_async_16(Self::beside(after) + lane * 16, from, 16);
+            from.cp_async_16(Self::beside(after) + lane * 16, 16);
         }
-        let chunks = Chunk::two::<E>(p.slots(), [piece.first, piece.end], 1);
+        let chunks = Chunk::two::<E>(p.chunks(), [piece.first, piece.end], 1);
         Ahead { piece, chunks }
     }
 
@@ -126,7 +126,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             let now = next;
             next = later;
             if chunk + 2 < end {
-                later = Chunk::load::<E>(p.slots(), chunk + 2, lane, true);
+                later = Chunk::load::<E>(p.chunks(), chunk + 2, lane, true);
             }
             let [first, tiles] = now.window();
             Self::wait_for(have, tiles);
@@ -210,7 +210,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32> Kernel<W, E, StagedParam
     for Resident<WARPS>
 {
     #[inline(always)]
-    unsafe fn run(p: &StagedParams, at: u64) {
+    unsafe fn run(p: &StagedParams, at: Maps) {
         // Two instances, for the same reason as in `Staged`.
         if is_plain(p) {
             Self::run_as::<E, true>(p, at);
@@ -222,13 +222,13 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32> Kernel<W, E, StagedParam
 
 impl<const WARPS: u32> Resident<WARPS> {
     #[inline(always)]
-    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
+    fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: Maps) {
         Self::set_up(p);
         // The plan's lists are read while the previous kernel ends (PDL).
         let own = gpu::block_x() * WARPS + gpu::thread() / 32;
-        let first = global::ld_nc_v4(p.pieces + own as u64 * 16, true);
-        let [mut after, end] = global::ld_nc_v2(p.others + own as u64 * 8, true);
-        let span = global::ld_nc_v4(p.spans + gpu::block_x() as u64 * 16, true);
+        let first = p.pieces().at(own).ld();
+        let [mut after, end] = p.others().at(own).ld();
+        let span = p.spans().at(gpu::block_x()).ld();
         grid::launch_dependents();
         grid::wait_dependency();
         Self::start(p, at);

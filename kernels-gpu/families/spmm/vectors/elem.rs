@@ -8,13 +8,13 @@ use crate::families::spmm::abi::*;
 
 /// Element type with its atom. A lane holds four neighbouring vectors of a step, so that their entries are neighbours
 /// too. `place` gives the order in which the atom reads them along k.
-pub trait VectorElem: MmaElem {
+pub trait VectorElem: MmaElem + Sized {
     /// Returns the row of a stage that stores vector `4 q + j`.
     fn place(q: u32, j: u32) -> u32;
     /// Returns the byte offset of a 16-byte chunk of a row of a slab.
     fn chunk(row: u32, chunk: u32) -> u32;
     /// Starts the loads of up to four entries from number `index` on. Bit j of `valid`: vector j has an entry.
-    fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32);
+    fn entries(values: Global<Self, ReadOnly>, index: u64, valid: u32) -> ([u32; 4], u32);
     /// Returns four vectors' entries in the atom's layout, with zero if there is no entry.
     fn operand(raw: [u32; 4], first: u32, valid: u32) -> [u32; LANE_VECTORS];
     /// Adds a step to a slab's accumulators; `at` is the address of the slab in the stage.
@@ -35,11 +35,11 @@ macro_rules! half_vectors {
             /// Loads the aligned 8-byte words that contain the entries, at most two, because each load is an L1 look-up
             /// in eight rows.
             #[inline(always)]
-            fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32) {
+            fn entries(values: Global<Self, ReadOnly>, index: u64, valid: u32) -> ([u32; 4], u32) {
                 let (count, first) = (valid.count_ones(), index as u32 & 3);
-                let at = values + (index & !3) * 2;
-                let [a, b] = global::ld_nc_v2(at, count > 0);
-                let [c, d] = global::ld_nc_v2(at + 8, first + count > 4);
+                let at = values.at(index & !3).cast::<[u32; 2]>();
+                let [a, b] = at.ld_if(count > 0);
+                let [c, d] = at.at(1u32).ld_if(first + count > 4);
                 ([a, b, c, d], first)
             }
             #[inline(always)]
@@ -90,12 +90,12 @@ impl VectorElem for Tf32 {
         frag::swizzle(0, chunk ^ ((row * 2) & 7), SLAB_BYTES as u32) + row * SLAB_BYTES as u32
     }
     #[inline(always)]
-    fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32) {
+    fn entries(values: Global<Self, ReadOnly>, index: u64, valid: u32) -> ([u32; 4], u32) {
         let mut raw = [0; 4];
         unroll!(j < 4, {
             let before = valid & ((1 << j) - 1);
-            let at = values + (index + before.count_ones() as u64) * 4;
-            raw[j] = global::ld_nc_b32(at, valid >> j & 1 != 0);
+            let at = values.at(index + before.count_ones() as u64).cast::<u32>();
+            raw[j] = at.ld_if(valid >> j & 1 != 0);
         });
         (raw, 0)
     }

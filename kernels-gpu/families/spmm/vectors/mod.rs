@@ -41,13 +41,13 @@ struct Record {
 /// One warp's share of a window.
 #[derive(Clone, Copy)]
 struct Share {
-    records: u64,
+    records: Global<u32, ReadOnly>,
     /// First value, to which the words of the records are relative.
     base: u32,
     vectors: u32,
     steps: u32,
     /// Address of this lane's 16 bytes in row 0 of B.
-    b: u64,
+    b: Global<u8, ReadOnly>,
     column: u32,
     lane: u32,
     ring: u32,
@@ -59,17 +59,17 @@ impl Share {
         let ok = step < self.steps;
         let (four, g) = (self.lane as u64 / 8, self.lane as u64 / 4);
         if p.wide == 0 {
-            let at = self.records + step as u64 * record_bytes(false) as u64;
-            let [a, b] = global::ld_nc_v2(at + four * 8, ok);
+            let at = self.records.row(step, record_bytes(false) as u64);
+            let [a, b] = at.cast::<[u32; 2]>().at(four).ld_if(ok);
             Record {
                 columns: [a & 0xffff, a >> 16, b & 0xffff, b >> 16],
-                word: global::ld_nc_b32(at + STEP_VECTORS as u64 * 2 + g * 4, ok),
+                word: at.bytes(STEP_VECTORS as u64 * 2).at(g).ld_if(ok),
             }
         } else {
-            let at = self.records + step as u64 * record_bytes(true) as u64;
+            let at = self.records.row(step, record_bytes(true) as u64);
             Record {
-                columns: global::ld_nc_v4(at + four * 16, ok),
-                word: global::ld_nc_b32(at + STEP_VECTORS as u64 * 4 + g * 4, ok),
+                columns: at.cast::<[u32; 4]>().at(four).ld_if(ok),
+                word: at.bytes(STEP_VECTORS as u64 * 4).at(g).ld_if(ok),
             }
         }
     }
@@ -88,14 +88,14 @@ impl Share {
             let four = self.lane / 8;
             let left = self.vectors - step * STEP_VECTORS as u32;
             unroll!(j < LANE_VECTORS, {
-                let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
+                let from = self.b.row(columns[j], p.ldb_bytes);
                 let valid = four * LANE_VECTORS as u32 + (j as u32) < left;
                 let to = stage + E::chunk(E::place(four, j as u32), self.lane % 8);
                 unroll!(s < SLABS, {
                     let column = self.column + (s * SLAB_BYTES) as u32 / E::BYTES;
                     let bytes = if valid && column < p.n { 16 } else { 0 };
-                    let from = if bytes > 0 { from + (s * SLAB_BYTES) as u64 } else { p.b };
-                    copy::cp_async_16(to + (s * STAGE_SLAB) as u32, from, bytes);
+                    let from = if bytes > 0 { from.bytes((s * SLAB_BYTES) as u64) } else { p.b() };
+                    from.cp_async_16(to + (s * STAGE_SLAB) as u32, bytes);
                 });
             });
         }
@@ -109,7 +109,7 @@ impl Share {
         let valid = word >> below & 0xf;
         let before = (word & ((1 << below) - 1)).count_ones();
         let index = self.base as u64 + (word >> 16) as u64 + before as u64;
-        let (raw, first) = E::entries(p.values, index, valid);
+        let (raw, first) = E::entries(p.values().cast(), index, valid);
         Entries { raw, valid, first }
     }
 }
@@ -226,7 +226,7 @@ impl<W: WalkInfo, E: VectorElem, const SLABS: usize, F: VectorsForm> Kernel<W, E
     for Vectors<SLABS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &VectorsParams, _at: u64) {
+    unsafe fn run(p: &VectorsParams, _at: Maps) {
         let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
         let part = warp % F::PARTS;
         let index = gpu::block_x() * F::WINDOWS + warp / F::PARTS;
@@ -235,16 +235,15 @@ impl<W: WalkInfo, E: VectorElem, const SLABS: usize, F: VectorsForm> Kernel<W, E
         if F::PARTS == 1 && !inside {
             return;
         }
-        let [window, first, vectors, base] =
-            global::ld_nc_v4(p.windows + index as u64 * 16, inside);
+        let [window, first, vectors, base] = p.windows().at(index).ld_if(inside);
         let column = gpu::block_y() * Self::COLUMNS + lane % 8 * (16 / F::BYTES) as u32;
         let count = vectors & WINDOW_VECTORS as u32;
         let share = Share {
-            records: p.records + first as u64 * record_bytes(p.wide != 0) as u64,
+            records: p.records().row(first, record_bytes(p.wide != 0) as u64),
             base,
             vectors: count,
             steps: count.div_ceil(STEP_VECTORS as u32),
-            b: p.b + column as u64 * E::BYTES as u64,
+            b: p.b().row(column, E::BYTES),
             column,
             lane,
             ring: copy::dynamic_shared() + warp * Self::RING as u32,

@@ -1,10 +1,11 @@
 //! Level 1: every element that is loaded from global memory is used many times. A tile of A and a tile of B are stored
 //! in shared memory, where the whole thread block reads them. A thread accumulates 8 x 8 elements of C in registers.
 
-use super::{Half, offset};
+use super::{Half, index};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
+use crate::device::memory::Maps;
 use crate::device::ptx::copy;
 use crate::device::stages::Stages;
 use crate::families::tutorial::abi::*;
@@ -15,7 +16,7 @@ const LINE: u32 = 128 * 4;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<1> {
     #[inline(always)]
-    unsafe fn run(p: &LevelsParams, _at: u64) {
+    unsafe fn run(p: &LevelsParams, _at: Maps) {
         let (row, column) = Self::place();
         let (a_tile, b_tile) = (Self::stage(0), Self::stage(0) + Self::A_BYTES as u32);
         let (down, across) = (gpu::thread() / 16 * 4, gpu::thread() % 16 * 4);
@@ -39,9 +40,9 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<1> {
         unroll!(y < 8, {
             let row = row + down + (y / 4 * 64 + y % 4) as u32;
             let [a, b, c, d, e, f, g, h] = acc[y];
-            let to = p.c + offset::<E>(row, column + across, p.n);
-            E::store::<4>(to, &[a, b, c, d]);
-            E::store::<4>(to + 64 * E::BYTES as u64, &[e, f, g, h]);
+            let to = p.c::<E>().at(index(row, column + across, p.n));
+            to.st_rounded(&[a, b, c, d]);
+            to.at(64u32).st_rounded(&[e, f, g, h]);
         });
     }
 }
@@ -53,8 +54,8 @@ fn fill<E: Half>(p: &LevelsParams, (row, k, column): (u32, u32, u32), a_tile: u3
     let (a_row, a_k) = (thread % 128, thread / 128 * 8);
     let (b_k, b_column) = (thread / 16, thread % 16 * 8);
     // Both loads are issued before the barrier.
-    let a = E::ld_nc::<8>(p.a + offset::<E>(row + a_row, k + a_k, p.k), true);
-    let b = E::ld_nc::<8>(p.b + offset::<E>(k + b_k, column + b_column, p.n), true);
+    let a = p.a::<E>().at(index(row + a_row, k + a_k, p.k)).ld_raw::<8>(true);
+    let b = p.b::<E>().at(index(k + b_k, column + b_column, p.n)).ld_raw::<8>(true);
     // After this barrier, all threads have read the previous tiles.
     gpu::sync_threads();
     unroll!(i < 8, {

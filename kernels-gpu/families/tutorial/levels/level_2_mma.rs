@@ -1,10 +1,11 @@
 //! Level 2: Tensor Cores. A warp multiplies 16 x 16 by 16 x 8 elements in one instruction (`mma.sync`). Copies of the
 //! next tiles (`cp.async`) run meanwhile, without registers.
 
-use super::{Half, lane_place, offset, store_atom};
+use super::{Half, index, lane_place, store_atom};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
+use crate::device::memory::Maps;
 use crate::device::mma::MmaElem;
 use crate::device::ptx::copy;
 use crate::device::stages::Stages;
@@ -19,7 +20,7 @@ type Acc = [[[f32; 4]; 8]; 4];
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<2> {
     #[inline(always)]
-    unsafe fn run(p: &LevelsParams, _at: u64) {
+    unsafe fn run(p: &LevelsParams, _at: Maps) {
         let (row, column) = Self::place();
         let stages = p.k / Self::DEPTH;
         let mut acc: Acc = [[[0.0; 4]; 8]; 4];
@@ -39,7 +40,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<2> {
         unroll!(i < 4, {
             let to = lane_place::<E>(p, row + down + 16 * i as u32, column + across);
             unroll!(j < 8, {
-                store_atom::<E>(p, to + 8 * j as u64 * E::BYTES as u64, acc[i][j]);
+                store_atom::<E>(p, to.at(8 * j as u64), acc[i][j]);
             });
         });
     }
@@ -61,13 +62,13 @@ fn start<E: Half>(p: &LevelsParams, row: u32, column: u32, s: u32) {
     let b = BTile::<B_ROW>(stage + Level::<2>::A_BYTES as u32);
     if k < p.k {
         unroll!(i < 8, {
-            let index = gpu::thread() + 128 * i as u32;
-            let (r, chunk) = (index / 8, index % 8);
-            let from = p.a + offset::<E>(row + r, k + 8 * chunk, p.k);
-            copy::cp_async_16(a.chunk(r, chunk), from, 16);
-            let (r, chunk) = (index / 16, index % 16);
-            let from = p.b + offset::<E>(k + r, column + 8 * chunk, p.n);
-            copy::cp_async_16(b.chunk(r, chunk), from, 16);
+            let piece = gpu::thread() + 128 * i as u32;
+            let (r, chunk) = (piece / 8, piece % 8);
+            let from = p.a::<E>().at(index(row + r, k + 8 * chunk, p.k));
+            from.cp_async_16(a.chunk(r, chunk), 16);
+            let (r, chunk) = (piece / 16, piece % 16);
+            let from = p.b::<E>().at(index(k + r, column + 8 * chunk, p.n));
+            from.cp_async_16(b.chunk(r, chunk), 16);
         });
     }
     copy::cp_async_commit();

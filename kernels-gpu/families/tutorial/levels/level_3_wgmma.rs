@@ -6,8 +6,9 @@ use super::{Half, lane_place, store_atom};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
+use crate::device::memory::Maps;
+use crate::device::ptx::barrier;
 use crate::device::ptx::wgmma::{self, Acc};
-use crate::device::ptx::{barrier, bulk};
 use crate::device::stages::Stages;
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::tutorial::abi::*;
@@ -15,7 +16,7 @@ use crate::frag;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<3> {
     #[inline(always)]
-    unsafe fn run(p: &LevelsParams, at: u64) {
+    unsafe fn run(p: &LevelsParams, at: Maps) {
         let place = Self::place();
         if gpu::thread() == 0 {
             barrier::init(Self::full(0), 1);
@@ -45,13 +46,13 @@ impl<const NUMBER: usize> Level<NUMBER> {
     /// Starts the copies of a stage; one thread calls it. Tiles have rows of 128 bytes with the swizzle of `wgmma`: A
     /// is one copy, B one copy for each 64 columns.
     #[inline(always)]
-    pub(super) fn start(at: u64, (row, column): (u32, u32), k: u32, slot: u32) {
+    pub(super) fn start(at: Maps, (row, column): (u32, u32), k: u32, slot: u32) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         barrier::arrive_expect_tx(full, Self::STAGE as u32);
-        bulk::tma_load_2d(stage, at, k, row, full);
+        at.map(0).load_2d(stage, [k, row], full);
         unroll!(c < Self::COLUMNS as usize / 64, {
             let to = stage + (Self::A_BYTES + c * SMEM_TILE) as u32;
-            bulk::tma_load_2d(to, at + 128, column + 64 * c as u32, k, full);
+            at.map(1).load_2d(to, [column + 64 * c as u32, k], full);
         });
     }
 }
@@ -97,7 +98,7 @@ pub(super) fn epilogue<E: Half, const C: usize>(
         unroll!(j < 8, {
             let x = &acc.0[c];
             let sums = [x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]];
-            store_atom::<E>(p, to + (64 * c + 8 * j) as u64 * E::BYTES as u64, sums);
+            store_atom::<E>(p, to.at((64 * c + 8 * j) as u64), sums);
         });
     });
 }

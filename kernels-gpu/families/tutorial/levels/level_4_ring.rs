@@ -6,6 +6,7 @@ use super::level_3_wgmma::{epilogue, multiply};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
+use crate::device::memory::Maps;
 use crate::device::ptx::barrier;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::stages::Stages;
@@ -35,7 +36,7 @@ impl Ring {
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<4> {
     #[inline(always)]
-    unsafe fn run(p: &LevelsParams, at: u64) {
+    unsafe fn run(p: &LevelsParams, at: Maps) {
         let place = Self::place();
         let copies = gpu::thread() == 0;
         if copies {

@@ -8,6 +8,7 @@ use super::level_4_ring::Ring;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
+use crate::device::memory::Maps;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, warp};
 use crate::device::stages::Stages;
@@ -19,7 +20,7 @@ const NONE: u32 = u32::MAX;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
     #[inline(always)]
-    unsafe fn run(p: &LevelsParams, at: u64) {
+    unsafe fn run(p: &LevelsParams, at: Maps) {
         Self::make_barriers();
         let place = Self::place();
         if gpu::thread() >= CONSUMER_WARPS * 32 {
@@ -54,7 +55,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
 
     /// Starts the copies of a tile. Returns the position of the next tile in the ring.
     #[inline(always)]
-    pub(super) fn copies(p: &LevelsParams, at: u64, place: (u32, u32), ring: Ring) -> Ring {
+    pub(super) fn copies(p: &LevelsParams, at: Maps, place: (u32, u32), ring: Ring) -> Ring {
         let mut now = ring;
         let mut k = 0;
         while k < p.k {

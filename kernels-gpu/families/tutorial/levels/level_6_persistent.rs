@@ -3,12 +3,13 @@
 //! share rows and columns run at about the same time.
 
 use super::level_4_ring::Ring;
-use super::{Half, offset};
+use super::{Half, index};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
+use crate::device::memory::Maps;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, matrix, warp};
+use crate::device::ptx::{barrier, copy, matrix, warp};
 use crate::device::warpgroup::{CONSUMER_WARPS, REGISTERS};
 use crate::families::tutorial::abi::*;
 use crate::frag;
@@ -22,7 +23,7 @@ type This = Level<6>;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
     #[inline(always)]
-    unsafe fn run(p: &LevelsParams, at: u64) {
+    unsafe fn run(p: &LevelsParams, at: Maps) {
         Self::make_barriers();
         let tiles = p.m / Self::ROWS * (p.n / Self::COLUMNS);
         let mut tile = gpu::block_x();
@@ -69,8 +70,8 @@ fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
     let (lane, warp) = (gpu::opaque_thread() % 32, gpu::opaque_thread() / 32);
     let buffer = copy::dynamic_shared() + This::OUT as u32 + warp * 16 * PANEL_BYTES as u32;
     let (r, chunk) = frag::ldmatrix_x4(lane);
-    let to = p.c + offset::<E>(row + warp * 16 + lane / 8, column + lane % 8 * 8, p.n);
-    let four_rows = offset::<E>(4, 0, p.n);
+    let to = p.c::<E>().at(index(row + warp * 16 + lane / 8, column + lane % 8 * 8, p.n));
+    let four_rows = index(4, 0, p.n) * E::BYTES as u64;
     unroll!(c < 4, {
         // All lanes have read the previous 64 columns.
         warp::sync(u32::MAX);
@@ -84,8 +85,8 @@ fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
         unroll!(j < 4, {
             let from = frag::swizzle(4 * j as u32 + lane / 8, lane % 8, PANEL_BYTES as u32);
             let eight = copy::ld_shared_v4(buffer + from);
-            let columns = (64 * c) as u64 * E::BYTES as u64;
-            global::st_v4(to + j as u64 * four_rows + columns, eight);
+            let line = to.bytes(j as u64 * four_rows).at((64 * c) as u64);
+            line.cast::<[u32; 4]>().st(eight);
         });
     });
 }

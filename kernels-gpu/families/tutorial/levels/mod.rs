@@ -10,8 +10,8 @@ mod level_5_roles;
 mod level_6_persistent;
 
 use crate::abi::*;
-use crate::device::elem::Elem;
 use crate::device::gpu;
+use crate::device::memory::{Global, ReadWrite, buffers};
 use crate::device::mma::MmaElem;
 use crate::device::stages::Stages;
 use crate::device::warpgroup::WgmmaElem;
@@ -23,26 +23,36 @@ pub trait Half: MmaElem + WgmmaElem {}
 impl Half for F16 {}
 impl Half for Bf16 {}
 
-/// Byte offset of an element of a row-major matrix with rows of `width` elements.
+buffers! {
+    // `Level::new` of the launch checks that the extents are multiples of the tile. The caller of `Level::run` promises
+    // matrices of these extents.
+    unsafe LevelsParams {
+        a<E: Elem>: E, ReadOnly;
+        b<E: Elem>: E, ReadOnly;
+        c<E: Elem>: E, ReadWrite;
+    }
+}
+
+/// Index of an element of a row-major matrix with rows of `width` elements.
 #[inline(always)]
-fn offset<E: Elem>(row: u32, column: u32, width: u32) -> u64 {
-    (row as u64 * width as u64 + column as u64) * E::BYTES as u64
+fn index(row: u32, column: u32, width: u32) -> u64 {
+    row as u64 * width as u64 + column as u64
 }
 
 /// Address of this lane's first element of the atom of 16 x 8 at `row`, `column` of C. Callers add constant offsets,
 /// which are encoded in the store instruction.
 #[inline(always)]
-fn lane_place<E: Half>(p: &LevelsParams, row: u32, column: u32) -> u64 {
+fn lane_place<E: Half>(p: &LevelsParams, row: u32, column: u32) -> Global<E, ReadWrite> {
     let (r, x) = frag::accumulator(gpu::opaque_thread() % 32, 0);
-    p.c + offset::<E>(row + r, column + x, p.n)
+    p.c().at(index(row + r, column + x, p.n))
 }
 
 /// Stores the four elements of a lane of an atom: two adjacent elements in one row, and two in the eighth row after it.
 #[inline(always)]
-fn store_atom<E: Half>(p: &LevelsParams, to: u64, sums: [f32; 4]) {
+fn store_atom<E: Half>(p: &LevelsParams, to: Global<E, ReadWrite>, sums: [f32; 4]) {
     let [a, b, c, d] = sums;
-    E::store::<2>(to, &[a, b]);
-    E::store::<2>(to + offset::<E>(8, 0, p.n), &[c, d]);
+    to.st_rounded(&[a, b]);
+    to.at(index(8, 0, p.n)).st_rounded(&[c, d]);
 }
 
 impl<const NUMBER: usize> Stages for Level<NUMBER> {
