@@ -1,7 +1,7 @@
 //! Arithmetic of the element types: raw vectors as loaded, accumulators, and rounding at the store.
 
 use super::memory::Word;
-use super::ptx::{copy, global, matrix, warp};
+use super::ptx::{copy, matrix, warp};
 use crate::abi::*;
 
 /// Up to 16 bytes as stored in memory. They are decoded at their use, so loads in flight take few registers.
@@ -58,76 +58,6 @@ pub trait Elem: ElemInfo {
         Self::from_words([warp::shfl_xor(low, other), high])
     }
 
-    /// Loads `V` elements of memory that no kernel writes (`ld.global.nc`); zeros if `ok` is false.
-    #[inline(always)]
-    fn ld_nc<const V: usize>(addr: u64, ok: bool) -> Raw {
-        match V as u32 * Self::BYTES {
-            16 => global::ld_nc_v4(addr, ok),
-            8 => {
-                let [a, b] = global::ld_nc_v2(addr, ok);
-                [a, b, 0, 0]
-            }
-            4 => [global::ld_nc_b32(addr, ok), 0, 0, 0],
-            _ => [global::ld_nc_b16(addr, ok), 0, 0, 0],
-        }
-    }
-
-    /// Loads `V` elements of memory that this kernel may write (`ld.global`); zeros if `ok` is false.
-    #[inline(always)]
-    fn ld_global<const V: usize>(addr: u64, ok: bool) -> Raw {
-        match V as u32 * Self::BYTES {
-            16 => global::ld_global_v4(addr, ok),
-            8 => {
-                let [a, b] = global::ld_global_v2(addr, ok);
-                [a, b, 0, 0]
-            }
-            4 => [global::ld_global_b32(addr, ok), 0, 0, 0],
-            _ => [global::ld_global_b16(addr, ok), 0, 0, 0],
-        }
-    }
-
-    /// Loads one element that the preceding launch may have written (`ld.global.cg`); zero if `ok` is false.
-    #[inline(always)]
-    fn ld_cg(addr: u64, ok: bool) -> Raw {
-        match Self::BYTES {
-            8 => {
-                let [a, b] = global::ld_cg_v2(addr, ok);
-                [a, b, 0, 0]
-            }
-            4 => [global::ld_cg_b32(addr, ok), 0, 0, 0],
-            _ => [global::ld_cg_b16(addr, ok), 0, 0, 0],
-        }
-    }
-
-    #[inline(always)]
-    fn store<const V: usize>(addr: u64, values: &[Self::Acc; V]) {
-        let mut wide = [Self::ZERO; 8];
-        unroll!(i < V, { wide[i] = values[i] });
-        let raw = Self::put(&wide);
-        match V as u32 * Self::BYTES {
-            16 => global::st_v4(addr, raw),
-            8 => global::st_v2(addr, [raw[0], raw[1]]),
-            4 => global::st_b32(addr, raw[0]),
-            _ => global::st_b16(addr, raw[0]),
-        }
-    }
-
-    /// Stores the first element of a raw vector without conversion.
-    #[inline(always)]
-    fn store_raw(addr: u64, raw: Raw) {
-        match Self::BYTES {
-            8 => global::st_v2(addr, [raw[0], raw[1]]),
-            4 => global::st_b32(addr, raw[0]),
-            _ => global::st_b16(addr, raw[0]),
-        }
-    }
-
-    #[inline(always)]
-    fn store_acc(addr: u64, a: Self::Acc) {
-        let w = Self::words(a);
-        if Self::ACC_BYTES == 8 { global::st_v2(addr, w) } else { global::st_b32(addr, w[0]) }
-    }
-
     /// Stores one accumulator to shared memory.
     #[inline(always)]
     fn st_shared(to: u32, a: Self::Acc) {
@@ -143,16 +73,6 @@ pub trait Elem: ElemInfo {
     fn ld_shared(from: u32) -> Self::Acc {
         let hi = if Self::ACC_BYTES == 8 { copy::ld_shared_b32(from + 4) } else { 0 };
         Self::from_words([copy::ld_shared_b32(from), hi])
-    }
-
-    /// Loads one accumulator that another thread block stored in this launch; zero if `ok` is false.
-    #[inline(always)]
-    fn load_acc(addr: u64, ok: bool) -> Self::Acc {
-        if Self::ACC_BYTES == 8 {
-            Self::from_words(global::ld_cg_v2(addr, ok))
-        } else {
-            Self::from_words([global::ld_cg_b32(addr, ok), 0])
-        }
     }
 }
 

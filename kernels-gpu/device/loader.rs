@@ -179,10 +179,10 @@ impl Loader for Tma {
     fn wait_own() {}
 }
 
-/// Address of the tensor of a map.
+/// Address of the tensor of a map. The accesses below are inside of its extents.
 #[inline(always)]
 fn tensor(map: &MapWords) -> Global<u8, ReadWrite> {
-    // SAFETY: the host made the map of a tensor that it has checked. The functions below read inside of its extents.
+    // SAFETY: the host made the map from a tensor that it has checked.
     unsafe { Global::new(map[MAP_ADDRESS]) }
 }
 

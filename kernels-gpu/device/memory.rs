@@ -235,6 +235,12 @@ impl<T, A> Global<T, A> {
         Self::moved(bits::at_row(self.address, row, bytes))
     }
 
+    /// The last address at or before this one that is aligned for a `U`.
+    #[inline(always)]
+    pub fn aligned_down<U: Stored>(self) -> Global<U, A> {
+        Self::moved(self.address & !(U::SIZE as u64 - 1))
+    }
+
     /// The same address, computed here: the compiler cannot move or combine its computation.
     #[inline(always)]
     pub fn opaque(self) -> Self {
@@ -610,6 +616,8 @@ impl TensorMap {
 /// method takes an index. The comment in front names the check of the host that makes every access of the bodies valid.
 macro_rules! buffers {
     ($(unsafe $params:ident { $($fields:tt)+ })+) => {$(
+        // Modules that share a params struct use different buffers of it.
+        #[allow(dead_code)]
         impl $params { $crate::device::memory::buffers! { @ $($fields)+ } }
     )+};
     (@) => {};

@@ -7,7 +7,7 @@ use super::{instructions, ptx};
 instructions! {
     /// Address of row `row` for a row stride of `bytes`, in one instruction. The compiler would widen loop invariants
     /// first and multiply 64 bits.
-    pub at_row(base: u64, row: u32, bytes: u32) -> u64 = address, out(reg64 address = 0):
+    pub(in crate::device) at_row(base: u64, row: u32, bytes: u32) -> u64 = address, out(reg64 address = 0):
         "mad.wide.u32 {address}, {row}, {bytes}, {base};", in(reg32 row bytes, reg64 base), options(pure, nomem);
     /// `c` plus the dot product of the unsigned bytes of `a` and `b`.
     pub dp4a(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):

@@ -10,15 +10,15 @@ instructions! {
     pub dynamic_shared() -> u32 = a, out(reg32 a = 0): "mov.u32 {a}, shared_arena;", options(pure, nomem);
     /// Copies `bytes` (0 to 16) from global `from` to shared `to` and fills the rest of 16 bytes with zeros. Both
     /// addresses are aligned to 16 bytes.
-    pub cp_async_16(to: u32, from: u64, bytes: u32):
+    pub(in crate::device) [unsafe] cp_async_16(to: u32, from: u64, bytes: u32):
         "cp.async.cg.shared.global [{to}], [{from}], 16, {bytes};", in(reg32 to, reg64 from, reg32 bytes);
     /// Copies 16 bytes from global `from` to shared `to` if `yes` is not 0. A byte count that is not a constant would
     /// cost a dozen instructions. Both addresses are aligned to 16 bytes.
-    pub cp_async_16_if(to: u32, from: u64, yes: u32):
+    pub(in crate::device) [unsafe] cp_async_16_if(to: u32, from: u64, yes: u32):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p cp.async.cg.shared.global [{to}], [{from}], 16; }}",
         in(reg32 to, reg64 from, reg32 yes);
     /// Copies 4 bytes from global `from` to shared `to`, both aligned to 4 bytes.
-    pub cp_async_4(to: u32, from: u64): "cp.async.ca.shared.global [{to}], [{from}], 4;", in(reg32 to, reg64 from);
+    pub(in crate::device) [unsafe] cp_async_4(to: u32, from: u64): "cp.async.ca.shared.global [{to}], [{from}], 4;", in(reg32 to, reg64 from);
     /// Commits a group of copies.
     pub cp_async_commit(): "cp.async.commit_group;";
     /// Arrives at the mbarrier when all `cp.async` copies of this thread are complete. The arrival is part of the
@@ -27,7 +27,7 @@ instructions! {
         "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];", in(reg32 barrier);
     /// Copies 16 bytes from global `from` to shared `to`, or zeros if `valid` is false. It uses a predicate, because a
     /// byte count that is not a constant costs a dozen instructions. Both addresses are aligned to 16 bytes.
-    pub cp_async_16_or_zero(to: u32, from: u64, valid: bool):
+    pub(in crate::device) [unsafe] cp_async_16_or_zero(to: u32, from: u64, valid: bool):
         "{{ .reg .pred p; setp.eq.u32 p, {valid}, 0; cp.async.cg.shared.global [{to}], [{from}], 16, p; }}",
         in(reg32 to, reg64 from; bool valid);
 }

@@ -1,5 +1,5 @@
 //! Global memory: predicated loads, stores, atomics, and the release/acquire pair of the split-K fix-up. A load returns
-//! zeros if `ok` is false. Addresses are aligned to the size of the access.
+//! zeros if `ok` is false. Bodies use them through [`Global`](crate::device::memory::Global).
 
 use super::{instructions, ptx};
 
@@ -7,7 +7,8 @@ macro_rules! load_one {
     ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        pub fn $name(addr: u64, ok: bool) -> u32 {
+        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
+        pub(in crate::device) unsafe fn $name(addr: u64, ok: bool) -> u32 {
             let mut a = 0u32;
             ptx!(
                 concat!("{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ", $op, " {a}, [{addr}]; }}"),
@@ -23,7 +24,8 @@ macro_rules! load_two {
     ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        pub fn $name(addr: u64, ok: bool) -> [u32; 2] {
+        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
+        pub(in crate::device) unsafe fn $name(addr: u64, ok: bool) -> [u32; 2] {
             let (mut a, mut b) = (0u32, 0u32);
             ptx!(
                 concat!("{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ", $op, " {{{a}, {b}}}, [{addr}]; }}"),
@@ -39,7 +41,8 @@ macro_rules! load_four {
     ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        pub fn $name(addr: u64, ok: bool) -> [u32; 4] {
+        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
+        pub(in crate::device) unsafe fn $name(addr: u64, ok: bool) -> [u32; 4] {
             let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
             ptx!(
                 concat!("{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ", $op, " {{{a}, {b}, {c}, {d}}}, [{addr}]; }}"),
@@ -99,7 +102,11 @@ load_four! {
 /// [`ld_nc_v2`] if `ok`, otherwise the given words. A load in a branch would be copied where the branches join, and the
 /// copy would wait for it.
 #[inline(always)]
-pub fn ld_nc_v2_or([mut a, mut b]: [u32; 2], addr: u64, ok: bool) -> [u32; 2] {
+pub(in crate::device) unsafe fn ld_nc_v2_or(
+    [mut a, mut b]: [u32; 2],
+    addr: u64,
+    ok: bool,
+) -> [u32; 2] {
     ptx!(
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.v2.u32 {{{a}, {b}}}, [{addr}]; }}",
         a = inout(reg32) a, b = inout(reg32) b, addr = in(reg64) addr, ok = in(reg32) ok as u32,
@@ -112,7 +119,8 @@ macro_rules! load_row {
     ($($(#[$doc:meta])* $name:ident = $op:literal $at:literal, [$($word:ident $i:literal),+];)+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        pub fn $name(addr: u64, row: u32, rows: u32) -> [u32; 4] {
+        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
+        pub(in crate::device) unsafe fn $name(addr: u64, row: u32, rows: u32) -> [u32; 4] {
             $(let mut $word = 0u32;)+
             ptx!(
                 concat!("{{ .reg .pred p; setp.lt.u32 p, {row}, {rows}; @p ", $op, " ", $at, ", [{addr}]; }}"),
@@ -141,13 +149,13 @@ load_row! {
 
 instructions! {
     /// Prefetches the line of 128 bytes at `addr` into L2 if `ok`.
-    pub prefetch_l2(addr: u64, ok: bool):
+    pub(in crate::device) [unsafe] prefetch_l2(addr: u64, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p prefetch.global.L2 [{addr}]; }}", in(reg64 addr; bool ok);
     /// Stores 16 bytes.
-    pub st_v4(addr: u64, [a, b, c, d]: [u32; 4]):
+    pub(in crate::device) [unsafe] st_v4(addr: u64, [a, b, c, d]: [u32; 4]):
         "st.global.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
     /// [`st_v4`] with streaming eviction, for data that is not read again.
-    pub st_cs_v4(addr: u64, [a, b, c, d]: [u32; 4]):
+    pub(in crate::device) [unsafe] st_cs_v4(addr: u64, [a, b, c, d]: [u32; 4]):
         "st.global.cs.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
 }
 
@@ -171,34 +179,34 @@ pub fn l2_evict_first(first: bool) -> u64 {
 
 instructions! {
     /// [`ld_global_v4`] with a policy of [`l2_evict_last`].
-    pub ld_global_v4_with_policy(addr: u64, ok: bool, policy: u64) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+    pub(in crate::device) [unsafe] ld_global_v4_with_policy(addr: u64, ok: bool, policy: u64) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.L2::cache_hint.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}], {policy}; }}",
         in(reg64 addr policy; bool ok);
     /// Stores 8 bytes.
-    pub st_v2(addr: u64, [a, b]: [u32; 2]): "st.global.v2.u32 [{addr}], {{{a}, {b}}};", in(reg64 addr, reg32 a b);
-    pub st_b32(addr: u64, v: u32): "st.global.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub(in crate::device) [unsafe] st_v2(addr: u64, [a, b]: [u32; 2]): "st.global.v2.u32 [{addr}], {{{a}, {b}}};", in(reg64 addr, reg32 a b);
+    pub(in crate::device) [unsafe] st_b32(addr: u64, v: u32): "st.global.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Stores the low 2 bytes.
-    pub st_b16(addr: u64, v: u32): "st.global.u16 [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub(in crate::device) [unsafe] st_b16(addr: u64, v: u32): "st.global.u16 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Stores the lowest byte.
-    pub st_b8(addr: u64, v: u32): "st.global.u8 [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub(in crate::device) [unsafe] st_b8(addr: u64, v: u32): "st.global.u8 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// [`st_b32`] if `ok`.
-    pub st_b32_if(addr: u64, v: u32, ok: bool):
+    pub(in crate::device) [unsafe] st_b32_if(addr: u64, v: u32, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u32 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);
     /// [`st_b16`] if `ok`.
-    pub st_b16_if(addr: u64, v: u32, ok: bool):
+    pub(in crate::device) [unsafe] st_b16_if(addr: u64, v: u32, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u16 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);
     /// Fence with acquire and release semantics at GPU scope.
     pub fence_gpu(): "fence.acq_rel.gpu;";
     /// Adds to a word and returns its old value. Atomic over the GPU, with acquire and release semantics.
-    pub atom_add(addr: u64, v: u32) -> u32 = old, out(reg32 old = 0):
+    pub(in crate::device) [unsafe] atom_add(addr: u64, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.acq_rel.gpu.global.add.u32 {old}, [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Adds to 8 bytes and returns the old value. Atomic over the GPU, relaxed.
-    pub atom_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
+    pub(in crate::device) [unsafe] atom_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
         "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};", in(reg64 addr v);
     /// Sets bits of a word. Atomic over the GPU, relaxed.
-    pub red_or(addr: u64, bits: u32): "red.relaxed.gpu.global.or.b32 [{addr}], {bits};", in(reg64 addr, reg32 bits);
+    pub(in crate::device) [unsafe] red_or(addr: u64, bits: u32): "red.relaxed.gpu.global.or.b32 [{addr}], {bits};", in(reg64 addr, reg32 bits);
     /// Loads 8 bytes that other thread blocks write in this launch, in one access.
-    pub ld_relaxed_b64(addr: u64) -> u64 = a, out(reg64 a = 0):
+    pub(in crate::device) [unsafe] ld_relaxed_b64(addr: u64) -> u64 = a, out(reg64 a = 0):
         "ld.relaxed.gpu.global.u64 {a}, [{addr}];", in(reg64 addr);
 }
 
@@ -208,7 +216,7 @@ instructions! {
 /// suspends the writer as well, and a count of polls cannot tell that from a fault. `words` is aligned to 8 bytes.
 #[allow(named_asm_labels, reason = "PTX keeps labels inside braces apart")]
 #[inline(always)]
-pub fn poll_b64(words: u64, i: u32, tag: u32) -> u64 {
+pub(in crate::device) unsafe fn poll_b64(words: u64, i: u32, tag: u32) -> u64 {
     let mut word = 0u64;
     // Each poll computes the address anew: kept through the loop, it would take two registers.
     ptx!(
@@ -222,15 +230,15 @@ pub fn poll_b64(words: u64, i: u32, tag: u32) -> u64 {
 
 instructions! {
     /// Stores 8 bytes that other thread blocks read in this launch, in one access.
-    pub st_relaxed_b64(addr: u64, v: u64): "st.relaxed.gpu.global.u64 [{addr}], {v};", in(reg64 addr v);
+    pub(in crate::device) [unsafe] st_relaxed_b64(addr: u64, v: u64): "st.relaxed.gpu.global.u64 [{addr}], {v};", in(reg64 addr v);
     /// Sets a word to the minimum of it and `v`. Atomic over the GPU, relaxed.
-    pub red_min(addr: u64, v: u32): "red.relaxed.gpu.global.min.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub(in crate::device) [unsafe] red_min(addr: u64, v: u32): "red.relaxed.gpu.global.min.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Sets a word to the maximum of it and `v`. Atomic over the GPU, relaxed.
-    pub red_max(addr: u64, v: u32): "red.relaxed.gpu.global.max.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub(in crate::device) [unsafe] red_max(addr: u64, v: u32): "red.relaxed.gpu.global.max.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
 }
 
 instructions! {
     /// Compare and swap: replaces `expected` by `new` and returns the old value. Atomic over the GPU, relaxed.
-    pub atom_cas(addr: u64, expected: u32, new: u32) -> u32 = old, out(reg32 old = 0):
+    pub(in crate::device) [unsafe] atom_cas(addr: u64, expected: u32, new: u32) -> u32 = old, out(reg32 old = 0):
         "atom.relaxed.gpu.global.cas.b32 {old}, [{addr}], {expected}, {new};", in(reg64 addr, reg32 expected new);
 }

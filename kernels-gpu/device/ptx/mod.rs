@@ -32,16 +32,18 @@ macro_rules! ptx {
 pub(crate) use ptx;
 
 /// Defines one function per instruction: arguments, returned registers with their initial values, text of the
-/// instruction, input registers, and asm options.
+/// instruction, input registers, and asm options. `[unsafe]` in front of the name: the caller promises that the memory at
+/// the addresses may be accessed, and that they are multiples of the number of bytes.
 macro_rules! instructions {
     ($(
         $(#[$doc:meta])*
-        $vis:vis $name:ident $args:tt $(-> $ret:ty = $value:expr, out($($to:ident $($out:ident)+ = $before:expr),+))?:
+        $vis:vis $([$unsafe:ident])? $name:ident $args:tt $(-> $ret:ty = $value:expr, out($($to:ident $($out:ident)+ = $before:expr),+))?:
         $text:literal $(, in($($from:ident $($in:ident)+),* $(; bool $($yes:ident)+)?))? $(, options($($option:ident),+))?;
     )+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        $vis fn $name $args $(-> $ret)? {
+        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
+        $vis $($unsafe)? fn $name $args $(-> $ret)? {
             $($($(let mut $out = $before;)+)+)?
             $crate::device::ptx::ptx!(
                 $text,

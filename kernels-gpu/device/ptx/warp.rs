@@ -62,7 +62,7 @@ instructions! {
     pub opaque(value: u32) -> u32 = out, out(reg32 out = value): "mov.u32 {out}, {out};";
     /// [`opaque`] for addresses: the compiler does not split sums of it into parts that stay in registers through a
     /// loop.
-    pub opaque_address(address: u64) -> u64 = out, out(reg64 out = address): "mov.u64 {out}, {out};";
+    pub(in crate::device) opaque_address(address: u64) -> u64 = out, out(reg64 out = address): "mov.u64 {out}, {out};";
     /// Disables unrolling of the loop that begins with it: code that runs once is fetched from memory, so it should be
     /// short.
     pub nounroll(): ".pragma \"nounroll\";", options(nomem);

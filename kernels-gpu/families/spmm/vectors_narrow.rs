@@ -122,8 +122,7 @@ impl Share {
         let before = (word & ((1 << below) - 1)).count_ones();
         let at = p.values().at(self.base).at(word >> 16).at(before);
         let (count, first) = (valid.count_ones(), at.address() as u32 & 3);
-        // SAFETY: the loaded words contain entries, and memory begins and ends at multiples of four bytes.
-        let from = unsafe { Global::<u32, ReadOnly>::new(at.address() & !3) };
+        let from = at.aligned_down::<u32>();
         let words = [from.ld_if(count > 0), from.at(1u32).ld_if(first + count > 4)];
         Entries { words, valid, first }
     }
