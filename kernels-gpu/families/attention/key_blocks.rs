@@ -211,7 +211,7 @@ fn place(class: usize, index: u32) -> u32 {
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, KeyBlocksParams> for KeyBlocks {
     #[inline(always)]
-    unsafe fn run(p: &KeyBlocksParams, _: u64) {
+    unsafe fn run(p: &KeyBlocksParams, _: Maps) {
         grid::launch_dependents();
         if gpu::thread() < 2 * BLOCKS_MOST / 32 {
             copy::st_shared_b32(word(0, gpu::thread()), 0);

@@ -32,7 +32,7 @@ impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, 
     Kernel<W, E, SpmmParams> for MmaTile<B, MA, NA, ALIGNED>
 {
     #[inline(always)]
-    unsafe fn run(p: &SpmmParams, _at: u64) {
+    unsafe fn run(p: &SpmmParams, _at: Maps) {
         let [row, start, len, slot] = global::ld_nc_v4(p.items + gpu::block_x() as u64 * 16, true);
         let run = Run { row, start, len, column: gpu::block_y() * Self::COLUMNS };
         const {

@@ -147,7 +147,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
     for Attention<CHUNKS>
 {
     #[inline(always)]
-    unsafe fn run(p: &AttentionParams, at: u64) {
+    unsafe fn run(p: &AttentionParams, at: Maps) {
         grid::launch_dependents();
         Self::make_ring::<3>(at, 1, CONSUMER_WARPS);
         grid::wait_dependency();
@@ -165,7 +165,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Att
     for Attention<CHUNKS, MmaSync, L>
 {
     #[inline(always)]
-    unsafe fn run(p: &AttentionParams, at: u64) {
+    unsafe fn run(p: &AttentionParams, at: Maps) {
         grid::launch_dependents();
         Self::run_together::<E>(p, at);
     }

@@ -197,7 +197,7 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Decod
     for Decode<CHUNKS, L>
 {
     #[inline(always)]
-    unsafe fn run(p: &DecodeParams, at: u64) {
+    unsafe fn run(p: &DecodeParams, at: Maps) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
             let mut slot = 0;

@@ -191,7 +191,7 @@ fn mask_of(pair: [u32; 2], group: u32, index: u32) -> u32 {
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
     #[inline(always)]
-    unsafe fn run(p: &MaskParams, _: u64) {
+    unsafe fn run(p: &MaskParams, _: Maps) {
         grid::launch_dependents();
         if p.flags & MASK_BESIDE == 0 {
             grid::wait_dependency();

@@ -86,7 +86,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     Kernel<W, E, DenseConvParams> for ConvTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &DenseConvParams, at: u64) {
+    unsafe fn run(p: &DenseConvParams, at: Maps) {
         grid::launch_dependents();
         if F::CUT == 1 {
             Self::tiles::<E>(p, at);

@@ -25,7 +25,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     Kernel<W, E, DenseCsrParams> for FilledTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &DenseCsrParams, at: u64) {
+    unsafe fn run(p: &DenseCsrParams, at: Maps) {
         grid::launch_dependents();
         // `uniform`, as in `DenseTile::tile`.
         let warp = warp::uniform(gpu::thread() / 32);

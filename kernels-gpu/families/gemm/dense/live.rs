@@ -185,7 +185,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     Kernel<W, E, DenseParams> for LiveTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &DenseParams, at: u64) {
+    unsafe fn run(p: &DenseParams, at: Maps) {
         if DenseTile::<CHUNKS, F>::UNDIVIDED {
             return Self::undivided::<E>(p, at);
         }

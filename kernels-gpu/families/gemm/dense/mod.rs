@@ -290,7 +290,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     Kernel<W, E, DenseParams> for DenseTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &DenseParams, at: u64) {
+    unsafe fn run(p: &DenseParams, at: Maps) {
         grid::launch_dependents();
         if Self::UNDIVIDED {
             Self::undivided_tile::<E>(p, at);

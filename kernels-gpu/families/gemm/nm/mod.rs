@@ -300,7 +300,7 @@ where
     Self: Products<E, MA, CHUNKS>,
 {
     #[inline(always)]
-    unsafe fn run(p: &NmParams, at: u64) {
+    unsafe fn run(p: &NmParams, at: Maps) {
         let copiers = if F::L::BY_ONE { 32 } else { Self::PRODUCER_THREADS };
         if gpu::thread() == 0 {
             Self::make_barriers(F::L::arrivals(copiers, false), CONSUMER_WARPS);

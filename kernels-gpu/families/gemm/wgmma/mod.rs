@@ -127,7 +127,7 @@ impl<
 > Kernel<W, E, WgmmaParams> for Panel<CHUNKS, PanelOf<PM, PK, ORDER, 2, A, L>>
 {
     #[inline(always)]
-    unsafe fn run(p: &WgmmaParams, at: u64) {
+    unsafe fn run(p: &WgmmaParams, at: Maps) {
         Self::set_up(at);
         if ORDER == COLUMN_PIECES {
             // Copies of pieces that are stored column by column need more registers.
