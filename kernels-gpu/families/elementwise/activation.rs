@@ -4,8 +4,8 @@ use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
 buffers! {
-    // `nn::activation` checks the shapes of the operands. `ActivationLaunch` sets `ELEMENTWISE_VECTORS` if rows are whole
-    // aligned vectors.
+    // `nn::activation` checks the shapes of the operands. `ActivationLaunch` sets
+    // `ELEMENTWISE_VECTORS` if rows are whole aligned vectors.
     unsafe ActivationParams {
         x<E: Elem>: E, ReadWrite;
         dy<E: Elem>: E, ReadWrite;

@@ -4,8 +4,8 @@ use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
 buffers! {
-    // `nn::glu` checks the shapes of the operands. `GatedLaunch` sets `ELEMENTWISE_VECTORS` if gates and factors are
-    // whole aligned vectors.
+    // `nn::glu` checks the shapes of the operands. `GatedLaunch` sets `ELEMENTWISE_VECTORS` if
+    // gates and factors are whole aligned vectors.
     unsafe GatedParams {
         x<E: Elem>: E, ReadWrite;
         out<E: Elem>: E, ReadWrite;

@@ -13,8 +13,8 @@ const KEPT: usize = 4;
 const DOWN: u32 = THREADS / NORM_ACROSS;
 
 buffers! {
-    // `nn::encoder` checks the shapes of the operands. `NormGradientLaunch` allocates statistics and partial sums, and
-    // sets `ELEMENTWISE_VECTORS` if rows are whole aligned vectors.
+    // `nn::encoder` checks the shapes of the operands. `NormGradientLaunch` allocates statistics
+    // and partial sums, and sets `ELEMENTWISE_VECTORS` if rows are whole aligned vectors.
     unsafe NormGradientParams {
         x[]: u8, ReadWrite;
         factor<E: Elem>: E, ReadWrite;

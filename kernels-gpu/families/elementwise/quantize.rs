@@ -5,8 +5,8 @@ use crate::device::quantize::quantize;
 use crate::families::elementwise::abi::*;
 
 buffers! {
-    // `dynamic::grouped` checks the shape and the alignment of the rows by `QuantizeLaunch::check`. `QuantizeLaunch`
-    // allocates the outputs.
+    // `dynamic::grouped` checks the shape and the alignment of the rows by `QuantizeLaunch::check`.
+    // `QuantizeLaunch` allocates the outputs.
     unsafe QuantizeParams {
         x<E: Elem>: E, ReadWrite;
         codes: u8, ReadWrite;

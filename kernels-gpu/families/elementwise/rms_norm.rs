@@ -12,8 +12,8 @@ const WARPS: u32 = THREADS / 32;
 const AT_ONCE: usize = 4;
 
 buffers! {
-    // `nn::rms_norm` checks the shapes of the operands. `RmsNormLaunch` allocates the partial sums, and sets
-    // `ELEMENTWISE_VECTORS` if rows are whole aligned vectors.
+    // `nn::rms_norm` checks the shapes of the operands. `RmsNormLaunch` allocates the partial sums,
+    // and sets `ELEMENTWISE_VECTORS` if rows are whole aligned vectors.
     unsafe RmsNormParams {
         x<E: Elem>: E, ReadWrite;
         y<E: Elem>: E, ReadWrite;

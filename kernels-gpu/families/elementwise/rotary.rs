@@ -21,8 +21,9 @@ mod angles {
 use angles::{cosine, sine};
 
 buffers! {
-    // `nn::rotary` checks the shapes of the operands and that outputs permit accesses of 16 bytes, and allocates the
-    // turns. `RotaryLaunch` sets `ELEMENTWISE_VECTORS` if rows of x are whole aligned vectors.
+    // `nn::rotary` checks the shapes of the operands and that outputs permit accesses of 16 bytes,
+    // and allocates the turns. `RotaryLaunch` sets `ELEMENTWISE_VECTORS` if rows of x are whole
+    // aligned vectors.
     unsafe RotaryParams {
         x<E: Elem>: E, ReadWrite;
         lengths: u32, Fresh;

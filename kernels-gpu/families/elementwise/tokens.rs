@@ -7,8 +7,8 @@ use crate::families::elementwise::abi::*;
 const THREADS: u32 = ELEMENTWISE_THREADS;
 
 buffers! {
-    // `nn::embedding` checks the shapes of the operands. `TokensLaunch` sets `ELEMENTWISE_VECTORS` if rows are whole
-    // aligned vectors.
+    // `nn::embedding` checks the shapes of the operands. `TokensLaunch` sets `ELEMENTWISE_VECTORS`
+    // if rows are whole aligned vectors.
     unsafe TokensParams {
         table<E: Elem>: E, ReadWrite;
         tokens: u32, Fresh;

@@ -11,8 +11,9 @@ const THREADS: u32 = CROSS_ENTROPY_THREADS;
 const NONE: f32 = f32::NEG_INFINITY;
 
 buffers! {
-    // `nn::cross_entropy` checks the shapes of logits, gradient, labels and loss. `CrossEntropyLaunch` allocates the
-    // other words, and sets `CROSS_ENTROPY_VECTORS` if rows permit accesses of 16 bytes.
+    // `nn::cross_entropy` checks the shapes of logits, gradient, labels and loss.
+    // `CrossEntropyLaunch` allocates the other words, and sets `CROSS_ENTROPY_VECTORS` if rows
+    // permit accesses of 16 bytes.
     unsafe CrossEntropyParams {
         logits: u8, ReadWrite;
         gradient: u8, ReadWrite;

@@ -11,8 +11,9 @@ const INPUTS: u32 = WEIGHT_TILE[0];
 const OUTPUTS: u32 = WEIGHT_TILE[1];
 
 buffers! {
-    // `nn::weight_gradient` and `nn::bias_gradient` check the shapes of the operands. Their launches allocate the
-    // partial sums, and set `WEIGHT_VECTORS` if rows are whole aligned vectors.
+    // `nn::weight_gradient` and `nn::bias_gradient` check the shapes of the operands. Their
+    // launches allocate the partial sums, and set `WEIGHT_VECTORS` if rows are whole aligned
+    // vectors.
     unsafe WeightParams {
         x<E: Elem>: E, ReadWrite;
         dy<E: Elem>: E, ReadWrite;
@@ -445,9 +446,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
         if output >= p.outputs || to.is_null() {
             return;
         }
-        let own = |part: u32| {
-            sums_at(p, part, input).at(output).ld_if(part < p.parts)
-        };
+        let own = |part: u32| sums_at(p, part, input).at(output).ld_if(part < p.parts);
         let (mut all, mut part) = (0.0, 0);
         while part < p.parts {
             // Eight loads are in flight; those past the last part are zero.
