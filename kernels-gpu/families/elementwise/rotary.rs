@@ -21,8 +21,8 @@ mod angles {
 use angles::{cosine, sine};
 
 buffers! {
-    // `nn::rotary` checks the shapes of the operands and that outputs permit accesses of 16 bytes,
-    // and allocates the turns. `RotaryLaunch` sets `ELEMENTWISE_VECTORS` if rows of x are whole
+    // `nn::rotary` checks the shapes of the operands, and that outputs permit accesses of 16 bytes.
+    // `RotaryLaunch` uploads the turns, and sets `ELEMENTWISE_VECTORS` if rows of x are whole
     // aligned vectors.
     unsafe RotaryParams {
         x<E: Elem>: E, ReadWrite;

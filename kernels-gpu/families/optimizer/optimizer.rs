@@ -7,8 +7,8 @@ use crate::families::optimizer::abi::*;
 const FOUR: u64 = UPDATE_ELEMENTS as u64;
 
 buffers! {
-    // `nn::optimizer` checks that all arrays have `len` elements, and `UpdateLaunch` that they
-    // permit accesses of four parameters. `UpdateLaunch` allocates the state.
+    // `nn::optimizer` allocates the moments, and checks that the other arrays have `len` elements.
+    // `UpdateLaunch` checks that these permit accesses of 16 bytes, and allocates the state.
     unsafe UpdateParams {
         parameters: F32, ReadWrite;
         gradient<G: Elem>: G, ReadWrite;

@@ -125,7 +125,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
             head.at(from + lane).ld_if(there)
         };
         // The plan's lists were written before the preceding launch. Their addresses depend on no other load, so they
-        // are loaded at once, in this order: `ReadWrite` keeps it, compilers would reorder `ReadOnly`.
+        // are loaded at once, in order: `ReadWrite` keeps it, compilers would reorder `ReadOnly`.
         let mut words: Held = [0; HELD];
         unroll!(i < HELD, { words[i] = word_at(own, i).ld() });
         // Each lane holds a word of the head: in the loop, its loads would be waited for together with loads of values.
