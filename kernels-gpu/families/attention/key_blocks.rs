@@ -7,6 +7,19 @@ use crate::device::prelude::*;
 use crate::device::scan::scan;
 use crate::families::attention::abi::*;
 
+buffers! {
+    // `ops::attention::dynamic` checks the shapes of blocks and lengths. `KeyBlocksLaunch`
+    // allocates the lists for the max number of tiles and masks. Blocks past the last key are
+    // ignored.
+    unsafe KeyBlocksParams {
+        blocks: u32, Fresh;
+        lengths: u32, Fresh;
+        tiles: [u32; 4], ReadWrite;
+        masks: [u32; 2], ReadWrite;
+        work: [u32; 4], ReadWrite;
+    }
+}
+
 /// Block without keys, past the last one.
 const NONE: u32 = u32::MAX;
 
@@ -24,7 +37,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn new(p: &'a KeyBlocksParams) -> Self {
         let mask = gpu::block_y();
-        let given = global::ld_cg_b32(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
+        let given = p.lengths().at(mask).ld_if(p.lengths != 0) as i32;
         let length = if p.lengths == 0 { p.n } else { (given.max(0) as u32).min(p.n) };
         let top = gpu::block_x() * STRIP as u32;
         let end = |query: u32| key_end(query.min(p.m - 1), length, p.causal);
@@ -41,14 +54,13 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn mark(&self) {
         let p = self.p;
-        let all = p.blocks + gpu::block_y() as u64 * p.mask_bytes;
+        let all = p.blocks().row(gpu::block_y(), p.mask_bytes);
         unroll!(half < 2, {
             let row = self.top / MASK_PIECE + half as u32;
             let seen = self.ends[half][1].div_ceil(MASK_PIECE);
             let mut i = gpu::thread();
             while i < p.most && seen > 0 {
-                let at = all + row as u64 * p.row_bytes + i as u64 * 4;
-                let block = global::ld_cg_b32(at, true);
+                let block = all.row(row, p.row_bytes).at(i).ld();
                 if block < seen {
                     copy::red_shared_or(word(half, block / 32), 1 << (block % 32));
                 }
@@ -128,8 +140,7 @@ impl<'a> View<'a> {
                 // A missing block begins past the last key.
                 let keys = pair.map(|block| block.min(p.n.div_ceil(MASK_PIECE)) * MASK_PIECE);
                 let number = self.own * p.capacity + class_place(tiles, class, index);
-                let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
-                global::st_v4(at, [keys[0], keys[1], masks[0], masks[1]]);
+                p.tiles().at(number).st([keys[0], keys[1], masks[0], masks[1]]);
                 index += SCAN_THREADS;
             }
         });
@@ -150,8 +161,8 @@ impl<'a> View<'a> {
                             let mask = self.mask(class, half, pair, back as u32);
                             if mask < MASK_LIMIT {
                                 let words = pair.map(|block| self.word(half, query, block));
-                                let at = self.p.masks + mask as u64 * ATTENTION_MASK as u64;
-                                global::st_v2(at + own as u64 * 8, words);
+                                let at = self.p.masks().row(mask, ATTENTION_MASK as u64);
+                                at.at(own).st(words);
                             }
                         }
                     });
@@ -183,15 +194,16 @@ impl<'a> View<'a> {
         let mut i = gpu::thread();
         while i < p.sharing {
             let head = gpu::block_y() * p.sharing + i;
-            let at = p.work + (head * gpu::grid_x() + gpu::block_x()) as u64 * 32;
+            let item = head * gpu::grid_x() + gpu::block_x();
+            let at = p.work().row(item, size_of::<Queries>() as u64);
             let key_head = head.checked_div(p.group).unwrap_or(0);
-            global::st_v4(at, [self.top, head, key_head, self.own * p.capacity]);
-            global::st_v4(at + 16, [tiles, 0, 1 << 16, 0]);
+            at.st([self.top, head, key_head, self.own * p.capacity]);
+            at.at(1u32).st([tiles, 0, 1 << 16, 0]);
             i += SCAN_THREADS;
         }
         let mut none = p.groups + gpu::thread();
         while none < p.room && self.own == 0 {
-            global::st_b32(p.work + none as u64 * 32, NO_STRIP);
+            p.work().row(none, size_of::<Queries>() as u64).cast::<u32>().st(NO_STRIP);
             none += SCAN_THREADS;
         }
     }
@@ -211,7 +223,7 @@ fn place(class: usize, index: u32) -> u32 {
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, KeyBlocksParams> for KeyBlocks {
     #[inline(always)]
-    unsafe fn run(p: &KeyBlocksParams, _: u64) {
+    unsafe fn run(p: &KeyBlocksParams, _: Maps) {
         grid::launch_dependents();
         if gpu::thread() < 2 * BLOCKS_MOST / 32 {
             copy::st_shared_b32(word(0, gpu::thread()), 0);

@@ -3,6 +3,16 @@
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
+buffers! {
+    // `nn::activation` checks the shapes of the operands. `ActivationLaunch` sets
+    // `ELEMENTWISE_VECTORS` if rows are whole aligned vectors.
+    unsafe ActivationParams {
+        x<E: Elem>: E, ReadWrite;
+        dy<E: Elem>: E, ReadWrite;
+        out<E: Elem>: E, ReadWrite;
+    }
+}
+
 by_vectors! {
     ActivationParams ActivationTile: vector, false;
     ActivationParams ActivationGradientTile: vector, true;
@@ -18,11 +28,13 @@ fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &Activati
     if row >= p.rows as u64 {
         return;
     }
-    let at = |matrix: u64, of: usize| matrix + row * p.row_bytes[of] as u64 + column;
-    let x = E::ld_global::<V>(at(p.x, 0), true);
+    let at = |matrix: Global<E, ReadWrite>, of: usize| {
+        matrix.bytes(row * p.row_bytes[of] as u64).bytes(column)
+    };
+    let x = at(p.x(), 0).ld_raw::<V>(true);
     let mut out = [0.0; V];
     if BACKWARD {
-        let dy = E::ld_global::<V>(at(p.dy, 1), true);
+        let dy = at(p.dy(), 1).ld_raw::<V>(true);
         unroll!(i < V, {
             let [_, slope] = glu::gate_and_slope::<E>(p.flags, E::get(&x, i));
             // ReLU masks the gradient, since 0 times Inf is NaN.
@@ -45,5 +57,5 @@ fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &Activati
             });
         });
     }
-    E::store::<V>(at(p.out, 2), &out);
+    at(p.out(), 2).st_rounded(&out);
 }

@@ -3,6 +3,15 @@
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
+buffers! {
+    // `nn::glu` checks the shapes of the operands. `GatedLaunch` sets `ELEMENTWISE_VECTORS` if
+    // gates and factors are whole aligned vectors.
+    unsafe GatedParams {
+        x<E: Elem>: E, ReadWrite;
+        out<E: Elem>: E, ReadWrite;
+    }
+}
+
 by_vectors! {
     GatedParams GatedTile: vector;
 }
@@ -19,8 +28,8 @@ fn vector<E: Elem<Acc = f32>, const V: usize>(p: &GatedParams) {
     if row >= p.rows as u64 {
         return;
     }
-    let from = p.x + row * p.x_row as u64 + column * E::BYTES as u64;
-    let (gates, factors) = (E::ld_global::<V>(from, true), E::ld_global::<V>(from + p.apart, true));
+    let from = p.x::<E>().bytes(row * p.x_row as u64).at(column);
+    let (gates, factors) = (from.ld_raw::<V>(true), from.bytes(p.apart).ld_raw::<V>(true));
     let mut out = [0.0; V];
     unroll!(four < 2, {
         let mut x = [0.0; 4];
@@ -36,5 +45,5 @@ fn vector<E: Elem<Acc = f32>, const V: usize>(p: &GatedParams) {
             }
         });
     });
-    E::store::<V>(p.out + row * p.out_row as u64 + column * E::BYTES as u64, &out);
+    p.out::<E>().bytes(row * p.out_row as u64).at(column).st_rounded(&out);
 }

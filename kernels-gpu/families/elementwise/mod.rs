@@ -9,7 +9,7 @@ macro_rules! by_vectors {
     ($($params:ident $tile:ident: $body:ident $(, $which:literal)?;)+) => {$(
         impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, $params> for $tile {
             #[inline(always)]
-            unsafe fn run(p: &$params, _: u64) {
+            unsafe fn run(p: &$params, _: Maps) {
                 grid::launch_dependents();
                 grid::wait_dependency();
                 match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {

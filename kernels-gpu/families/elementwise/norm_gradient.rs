@@ -12,6 +12,20 @@ const KEPT: usize = 4;
 /// Rows of a part that the threads load together.
 const DOWN: u32 = THREADS / NORM_ACROSS;
 
+buffers! {
+    // `nn::encoder` checks the shapes of the operands. `NormGradientLaunch` allocates statistics
+    // and partial sums, and sets `ELEMENTWISE_VECTORS` if rows are whole aligned vectors.
+    unsafe NormGradientParams {
+        x[]: u8, ReadWrite;
+        factor<E: Elem>: E, ReadWrite;
+        dy: u8, ReadWrite;
+        dx: u8, ReadWrite;
+        stats: [u32; 2], Fresh;
+        partial: f32, Fresh;
+        affine: f32, ReadWrite;
+    }
+}
+
 by_vectors! {
     NormGradientParams NormInput: input;
     NormGradientParams NormParts: parts;
@@ -19,8 +33,13 @@ by_vectors! {
 
 /// Returns the address of a row of a matrix.
 #[inline(always)]
-fn row_at(p: &NormGradientParams, base: u64, of: usize, row: u32) -> u64 {
-    base + row as u64 * p.row_bytes[of] as u64
+fn row_at<E: Elem>(
+    p: &NormGradientParams,
+    base: Global<u8, ReadWrite>,
+    of: usize,
+    row: u32,
+) -> Global<E, ReadWrite> {
+    base.row(row, p.row_bytes[of]).cast()
 }
 
 /// Vector of a row: sums of x and y, and dy times the factor; zeros past the last column.
@@ -38,18 +57,18 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
     first: u32,
 ) -> [Vector<V>; N] {
     let mut raw = [[[0; 4]; N]; 3];
-    let bases = [p.x[0], p.x[1], p.dy];
+    let bases = [p.x(0), p.x(1), p.dy()];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
         unroll!(of < 3, {
-            let at = row_at(p, bases[of], of, row) + (column * E::BYTES) as u64;
-            raw[of][k] = E::ld_global::<V>(at, column < p.width);
+            let at = row_at::<E>(p, bases[of], of, row).bytes(column * E::BYTES);
+            raw[of][k] = at.ld_raw::<V>(column < p.width);
         });
     });
     let mut all = [Vector { z: [0.0; V], g: [0.0; V] }; N];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
-        let factor = E::ld_global::<V>(p.factor + (column * E::BYTES) as u64, column < p.width);
+        let factor = p.factor::<E>().bytes(column * E::BYTES).ld_raw::<V>(column < p.width);
         unroll!(i < V, {
             all[k].z[i] = E::get(&raw[0][k], i) + E::get(&raw[1][k], i);
             all[k].g[i] = E::get(&raw[2][k], i) * E::get(&factor, i);
@@ -112,11 +131,10 @@ fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
             let off = own.z[i] - mean;
             out[i] = (own.g[i] - level - off * slope) * by;
         });
-        E::store::<V>(row_at(p, p.dx, 3, row) + (column * E::BYTES) as u64, &out);
+        row_at::<E>(p, p.dx(), 3, row).bytes(column * E::BYTES).st_rounded(&out);
     });
     if gpu::thread().is_multiple_of(32) {
-        let stats = p.stats + row as u64 * 8;
-        global::st_v2(stats, [mean.to_bits(), by.to_bits()]);
+        p.stats().at(row).st([mean.to_bits(), by.to_bits()]);
     }
 }
 
@@ -131,15 +149,15 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     while first < end {
         let mut raw = [[[0; 4]; 3]; 2];
         let mut stats = [[0; 2]; 2];
-        let bases = [p.x[0], p.x[1], p.dy];
+        let bases = [p.x(0), p.x(1), p.dy()];
         unroll!(j < 2, {
             let row = first + j as u32 * DOWN;
             let inside = row < end && column < p.width;
             unroll!(of < 3, {
-                let at = row_at(p, bases[of], of, row) + (column * E::BYTES) as u64;
-                raw[j][of] = E::ld_global::<V>(at, inside);
+                let at = row_at::<E>(p, bases[of], of, row).bytes(column * E::BYTES);
+                raw[j][of] = at.ld_raw::<V>(inside);
             });
-            stats[j] = global::ld_cg_v2(p.stats + row as u64 * 8, inside);
+            stats[j] = p.stats().at(row).ld_if(inside);
         });
         unroll!(j < 2, {
             let [mean, by] = stats[j].map(f32::from_bits);
@@ -171,19 +189,19 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
             all += f32::from_bits(copy::ld_shared_b32(word(which, down, own)));
             down += 1;
         }
-        global::st_b32(sum_at(p, gpu::block_y(), which, column), all.to_bits());
+        sum_at(p, gpu::block_y(), which, column).st(all);
     }
 }
 
 /// Returns the address of a sum of a part.
 #[inline(always)]
-fn sum_at(p: &NormGradientParams, part: u32, which: u32, column: u32) -> u64 {
-    p.partial + ((part * 2 + which) as u64 * p.width as u64 + column as u64) * 4
+fn sum_at(p: &NormGradientParams, part: u32, which: u32, column: u32) -> Global<f32, Fresh> {
+    p.partial().at((part * 2 + which) as u64 * p.width as u64 + column as u64)
 }
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, NormGradientParams> for NormSum {
     #[inline(always)]
-    unsafe fn run(p: &NormGradientParams, _: u64) {
+    unsafe fn run(p: &NormGradientParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let (column, which) = (gpu::block_x() * THREADS + gpu::thread(), gpu::block_y());
@@ -196,13 +214,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, NormGradientParams> for NormSum {
             let mut eight = [0.0; 8];
             unroll!(i < 8, {
                 let own = part + i as u32;
-                let at = sum_at(p, own, which, column);
-                eight[i] = f32::from_bits(global::ld_cg_b32(at, own < p.parts));
+                eight[i] = sum_at(p, own, which, column).ld_if(own < p.parts);
             });
             unroll!(i < 8, { all += eight[i] });
             part += 8;
         }
         let to = which as u64 * p.width as u64 + column as u64;
-        global::st_b32(p.affine + to * 4, all.to_bits());
+        p.affine().at(to).st(all);
     }
 }

@@ -4,9 +4,19 @@ use crate::device::prelude::*;
 use crate::device::quantize::quantize;
 use crate::families::elementwise::abi::*;
 
+buffers! {
+    // `dynamic::grouped` checks the shape and the alignment of the rows by `QuantizeLaunch::check`.
+    // `QuantizeLaunch` allocates the outputs.
+    unsafe QuantizeParams {
+        x<E: Elem>: E, ReadWrite;
+        codes: u8, ReadWrite;
+        scales: u32, ReadWrite;
+    }
+}
+
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, QuantizeParams> for QuantizeTile {
     #[inline(always)]
-    unsafe fn run(p: &QuantizeParams, _: u64) {
+    unsafe fn run(p: &QuantizeParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let lane = gpu::thread() % QUANTIZE_LANES;
@@ -16,13 +26,13 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, QuantizeParams> for QuantizeT
         let (row, block) = p.across.of(index);
         let column = block * QUANTIZED_BLOCK as u32 + lane * 8;
         let inside = row < p.rows && column < p.columns;
-        let from = p.x + row as u64 * p.x_row as u64 + column as u64 * 2;
-        let (codes, scale) = quantize::<E>(&E::ld_global::<8>(from, inside));
+        let from = p.x::<E>().row(row, p.x_row).at(column);
+        let (codes, scale) = quantize::<E>(&from.ld_raw::<8>(inside));
         if inside {
-            global::st_v2(p.codes + row as u64 * p.columns as u64 + column as u64, codes);
+            p.codes().row(row, p.columns).at(column).cast::<[u32; 2]>().st(codes);
         }
         if lane == 0 && row < p.rows {
-            global::st_b32(p.scales + index as u64 * 4, scale);
+            p.scales().at(index).st(scale);
         }
     }
 }

@@ -11,9 +11,21 @@ const WARPS: u32 = THREADS / 32;
 /// Vectors of both summands that are in flight together.
 const AT_ONCE: usize = 4;
 
+buffers! {
+    // `nn::rms_norm` checks the shapes of the operands. `RmsNormLaunch` allocates the partial sums,
+    // and sets `ELEMENTWISE_VECTORS` if rows are whole aligned vectors.
+    unsafe RmsNormParams {
+        x<E: Elem>: E, ReadWrite;
+        y<E: Elem>: E, ReadWrite;
+        factor<E: Elem>: E, ReadWrite;
+        out<E: Elem>: E, ReadWrite;
+        partial: f32, Fresh;
+    }
+}
+
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsRows {
     #[inline(always)]
-    unsafe fn run(p: &RmsNormParams, _: u64) {
+    unsafe fn run(p: &RmsNormParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let short = |vector: u32| p.width <= RMS_SHORT * vector;
@@ -39,15 +51,15 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
     p: &RmsNormParams,
     at: impl Fn(u32) -> ([u32; 2], bool),
 ) -> [Raw; AT_ONCE] {
-    let place = |base: u64, pitch: u32, [row, column]: [u32; 2]| {
-        base + row as u64 * pitch as u64 + (column * E::BYTES) as u64
+    let place = |base: Global<E, ReadWrite>, pitch: u32, [row, column]: [u32; 2]| {
+        base.row(row, pitch).bytes(column * E::BYTES)
     };
     let mut x = [[0; 4]; AT_ONCE];
     let mut y = [[0; 4]; AT_ONCE];
     unroll!(i < AT_ONCE, {
         let (to, inside) = at(i as u32);
-        x[i] = E::ld_global::<V>(place(p.x, p.x_row, to), inside);
-        y[i] = E::ld_global::<V>(place(p.y, p.y_row, to), inside && p.y != 0);
+        x[i] = place(p.x(), p.x_row, to).ld_raw::<V>(inside);
+        y[i] = place(p.y(), p.y_row, to).ld_raw::<V>(inside && p.y != 0);
     });
     if p.y != 0 {
         unroll!(i < AT_ONCE, {
@@ -59,7 +71,7 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
             });
             x[i] = E::put(&sum);
             if inside {
-                E::store::<V>(place(p.x, p.x_row, to), &stored);
+                place(p.x(), p.x_row, to).st_rounded(&stored);
             }
         });
     }
@@ -100,15 +112,15 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
         let mut factors = [[0; 4]; AT_ONCE];
         unroll!(k < AT_ONCE, {
             let ([_, column], inside) = at(first)(k as u32);
-            factors[k] = E::ld_global::<V>(p.factor + (column * E::BYTES) as u64, inside);
+            factors[k] = p.factor::<E>().bytes(column * E::BYTES).ld_raw::<V>(inside);
         });
         unroll!(k < AT_ONCE, {
             let ([_, column], inside) = at(first)(k as u32);
             if inside {
                 let mut out = [0.0; V];
                 unroll!(i < V, { out[i] = E::get(&raw[k], i) * scale * E::get(&factors[k], i) });
-                let line = p.out + token as u64 * p.out_row as u64;
-                E::store::<V>(line + (column * E::BYTES) as u64, &out);
+                let line = p.out::<E>().row(token, p.out_row);
+                line.bytes(column * E::BYTES).st_rounded(&out);
             }
         });
     };
@@ -116,11 +128,11 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
     // The other vectors are loaded again: each thread reads what it has written itself.
     let mut first = AT_ONCE as u32 * step;
     while first < p.width {
-        let from = p.x + token as u64 * p.x_row as u64;
+        let from = p.x::<E>().row(token, p.x_row);
         let mut raw = [[0; 4]; AT_ONCE];
         unroll!(i < AT_ONCE, {
             let ([_, column], inside) = at(first)(i as u32);
-            raw[i] = E::ld_global::<V>(from + (column * E::BYTES) as u64, inside);
+            raw[i] = from.bytes(column * E::BYTES).ld_raw::<V>(inside);
         });
         finish(&raw, first);
         first += AT_ONCE as u32 * step;
@@ -239,7 +251,7 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
             warp += 1;
         }
         let at = gpu::block_x() as u64 * p.tokens as u64 + own as u64;
-        global::st_b32(p.partial + at * 4, all.to_bits());
+        p.partial().at(at).st(all);
     }
 }
 
@@ -255,8 +267,7 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
         let (mut squares, mut part) = (0.0, 0);
         while part < p.parts {
-            let at = p.partial + (part as u64 * p.tokens as u64 + own as u64) * 4;
-            squares += f32::from_bits(global::ld_cg_b32(at, true));
+            squares += p.partial().at(part as u64 * p.tokens as u64 + own as u64).ld();
             part += 1;
         }
         copy::st_shared_b32(word(gpu::thread()), inverse_root(p, squares).to_bits());
@@ -272,9 +283,9 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
         let mut factors = [[0; 4]; AT_ONCE];
         unroll!(k < AT_ONCE, {
             let ([row, column], inside) = part.at(feature)(k as u32);
-            let at = p.x + row as u64 * p.x_row as u64 + (column * E::BYTES) as u64;
-            raw[k] = E::ld_global::<V>(at, inside);
-            factors[k] = E::ld_global::<1>(p.factor + (row * E::BYTES) as u64, inside);
+            let at = p.x::<E>().row(row, p.x_row).bytes(column * E::BYTES);
+            raw[k] = at.ld_raw::<V>(inside);
+            factors[k] = p.factor::<E>().bytes(row * E::BYTES).ld_raw::<1>(inside);
         });
         unroll!(k < AT_ONCE, {
             let ([row, column], inside) = part.at(feature)(k as u32);
@@ -282,8 +293,8 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
                 let factor = E::get(&factors[k], 0);
                 let mut out = [0.0; V];
                 unroll!(i < V, { out[i] = E::get(&raw[k], i) * scales[i] * factor });
-                let row = p.out + row as u64 * p.out_row as u64;
-                E::store::<V>(row + (column * E::BYTES) as u64, &out);
+                let row = p.out::<E>().row(row, p.out_row);
+                row.bytes(column * E::BYTES).st_rounded(&out);
             }
         });
         feature += AT_ONCE as u32 * part.step;

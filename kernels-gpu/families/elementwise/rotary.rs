@@ -20,9 +20,23 @@ mod angles {
 
 use angles::{cosine, sine};
 
+buffers! {
+    // `nn::rotary` checks the shapes of the operands, and that outputs permit accesses of 16 bytes.
+    // `RotaryLaunch` uploads the turns, and sets `ELEMENTWISE_VECTORS` if rows of x are whole
+    // aligned vectors.
+    unsafe RotaryParams {
+        x<E: Elem>: E, ReadWrite;
+        lengths: u32, Fresh;
+        turns: f64, ReadOnly;
+        q<E: Elem>: E, ReadWrite;
+        k<E: Elem>: E, ReadWrite;
+        v<E: Elem>: E, ReadWrite;
+    }
+}
+
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RotaryParams> for RotaryTile {
     #[inline(always)]
-    unsafe fn run(p: &RotaryParams, _: u64) {
+    unsafe fn run(p: &RotaryParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         if E::BYTES == 4 { pairs::<E, 4>(p) } else { pairs::<E, 8>(p) }
@@ -58,10 +72,7 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
 ) -> [f32; V] {
     let mut values = [0.0; V];
     if p.flags & ELEMENTWISE_VECTORS != 0 {
-        let raw = E::ld_global::<V>(
-            p.x + token as u64 * p.x_row as u64 + (feature * E::BYTES) as u64,
-            true,
-        );
+        let raw = p.x::<E>().row(token, p.x_row).bytes(feature * E::BYTES).ld_raw::<V>(true);
         unroll!(i < V, { values[i] = E::get(&raw, i) });
         return values;
     }
@@ -69,8 +80,8 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
         let feature = feature + i as u32;
         let [row, column] =
             if p.flags & ELEMENTWISE_COLUMNS != 0 { [feature, token] } else { [token, feature] };
-        let at = p.x + row as u64 * p.x_row as u64 + (column * E::BYTES) as u64;
-        values[i] = E::get(&E::ld_global::<1>(at, true), 0);
+        let at = p.x::<E>().row(row, p.x_row).bytes(column * E::BYTES);
+        values[i] = E::get(&at.ld_raw::<1>(true), 0);
     });
     values
 }
@@ -96,28 +107,27 @@ fn pairs<E: Elem<Acc = f32>, const V: usize>(p: &RotaryParams) {
     let feature = head * p.dim + first;
     let low = load::<E, V>(p, token, feature);
     let high = load::<E, V>(p, token, feature + half);
-    let length = global::ld_cg_b32(p.lengths + token as u64 * 4, true) as i32;
+    let length = p.lengths().at(token).ld() as i32;
     let position = f64::from(length) - 1.0;
     let turned = head < p.heads + p.key_heads;
     let (base, head, heads) = if head < p.heads {
-        (p.q, head, p.heads)
+        (p.q::<E>(), head, p.heads)
     } else if turned {
-        (p.k, head - p.heads, p.key_heads)
+        (p.k(), head - p.heads, p.key_heads)
     } else {
-        (p.v, head - p.heads - p.key_heads, p.key_heads)
+        (p.v(), head - p.heads - p.key_heads, p.key_heads)
     };
     let mut out = [low, high];
     if turned {
         unroll!(i < V, {
-            let word = global::ld_nc_v2(p.turns + (first + i as u32) as u64 * 8, true);
-            let turns = f64::from_bits(word[0] as u64 | (word[1] as u64) << 32);
+            let turns = p.turns().at(first + i as u32).ld();
             let [sine, cosine] = angle(turns * position);
             out[0][i] = low[i] * cosine - high[i] * sine;
             out[1][i] = high[i] * cosine + low[i] * sine;
         });
     }
     let row = token as u64 * heads as u64 + head as u64;
-    let at = base + (row * p.dim as u64 + first as u64) * E::BYTES as u64;
-    E::store::<V>(at, &out[0]);
-    E::store::<V>(at + (half * E::BYTES) as u64, &out[1]);
+    let at = base.at(row * p.dim as u64 + first as u64);
+    at.st_rounded(&out[0]);
+    at.bytes(half * E::BYTES).st_rounded(&out[1]);
 }

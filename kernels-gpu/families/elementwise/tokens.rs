@@ -6,6 +6,17 @@ use crate::families::elementwise::abi::*;
 
 const THREADS: u32 = ELEMENTWISE_THREADS;
 
+buffers! {
+    // `nn::embedding` checks the shapes of the operands. `TokensLaunch` sets `ELEMENTWISE_VECTORS`
+    // if rows are whole aligned vectors.
+    unsafe TokensParams {
+        table<E: Elem>: E, ReadWrite;
+        tokens: u32, Fresh;
+        /// Features of the look-up, or lengths.
+        out: u8, ReadWrite;
+    }
+}
+
 by_vectors! {
     TokensParams EmbedTile: embed;
 }
@@ -25,15 +36,15 @@ fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
     if token >= p.count as u64 || feature >= p.width as u64 {
         return;
     }
-    let number = global::ld_cg_b32(p.tokens + token * 4, true);
-    let from = p.table + number as u64 * p.table_row as u64 + feature * E::BYTES as u64;
-    let raw = E::ld_global::<V>(from, number < p.vocabulary);
+    let number = p.tokens().at(token).ld();
+    let from = p.table::<E>().row(number, p.table_row).at(feature);
+    let raw = from.ld_raw::<V>(number < p.vocabulary);
     let [row, column] = if columns { [feature, token] } else { [token, feature] };
-    let to = p.out + row * p.out_row as u64 + column * E::BYTES as u64;
+    let to = p.out().bytes(row * p.out_row as u64).cast::<E>().at(column);
     if V == 1 {
-        E::store_raw(to, raw);
+        to.st_raw(raw);
     } else {
-        global::st_v4(to, raw);
+        to.cast::<[u32; 4]>().st(raw);
     }
 }
 
@@ -55,7 +66,7 @@ impl Largest {
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile {
     #[inline(always)]
-    unsafe fn run(p: &TokensParams, _: u64) {
+    unsafe fn run(p: &TokensParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
         let none = Largest { value: f32::NEG_INFINITY, at: 0 };
@@ -83,11 +94,10 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
             all = all.or(f32::from_bits(value), at);
             warp += 1;
         }
-        let token = gpu::block_x() as u64 * 4;
-        global::st_b32(p.tokens + token, all.at);
+        p.tokens().at(gpu::block_x()).st(all.at);
         if p.out != 0 {
-            let length = global::ld_global_b32(p.out + token, true);
-            global::st_b32(p.out + token, length.wrapping_add(1));
+            let length = p.out().cast::<u32>().at(gpu::block_x());
+            length.st(length.ld().wrapping_add(1));
         }
     }
 }
@@ -100,8 +110,8 @@ fn scan<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams, none: Largest) -> 
     while first < p.vocabulary {
         let [row, column] =
             if p.flags & ELEMENTWISE_COLUMNS != 0 { [first, token] } else { [token, first] };
-        let at = p.table + row as u64 * p.table_row as u64 + (column * E::BYTES) as u64;
-        let raw = E::ld_global::<V>(at, true);
+        let at = p.table::<E>().row(row, p.table_row).bytes(column * E::BYTES);
+        let raw = at.ld_raw::<V>(true);
         unroll!(i < V, { largest = largest.or(E::get(&raw, i), first + i as u32) });
         first += THREADS * V as u32;
     }

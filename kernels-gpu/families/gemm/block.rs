@@ -32,8 +32,8 @@ impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, 
     Kernel<W, E, SpmmParams> for MmaTile<B, MA, NA, ALIGNED>
 {
     #[inline(always)]
-    unsafe fn run(p: &SpmmParams, _at: u64) {
-        let [row, start, len, slot] = global::ld_nc_v4(p.items + gpu::block_x() as u64 * 16, true);
+    unsafe fn run(p: &SpmmParams, _at: Maps) {
+        let [row, start, len, slot] = p.items().at(gpu::block_x()).ld();
         let run = Run { row, start, len, column: gpu::block_y() * Self::COLUMNS };
         const {
             assert!(
@@ -118,7 +118,7 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
         let element =
             (run.start as u64 + block as u64) * (B * B) as u64 + (r * B as u32 + inner) as u64;
         let bytes = if block < run.len { 16 } else { 0 };
-        copy::cp_async_16(ATile(smem).chunk(r, chunk), p.values + element * E::BYTES as u64, bytes);
+        p.values::<E>().at(element).cp_async_16(ATile(smem).chunk(r, chunk), bytes);
         i += 1;
     }
     let smem = smem + (B * PANEL_BYTES) as u32;
@@ -129,12 +129,13 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
         let (r, chunk) = (index / chunks, index % chunks);
         let k = s * stage_k + r;
         let block = k / B as u32;
-        let column =
-            global::ld_nc_b32(p.columns + (run.start as u64 + block as u64) * 4, block < run.len);
+        // SAFETY: this launch does not write the block columns, and the preceding one has ended.
+        let columns = unsafe { p.columns().with::<ReadOnly>() };
+        let column = columns.at(run.start as u64 + block as u64).ld_if(block < run.len);
         let row = column as u64 * B as u64 + (k % B as u32) as u64;
         let first = run.column + chunk * per_chunk;
         let exists = block < run.len && row < p.k as u64 && first < p.n;
-        let from = p.b + row * p.ldb_bytes as u64 + first as u64 * E::BYTES as u64;
+        let from = p.b::<E>().bytes(row * p.ldb_bytes as u64).at(first);
         let left = if exists { p.n - first } else { 0 };
         let to = if E::BYTES == 2 {
             BTile::<ROW_16>(smem).chunk(r, chunk)
@@ -143,7 +144,8 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
         };
         if ALIGNED {
             let bytes = if left < per_chunk { left * E::BYTES } else { 16 };
-            copy::cp_async_16(to, if exists { from } else { p.b }, bytes);
+            let from = if exists { from } else { p.b() };
+            from.cp_async_16(to, bytes);
         } else {
             copy::st_shared_v4(to, chunk_by_element::<E>(from, left));
         }
@@ -154,13 +156,16 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
 /// Loads 16 bytes from an address that is only aligned to one element. Elements past `left` are
 /// zero.
 #[inline(always)]
-fn chunk_by_element<E: MmaElem>(from: u64, left: u32) -> [u32; 4] {
+fn chunk_by_element<E: MmaElem>(from: Global<E, ReadWrite>, left: u32) -> [u32; 4] {
+    // SAFETY: this launch does not write B, and the preceding one has ended.
+    let from = unsafe { from.with::<ReadOnly>() };
     if E::BYTES == 4 {
-        [0u32, 1, 2, 3].map(|i| global::ld_nc_b32(from + i as u64 * 4, i < left))
+        [0u32, 1, 2, 3].map(|i| from.cast::<u32>().at(i).ld_if(i < left))
     } else {
+        let from = from.cast::<u16>();
         [0u32, 2, 4, 6].map(|i| {
-            let low = global::ld_nc_b16(from + i as u64 * 2, i < left);
-            low | global::ld_nc_b16(from + i as u64 * 2 + 2, i + 1 < left) << 16
+            let low = from.at(i).ld_if(i < left);
+            low | from.at(i).at(1u32).ld_if(i + 1 < left) << 16
         })
     }
 }
@@ -234,25 +239,30 @@ fn stage_out<const B: usize, const MA: usize, const NA: usize>(acc: &Acc<MA, NA>
 
 /// Address of four columns in a row of a partial sum.
 #[inline(always)]
-fn partial_at<const B: usize>(p: &SpmmParams, slot: u32, row: u32, column: u32) -> u64 {
+fn partial_at<const B: usize>(
+    p: &SpmmParams,
+    slot: u32,
+    row: u32,
+    column: u32,
+) -> Global<[u32; 4], Fresh> {
     let row = slot as u64 * B as u64 + row as u64;
-    p.partial + (row * p.partial_columns as u64 + column as u64) * 4
+    p.partial::<F32>().at(row * p.partial_columns as u64 + column as u64).cast()
 }
 
 /// Stores the partial sum of a cut block row. The thread block that arrives last gets the row's
 /// slots, the others an empty range.
 #[inline(always)]
 fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
-    let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
+    let [counter, first, count, _] = p.slots().at(slot).ld();
     let mut index = gpu::thread();
     while index < (B * BLOCK_COLUMNS / 4) as u32 {
         let (r, c) = (index / (BLOCK_COLUMNS as u32 / 4), index % (BLOCK_COLUMNS as u32 / 4) * 4);
         let four = copy::ld_shared_v4(copy::dynamic_shared() + r * OUT_ROW + c * 4);
-        global::st_v4(partial_at::<B>(p, slot, r, column + c), four);
+        partial_at::<B>(p, slot, r, column + c).st(four);
         index += THREADS;
     }
     let counter = counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64;
-    let last = block_arrives_last(p.counters + counter * 4, count, copy::dynamic_shared());
+    let last = block_arrives_last(p.counters().at(counter), count, copy::dynamic_shared());
     Sources { first, count: if last { count } else { 0 } }
 }
 
@@ -267,7 +277,7 @@ fn four<const B: usize>(p: &SpmmParams, from: Sources, tile: u32, r: u32, c: u32
     let mut sum = [0f32; 4];
     let mut s = from.first;
     while s < from.first + from.count {
-        let more = global::ld_cg_v4(partial_at::<B>(p, s, r, tile + c), true);
+        let more = partial_at::<B>(p, s, r, tile + c).ld();
         unroll!(i < 4, { sum[i] += f32::from_bits(more[i]) });
         s += 1;
     }

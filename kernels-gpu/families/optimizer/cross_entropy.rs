@@ -10,30 +10,44 @@ use core::f32::consts::{LN_2, LOG2_E};
 const THREADS: u32 = CROSS_ENTROPY_THREADS;
 const NONE: f32 = f32::NEG_INFINITY;
 
+buffers! {
+    // `nn::cross_entropy` checks the shapes of logits, gradient, labels and loss.
+    // `CrossEntropyLaunch` allocates the other words, and sets `CROSS_ENTROPY_VECTORS` if rows
+    // permit accesses of 16 bytes.
+    unsafe CrossEntropyParams {
+        logits: u8, ReadWrite;
+        gradient: u8, ReadWrite;
+        labels: u32, ReadWrite;
+        partial: f32, Fresh;
+        words: u32, Fresh;
+        loss: f32, ReadWrite;
+    }
+}
+
 impl<W: WalkInfo, E: Elem> Kernel<W, E, CrossEntropyParams> for CountLabels {
     #[inline(always)]
-    unsafe fn run(p: &CrossEntropyParams, _: u64) {
+    unsafe fn run(p: &CrossEntropyParams, _: Maps) {
         grid::wait_dependency();
         let mut count = 0;
         let mut row = gpu::block_x() * THREADS + gpu::thread();
         while row < p.rows {
-            let label = global::ld_global_b32(p.labels + row as u64 * 4, true);
+            let label = p.labels().at(row).ld();
             count += u32::from(label < p.classes);
             row += gpu::grid_x() * THREADS;
         }
         // Integers: the order of additions does not matter.
         let count = warp::sum(count);
         if gpu::thread().is_multiple_of(32) {
-            global::atom_add(p.words, count);
+            p.words().atom_add(count);
         }
     }
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, CrossEntropyParams> for CrossEntropyRows {
     #[inline(always)]
-    unsafe fn run(p: &CrossEntropyParams, _: u64) {
+    unsafe fn run(p: &CrossEntropyParams, _: Maps) {
         grid::wait_dependency();
-        let count = global::ld_cg_b32(p.words, true);
+        let count = p.words().ld();
         let factor = match count {
             0 => 0.0,
             count => matrix::rcp_approx(count as f32),
@@ -73,8 +87,8 @@ struct Seen {
 /// A lane's part of a row: vectors `LANES` vectors apart.
 #[derive(Clone, Copy)]
 struct Part {
-    logits: u64,
-    gradient: u64,
+    logits: Global<u8, ReadWrite>,
+    gradient: Global<u8, ReadWrite>,
     /// First column of the lane.
     first: u32,
     label: u32,
@@ -97,10 +111,10 @@ fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
         let row = next + gpu::thread() / LANES;
         next += gpu::grid_x() * of_block;
         let inside = row < p.rows;
-        let label = global::ld_global_b32(p.labels + row as u64 * 4, inside);
+        let label = p.labels().at(row).ld_if(inside);
         let part = Part {
-            logits: p.logits + row as u64 * p.logit_bytes as u64,
-            gradient: p.gradient + row as u64 * p.gradient_bytes as u64,
+            logits: p.logits().row(row, p.logit_bytes),
+            gradient: p.gradient().row(row, p.gradient_bytes),
             first: lane * VEC as u32,
             label,
             live: inside && label < p.classes,
@@ -122,7 +136,7 @@ fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
 
 #[inline(always)]
 fn load<E: Elem<Acc = f32>, const VEC: usize>(part: Part, column: u32, ok: bool) -> Raw {
-    E::ld_global::<VEC>(part.logits + (column * E::BYTES) as u64, ok)
+    part.logits.bytes(column * E::BYTES).cast::<E>().ld_raw::<VEC>(ok)
 }
 
 #[inline(always)]
@@ -180,7 +194,7 @@ fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
             }
         });
         if inside && column < p.classes {
-            E::store::<VEC>(part.gradient + (column * E::BYTES) as u64, &out);
+            part.gradient.bytes(column * E::BYTES).cast::<E>().st_rounded(&out);
         }
     }
 }
@@ -201,9 +215,9 @@ fn mean(p: &CrossEntropyParams, sum: f32, factor: f32) {
     let told = copy::dynamic_shared() + THREADS / 32 * 4;
     let own = block_total(sum);
     if gpu::thread() == 0 {
-        global::st_b32(p.partial + gpu::block_x() as u64 * 4, own.to_bits());
+        p.partial().at(gpu::block_x()).st(own);
         global::fence_gpu();
-        copy::st_shared_b32(told, global::atom_add(p.words + 4, 1));
+        copy::st_shared_b32(told, p.words().at(1u32).atom_add(1));
     }
     gpu::sync_threads();
     if copy::ld_shared_b32(told) + 1 != gpu::grid_x() {
@@ -213,13 +227,12 @@ fn mean(p: &CrossEntropyParams, sum: f32, factor: f32) {
     let mut all = 0.0;
     let mut block = gpu::thread();
     while block < gpu::grid_x() {
-        let of_block = global::ld_cg_b32(p.partial + block as u64 * 4, true);
-        all += f32::from_bits(of_block);
+        all += p.partial().at(block).ld();
         block += THREADS;
     }
     let all = block_total(all);
     if gpu::thread() == 0 {
-        global::st_b32(p.loss, (all * factor).to_bits());
-        global::st_v2(p.words, [0, 0]);
+        p.loss().st(all * factor);
+        p.words().cast::<[u32; 2]>().st([0, 0]);
     }
 }

@@ -6,6 +6,19 @@ use crate::families::optimizer::abi::*;
 
 const FOUR: u64 = UPDATE_ELEMENTS as u64;
 
+buffers! {
+    // `nn::optimizer` allocates the moments, and checks that the other arrays have `len` elements.
+    // `UpdateLaunch` checks that these permit accesses of 16 bytes, and allocates the state.
+    unsafe UpdateParams {
+        parameters: F32, ReadWrite;
+        gradient<G: Elem>: G, ReadWrite;
+        first: F32, ReadWrite;
+        second: F32, ReadWrite;
+        copy<E: Elem>: E, ReadWrite;
+        state: u32, Fresh;
+    }
+}
+
 /// Update rule of a parameter.
 trait Rule {
     /// Maps parameter, gradient and both moments to the new parameter and moments.
@@ -77,13 +90,13 @@ where
     G: Elem<Acc = f32>,
     R: Rule,
 {
-    let load = |array: u64, ok: bool| F32::ld_global::<V>(array + at * 4, ok);
+    let load = |array: Global<F32, ReadWrite>, ok: bool| array.at(at).ld_raw::<V>(ok);
     let has_first = p.first != 0;
     let raw = [
-        load(p.parameters, true),
-        G::ld_global::<V>(p.gradient + at * G::BYTES as u64, true),
-        load(p.first, has_first),
-        load(p.second, R::SECOND),
+        load(p.parameters(), true),
+        p.gradient::<G>().at(at).ld_raw::<V>(true),
+        load(p.first(), has_first),
+        load(p.second(), R::SECOND),
     ];
     let mut new = [[0.0; V]; 3];
     unroll!(i < V, {
@@ -97,16 +110,16 @@ where
         new[1][i] = m;
         new[2][i] = v;
     });
-    F32::store::<V>(p.parameters + at * 4, &new[0]);
+    p.parameters().at(at).st_rounded(&new[0]);
     if has_first {
-        F32::store::<V>(p.first + at * 4, &new[1]);
+        p.first().at(at).st_rounded(&new[1]);
     }
     if R::SECOND {
-        F32::store::<V>(p.second + at * 4, &new[2]);
+        p.second().at(at).st_rounded(&new[2]);
     }
     // The element type is that of the copy; f32 means no copy.
     if E::BYTES == 2 {
-        E::store::<V>(p.copy + at * 2, &new[0]);
+        p.copy::<E>().at(at).st_rounded(&new[0]);
     }
 }
 
@@ -140,8 +153,9 @@ fn each_of<E: Elem<Acc = f32>, G: Elem<Acc = f32>, R: Rule>(p: &UpdateParams, ru
 /// Returns the learning rate, the number of completed steps, and both corrections.
 #[inline(always)]
 fn state(p: &UpdateParams) -> (f32, u32, [f64; 2]) {
-    let [rate, _, steps, _] = global::ld_cg_v4(p.state, true);
-    let words = global::ld_cg_v4(p.state + 16, true);
+    let state = p.state().cast::<[u32; 4]>();
+    let [rate, _, steps, _] = state.ld();
+    let words = state.at(1u32).ld();
     let correction = |low: u32, high: u32| f64::from_bits((high as u64) << 32 | low as u64);
     let corrections = [correction(words[0], words[1]), correction(words[2], words[3])];
     (f32::from_bits(rate), steps, corrections)
@@ -153,21 +167,21 @@ fn state(p: &UpdateParams) -> (f32, u32, [f64; 2]) {
 fn advance(p: &UpdateParams, steps: u32, corrections: [f64; 2]) {
     // All threads of this block have read the state.
     gpu::sync_threads();
-    if gpu::thread() != 0 || global::atom_add(p.state + 4, 1) + 1 != gpu::grid_x() {
+    if gpu::thread() != 0 || p.state().at(1u32).atom_add(1) + 1 != gpu::grid_x() {
         return;
     }
     let next = |i: usize| matrix::fma_f64(p.betas[i], corrections[i], 1.0 - p.betas[i]).to_bits();
     let (first, second) = (next(0), next(1));
     let words = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
-    global::st_v4(p.state + 16, words);
+    p.state().cast::<[u32; 4]>().at(1u32).st(words);
     // The rate is not changed.
-    global::st_b32(p.state + 4, 0);
-    global::st_b32(p.state + 8, steps + 1);
+    p.state().at(1u32).st(0);
+    p.state().at(2u32).st(steps + 1);
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, UpdateParams> for SgdStep {
     #[inline(always)]
-    unsafe fn run(p: &UpdateParams, _: u64) {
+    unsafe fn run(p: &UpdateParams, _: Maps) {
         grid::wait_dependency();
         let (rate, steps, corrections) = state(p);
         let rule = Descent {
@@ -183,7 +197,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, UpdateParams> for SgdStep {
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, UpdateParams> for AdamStep {
     #[inline(always)]
-    unsafe fn run(p: &UpdateParams, _: u64) {
+    unsafe fn run(p: &UpdateParams, _: Maps) {
         grid::wait_dependency();
         let (rate, steps, corrections) = state(p);
         let decays =

@@ -10,6 +10,20 @@ const THREADS: u32 = WEIGHT_THREADS;
 const INPUTS: u32 = WEIGHT_TILE[0];
 const OUTPUTS: u32 = WEIGHT_TILE[1];
 
+buffers! {
+    // `nn::weight_gradient` and `nn::bias_gradient` check the shapes of the operands. Their
+    // launches allocate the partial sums, and set `WEIGHT_VECTORS` if rows are whole aligned
+    // vectors.
+    unsafe WeightParams {
+        x<E: Elem>: E, ReadWrite;
+        dy<E: Elem>: E, ReadWrite;
+        gate<E: Elem>: E, ReadWrite;
+        partial: f32, Fresh;
+        dw: f32, ReadWrite;
+        db: f32, ReadWrite;
+    }
+}
+
 /// A thread's loads of a stage: two vectors of X and one of dY.
 #[derive(Clone, Copy)]
 struct Loaded {
@@ -21,19 +35,19 @@ struct Loaded {
 /// Loads four elements of a row; zeros outside.
 #[inline(always)]
 fn load_four<E: Elem<Acc = f32>, const VEC: usize>(
-    row: u64,
+    row: Global<E, ReadWrite>,
     column: u32,
     columns: u32,
     inside: bool,
 ) -> [f32; 4] {
-    let at = |i: usize| row + ((column + i as u32) * E::BYTES) as u64;
+    let at = |i: usize| row.bytes((column + i as u32) * E::BYTES);
     let mut four = [0.0; 4];
     if VEC == 4 {
-        let raw = E::ld_global::<4>(at(0), inside && column < columns);
+        let raw = at(0).ld_raw::<4>(inside && column < columns);
         unroll!(i < 4, { four[i] = E::get(&raw, i) });
     } else {
         unroll!(i < 4, {
-            let raw = E::ld_global::<1>(at(i), inside && column + (i as u32) < columns);
+            let raw = at(i).ld_raw::<1>(inside && column + (i as u32) < columns);
             four[i] = E::get(&raw, 0);
         });
     }
@@ -52,15 +66,15 @@ fn load<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(
     unroll!(j < 2, {
         let row = from + thread / 32 + 4 * j as u32;
         let column = gpu::block_y() * INPUTS + thread % 32 * 4;
-        let x = p.x + row as u64 * p.x_bytes as u64;
+        let x = p.x().row(row, p.x_bytes);
         loaded.x[j] = load_four::<E, VEC>(x, column, p.inputs, row < end);
     });
     let row = from + thread / 16;
     let column = gpu::block_x() * OUTPUTS + thread % 16 * 4;
-    let dy = p.dy + row as u64 * p.dy_bytes as u64;
+    let dy = p.dy().row(row, p.dy_bytes);
     loaded.dy = load_four::<E, VEC>(dy, column, p.outputs, row < end);
     if GATE {
-        let gate = p.gate + row as u64 * p.gate_bytes as u64;
+        let gate = p.gate().row(row, p.gate_bytes);
         loaded.gate = load_four::<E, VEC>(gate, column, p.outputs, row < end);
     }
     loaded
@@ -86,15 +100,15 @@ fn gated<E: Elem<Acc = f32>, const VEC: usize>(
     if gpu::block_y() != 0 || row >= end {
         return;
     }
-    let to = p.dy + row as u64 * p.dy_bytes as u64 + (column * E::BYTES) as u64;
+    let to = p.dy::<E>().row(row, p.dy_bytes).bytes(column * E::BYTES);
     if VEC == 4 {
         if column < p.outputs {
-            E::store::<4>(to, &loaded.dy);
+            to.st_rounded(&loaded.dy);
         }
     } else {
         unroll!(i < 4, {
             if column + (i as u32) < p.outputs {
-                E::store::<1>(to + (i as u32 * E::BYTES) as u64, &[loaded.dy[i]]);
+                to.at(i as u32).st_rounded(&[loaded.dy[i]]);
             }
         });
     }
@@ -247,9 +261,9 @@ impl Sums for Mma {
 
 /// Returns the address of row `input` of a part's sums.
 #[inline(always)]
-fn sums_at(p: &WeightParams, part: u32, input: u32) -> u64 {
+fn sums_at(p: &WeightParams, part: u32, input: u32) -> Global<f32, Fresh> {
     let row = part as u64 * (p.inputs as u64 + 1) + input as u64;
-    p.partial + row * p.outputs as u64 * 4
+    p.partial().at(row * p.outputs as u64)
 }
 
 /// Stores an element of a tile's sums.
@@ -257,9 +271,9 @@ fn sums_at(p: &WeightParams, part: u32, input: u32) -> u64 {
 fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
     let input = gpu::block_y() * INPUTS + input;
     let output = gpu::block_x() * OUTPUTS + output;
-    let to = sums_at(p, gpu::block_z(), input) + output as u64 * 4;
+    let to = sums_at(p, gpu::block_z(), input).at(output).cast::<u32>();
     let inside = input < p.inputs && output < p.outputs;
-    global::st_b32_if(to, sum.to_bits(), inside);
+    to.st_if(sum.to_bits(), inside);
 }
 
 /// Stores the sums of columns: eight threads have partial sums of each, which are added through shared memory.
@@ -279,7 +293,7 @@ fn leave_bias(p: &WeightParams, sums: [f32; 4]) {
         all += f32::from_bits(copy::ld_shared_b32(at));
     });
     let row = sums_at(p, gpu::block_z(), p.inputs);
-    global::st_b32(row + output as u64 * 4, all.to_bits());
+    row.at(output).st(all);
 }
 
 #[inline(always)]
@@ -321,7 +335,7 @@ fn run<E: Elem<Acc = f32>, S: Sums>(p: &WeightParams) {
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightTile {
     #[inline(always)]
-    unsafe fn run(p: &WeightParams, _: u64) {
+    unsafe fn run(p: &WeightParams, _: Maps) {
         if matches!(E::DTYPE, Dtype::F32) {
             run::<E, Fma>(p);
         } else {
@@ -342,14 +356,14 @@ fn ahead<E: Elem<Acc = f32>, const VEC: usize>(
     let (mut more, mut gate) = ([[0.0; 4]; 4], [[1.0; 4]; 4]);
     unroll!(j < 4, {
         let row = from + j as u32 * (BIAS_THREADS / 8);
-        let line = |at: u64, bytes: u32| at + row as u64 * bytes as u64;
-        let load = |at: u64| load_four::<E, VEC>(at, column, p.outputs, row < end);
-        all[j] = load(line(p.dy, p.dy_bytes));
+        let line = |at: Global<E, ReadWrite>, bytes: u32| at.row(row, bytes);
+        let load = |at| load_four::<E, VEC>(at, column, p.outputs, row < end);
+        all[j] = load(line(p.dy(), p.dy_bytes));
         if p.x != 0 {
-            more[j] = load(line(p.x, p.x_bytes));
+            more[j] = load(line(p.x(), p.x_bytes));
         }
         if p.gate != 0 {
-            gate[j] = load(line(p.gate, p.gate_bytes));
+            gate[j] = load(line(p.gate(), p.gate_bytes));
         }
     });
     unroll!(j < 4, {
@@ -377,15 +391,15 @@ fn bias_tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
         unroll!(j < 4, {
             unroll!(i < 4, { sums[i] += all[j][i] });
             let row = from + j as u32 * (BIAS_THREADS / 8);
-            let to = p.dy + row as u64 * p.dy_bytes as u64 + (column * E::BYTES) as u64;
+            let to = p.dy::<E>().row(row, p.dy_bytes).bytes(column * E::BYTES);
             if VEC == 4 {
                 if stores && row < end && column < p.outputs {
-                    E::store::<4>(to, &all[j]);
+                    to.st_rounded(&all[j]);
                 }
             } else {
                 unroll!(i < 4, {
                     if stores && row < end && column + (i as u32) < p.outputs {
-                        E::store::<1>(to + (i as u32 * E::BYTES) as u64, &[all[j][i]]);
+                        to.at(i as u32).st_rounded(&[all[j][i]]);
                     }
                 });
             }
@@ -405,12 +419,12 @@ fn bias_tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
         row += 1;
     }
     let row = sums_at(p, gpu::block_z(), 0);
-    global::st_b32(row + output as u64 * 4, all.to_bits());
+    row.at(output).st(all);
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for BiasTile {
     #[inline(always)]
-    unsafe fn run(p: &WeightParams, _: u64) {
+    unsafe fn run(p: &WeightParams, _: Maps) {
         grid::wait_dependency();
         match p.flags & WEIGHT_VECTORS != 0 {
             true => bias_tile::<E, 4>(p),
@@ -421,21 +435,18 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for BiasTile {
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
     #[inline(always)]
-    unsafe fn run(p: &WeightParams, _: u64) {
+    unsafe fn run(p: &WeightParams, _: Maps) {
         grid::wait_dependency();
         let output = gpu::block_x() * THREADS + gpu::thread();
         let input = gpu::block_y();
         let to = match input == p.inputs {
-            true => p.db,
-            false => p.dw + input as u64 * p.dw_bytes as u64,
+            true => p.db(),
+            false => p.dw().row(input, p.dw_bytes),
         };
-        if output >= p.outputs || to == 0 {
+        if output >= p.outputs || to.is_null() {
             return;
         }
-        let own = |part: u32| {
-            let at = sums_at(p, part, input) + output as u64 * 4;
-            f32::from_bits(global::ld_cg_b32(at, part < p.parts))
-        };
+        let own = |part: u32| sums_at(p, part, input).at(output).ld_if(part < p.parts);
         let (mut all, mut part) = (0.0, 0);
         while part < p.parts {
             // Eight loads are in flight; those past the last part are zero.
@@ -444,6 +455,6 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
             unroll!(i < 8, { all += eight[i] });
             part += 8;
         }
-        global::st_b32(to + output as u64 * 4, all.to_bits());
+        to.at(output).st(all);
     }
 }

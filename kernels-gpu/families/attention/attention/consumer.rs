@@ -24,16 +24,15 @@ struct Ahead {
 /// Returns the mask index of tile `tile` for the warpgroup; [`MASK_NONE`] if `valid` is false.
 #[inline(always)]
 fn mask_of(p: &AttentionParams, tile: u32, group: u32, valid: bool) -> u32 {
-    let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + group as u64 * 4;
-    let mask = global::ld_cg_b32(at, valid);
+    let mask = p.tiles().at(tile).cast::<u32>().at(2u32).at(group).ld_if(valid);
     if valid { mask } else { MASK_NONE }
 }
 
 #[inline(always)]
 fn entries_of(p: &AttentionParams, mask: u32) -> Entries<2> {
     let own = gpu::opaque_thread() % 128;
-    let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64 * 8;
-    Entries { mask, bits: global::ld_cg_v2(at, mask < MASK_LIMIT) }
+    let at = p.masks().row(mask, ATTENTION_MASK as u64).at(own);
+    Entries { mask, bits: at.ld_if(mask < MASK_LIMIT) }
 }
 
 /// Emits no instruction. Keeps the operands of an asynchronous product in their registers up to here.

@@ -26,6 +26,21 @@ use crate::families::attention::abi::*;
 /// with which they start.
 const REGISTERS: [u32; 2] = [40, 232];
 
+buffers! {
+    // `ops::attention` checks the shapes of queries, keys, values and output, and `AttentionLaunch`
+    // their alignment. The plan, or the module that lists masks, makes the work list, and allocates
+    // slots and counters for all of its parts.
+    unsafe AttentionParams {
+        work: [u32; 4], Fresh;
+        tiles: [u32; 4], Fresh;
+        masks: [u32; 2], Fresh;
+        out: u8, ReadWrite;
+        log_sum: f32, ReadWrite;
+        partial: [u32; 4], Fresh;
+        counters: u32, Fresh;
+    }
+}
+
 /// Slot of the ring and parity of its phase.
 type Place = (u32, u32);
 
@@ -34,9 +49,9 @@ type Place = (u32, u32);
 fn queries(p: &AttentionParams, round: u32) -> Queries {
     let valid = round < p.rounds;
     let index = round * gpu::grid_x() + gpu::block_x();
-    let at = p.work + index as u64 * size_of::<Queries>() as u64;
-    let [row, head, key_head, tile] = global::ld_cg_v4(at, valid);
-    let [tiles, first, parts, counter] = global::ld_cg_v4(at + 16, valid);
+    let at = p.work().row(index, size_of::<Queries>() as u64);
+    let [row, head, key_head, tile] = at.ld_if(valid);
+    let [tiles, first, parts, counter] = at.at(1u32).ld_if(valid);
     Queries {
         row: if valid { row } else { NO_STRIP },
         head,
@@ -73,7 +88,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// values of this one alternate, in the order of the products. The buffer of the queries has its own two mbarriers.
     /// It is empty after the scores of the last tile, so the next queries are copied during the epilogue.
     #[inline(always)]
-    fn produce(p: &AttentionParams, at: u64) {
+    fn produce(p: &AttentionParams, at: Maps) {
         // The ring starts empty: the first wait for a free slot passes.
         let mut ring = (0, 1);
         let mut queries_parity = 1;
@@ -83,8 +98,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             let now = later;
             round += 1;
             later = queries(p, round);
-            let mut record = p.tiles + now.tile as u64 * size_of::<KeyTile>() as u64;
-            let mut keys = global::ld_cg_v2(record, now.tiles > 0);
+            let mut record = p.tiles().at(now.tile);
+            let mut keys = record.cast::<[u32; 2]>().ld_if(now.tiles > 0);
             if now.tiles == 0 {
                 continue;
             }
@@ -96,22 +111,22 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 unroll!(c < CHUNKS, most 4, {
                     let to = copy::dynamic_shared() + ((half * CHUNKS + c) * SMEM_TILE) as u32;
                     let row = now.row + (half * HALF) as u32;
-                    bulk::tma_load_3d(to, at, [c as u32 * 64, row, now.head], full);
+                    at.map(0).load_3d(to, [c as u32 * 64, row, now.head], full);
                 });
             });
             let mut before = keys;
             let mut j = 0;
             while j <= now.tiles {
                 let this = keys;
-                record += size_of::<KeyTile>() as u64;
-                keys = global::ld_cg_v2(record, j + 1 < now.tiles);
+                record = record.at(1u32);
+                keys = record.cast::<[u32; 2]>().ld_if(j + 1 < now.tiles);
                 if j < now.tiles {
                     // Each chunk of the head stores its two pieces contiguously: 128 rows of the operand.
-                    Self::copy_tile(at + 128, this, now.key_head, ring, |piece, c| c * 2 + piece);
+                    Self::copy_tile(at.map(1), this, now.key_head, ring, |piece, c| c * 2 + piece);
                     ring = Self::next(ring);
                 }
                 if j > 0 {
-                    Self::copy_tile(at + 256, before, now.key_head, ring, |piece, c| {
+                    Self::copy_tile(at.map(2), before, now.key_head, ring, |piece, c| {
                         piece * CHUNKS + c
                     });
                     ring = Self::next(ring);
@@ -125,7 +140,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Starts the copies of a tile. `place` returns the shared-memory tile of the slot for a chunk of a piece.
     #[inline(always)]
     fn copy_tile(
-        map: u64,
+        map: TensorMap,
         keys: [u32; 2],
         head: u32,
         (slot, parity): Place,
@@ -137,7 +152,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         unroll!(piece < 2, {
             unroll!(c < CHUNKS, most 4, {
                 let to = Self::stage(slot) + (place(piece, c) * SMEM_TILE) as u32;
-                bulk::tma_load_3d(to, map, [c as u32 * 64, keys[piece], head], full);
+                map.load_3d(to, [c as u32 * 64, keys[piece], head], full);
             });
         });
     }
@@ -147,7 +162,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
     for Attention<CHUNKS>
 {
     #[inline(always)]
-    unsafe fn run(p: &AttentionParams, at: u64) {
+    unsafe fn run(p: &AttentionParams, at: Maps) {
         grid::launch_dependents();
         Self::make_ring::<3>(at, 1, CONSUMER_WARPS);
         grid::wait_dependency();
@@ -165,7 +180,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Att
     for Attention<CHUNKS, MmaSync, L>
 {
     #[inline(always)]
-    unsafe fn run(p: &AttentionParams, at: u64) {
+    unsafe fn run(p: &AttentionParams, at: Maps) {
         grid::launch_dependents();
         Self::run_together::<E>(p, at);
     }

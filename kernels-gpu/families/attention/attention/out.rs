@@ -41,13 +41,13 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         let lane = gpu::opaque_thread() % 128;
         let place = |part: u32| {
             let index = (now.first + part) as u64 * 2 + group as u64;
-            p.partial + index * attention_partial(CHUNKS) as u64 + lane as u64 * 16
+            p.partial().bytes(index * attention_partial(CHUNKS) as u64).at(lane)
         };
-        let row_place = |part: u32| place(part) + (CHUNKS * 8 * 128 * 16) as u64;
+        let row_place = |part: u32| place(part).at((CHUNKS * 8 * 128) as u64);
         split_k::put(place(now.part()), out);
         let own = [rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]];
-        global::st_v4(row_place(now.part()), own.map(f32::to_bits));
-        let counter = p.counters + (now.counter * 2 + group) as u64 * 4;
+        row_place(now.part()).st(own.map(f32::to_bits));
+        let counter = p.counters().at(now.counter * 2 + group);
         let told = Self::scratch() + group * 4;
         if !split_k::warpgroup_arrives_last(counter, now.count(), told, group) {
             return false;
@@ -64,14 +64,19 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
 
     /// Adds the sums of a part, stored at `place`. The bases and sums of its rows are stored at `row_place`.
     #[inline(always)]
-    fn add_part(place: u64, row_place: u64, scale: f32, out: &mut Acc<CHUNKS>, rows: &mut Rows) {
-        let own = global::ld_cg_v4(row_place, true).map(f32::from_bits);
+    fn add_part(
+        place: Global<[u32; 4], Fresh>,
+        row_place: Global<[u32; 4], Fresh>,
+        scale: f32,
+        out: &mut Acc<CHUNKS>,
+        rows: &mut Rows,
+    ) {
+        let own = row_place.ld().map(f32::from_bits);
         let (old, more) = merge(rows, own, scale);
         rescale(out, old);
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
-                let from = place + ((c * 8 + j) * 128 * 16) as u64;
-                let four = global::ld_cg_v4(from, true);
+                let four = place.at(((c * 8 + j) * 128) as u64).ld();
                 unroll!(i < 4, {
                     let sum = &mut out.0[c][4 * j + i];
                     *sum = matrix::fma_f32(f32::from_bits(four[i]), more[i / 2], *sum);
@@ -112,12 +117,12 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
                 let log = (largest + matrix::lg2_approx(rows.sum[r])) * LN_2;
                 if row < p.m {
                     let index = now.head as u64 * p.m as u64 + row as u64;
-                    global::st_b32(p.log_sum + index * 4, log.to_bits());
+                    p.log_sum().at(index).st(log);
                 }
             });
         }
         let output = Output {
-            c: p.out + now.head as u64 * p.out_head,
+            c: p.out().row(now.head, p.out_head),
             ldc_bytes: p.out_row,
             n: CHUNKS as u32 * 64,
             flags: FLAG_VECTORS,

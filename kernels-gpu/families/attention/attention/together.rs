@@ -51,8 +51,7 @@ impl Piece {
 
     #[inline(always)]
     fn record(p: &AttentionParams, number: u32, valid: bool) -> Record {
-        let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
-        global::ld_cg_v4(at, valid)
+        p.tiles().at(number).ld_if(valid)
     }
 
     /// Returns the field `left`. A second piece that begins past the last key is skipped.
@@ -96,8 +95,8 @@ fn bits_of(p: &AttentionParams, valid: bool, masks: [u32; 2], side: u32) -> [u32
     let own = gpu::opaque_thread() % 128 * 8 + side * 4;
     let mut bits = [0; 2];
     unroll!(half < 2, {
-        let at = p.masks + masks[half] as u64 * ATTENTION_MASK as u64 + own as u64;
-        bits[half] = global::ld_cg_b32(at, valid && masks[half] < MASK_LIMIT);
+        let at = p.masks().row(masks[half], ATTENTION_MASK as u64).bytes(own).cast::<u32>();
+        bits[half] = at.ld_if(valid && masks[half] < MASK_LIMIT);
     });
     bits
 }
@@ -133,9 +132,9 @@ struct Sums<const CHUNKS: usize> {
 }
 
 impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
-    /// Processes all queries of this thread block. `at`: address of the parameters.
+    /// Processes all queries of this thread block.
     #[inline(always)]
-    pub(super) fn run_together<E: WgmmaElem>(p: &AttentionParams, at: u64) {
+    pub(super) fn run_together<E: WgmmaElem>(p: &AttentionParams, at: Maps) {
         if gpu::thread() == 0 {
             Self::make_barriers(L::fills(Self::THREADS), WARPS);
             L::prefetch_maps::<3>(at);
@@ -209,7 +208,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     #[inline(always)]
     fn walk_pieces<E: WgmmaElem>(
         p: &AttentionParams,
-        at: u64,
+        at: Maps,
         now: Queries,
         ring: &mut Places<Self>,
         sums: &mut Sums<CHUNKS>,
@@ -218,7 +217,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         let mut this = Piece::first(p, now, record);
         let mut masks = [record[2], record[3]];
         let mut bits = bits_of(p, this.valid(), masks, 0);
-        let (keys, values) = ((at + 128, &p.k_map), (at + 256, &p.v_map));
+        let (keys, values) = ((at.map(1), &p.k_map), (at.map(2), &p.v_map));
         if this.valid() {
             Self::copy_piece(keys, [this.key, now.key_head], ring, |full| {
                 Self::copy_queries(p, at, now, full)
@@ -268,7 +267,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     /// Copies keys or values from `place` (key, head) on. `first` starts further copies before it.
     #[inline(always)]
     fn copy_piece(
-        map: (u64, &MapWords),
+        map: (TensorMap, &MapWords),
         place: [u32; 2],
         ring: &mut Places<Self>,
         first: impl FnOnce(u32),
@@ -291,7 +290,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     /// Starts the copy of this warp's queries. They arrive with the first keys. Their buffer is also the output buffer;
     /// a warp reads and writes only the rows of its own queries there.
     #[inline(always)]
-    fn copy_queries(p: &AttentionParams, at: u64, now: Queries, full: u32) {
+    fn copy_queries(p: &AttentionParams, at: Maps, now: Queries, full: u32) {
         let (_, warp) = gpu::lane_and_warp();
         // The buffer may hold results of earlier queries.
         warp::sync(u32::MAX);
@@ -300,7 +299,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
                 let to = copy::dynamic_shared() + ((half * CHUNKS + c) * SMEM_TILE) as u32 + warp * 2048;
                 let row = now.row + (half * HALF) as u32 + warp * 16;
                 let place = [c as u32 * 64, row, now.head];
-                L::tile(Team::warp(), to, (at, &p.q_map), place, OWN_QUERIES, full);
+                L::tile(Team::warp(), to, (at.map(0), &p.q_map), place, OWN_QUERIES, full);
             });
         });
     }

@@ -13,6 +13,22 @@ use crate::families::attention::abi::*;
 use tile::{Queries, Sums};
 use work::{Chunk, Work};
 
+buffers! {
+    // `ops::attention::cached` checks the shapes of queries, caches, new rows, lengths and output.
+    // `DecodeLaunch` checks their alignment, and allocates sums and counters for the max number of
+    // chunks. The body clamps lengths to the capacity.
+    unsafe DecodeParams {
+        lengths: u32, Fresh;
+        q: u16, Fresh;
+        out: [u32; 2], ReadWrite;
+        fresh[]: [u32; 4], Fresh;
+        cache[]: [u32; 4], ReadWrite;
+        partial: [u32; 4], Fresh;
+        stats: [u32; 2], Fresh;
+        counters: u32, Fresh;
+    }
+}
+
 /// Slot of a warp's ring, and parity of its phase.
 type Place = (u32, u32);
 
@@ -48,11 +64,11 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// Starts the copies of this warp's tile `i / 2`: of its keys, or of its values if `i` is odd. The whole warp calls
     /// it.
     #[inline(always)]
-    fn fetch(p: &DecodeParams, at: u64, chunk: &Chunk, [warp, i, slot]: [u32; 3]) {
+    fn fetch(p: &DecodeParams, at: Maps, chunk: &Chunk, [warp, i, slot]: [u32; 3]) {
         if !L::BY_ONE || warp::elect_one() {
             let lane = if L::BY_ONE { 0 } else { place().0 };
             let key = Self::key(chunk, warp, i / 2);
-            let at = at + (i % 2) as u64 * 128;
+            let map = at.map(i % 2);
             let full = Self::full(warp, slot);
             let to = Self::ring(warp) + slot * Self::SLOT as u32;
             L::expect(full, lane, Self::SLOT as u32, false);
@@ -61,7 +77,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
                 unroll!(c < CHUNKS, most 4, {
                     let to = to + (c * Self::BOX) as u32;
                     let place = [c as u32 * 64, key, chunk.pair];
-                    L::tile(Team::warp(), to, (at, words), place, shape, full);
+                    L::tile(Team::warp(), to, (map, words), place, shape, full);
                 });
             };
             // The copy engine reads the map at its address.
@@ -78,7 +94,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     #[inline(always)]
     fn walk<E: MmaElem>(
         p: &DecodeParams,
-        at: u64,
+        at: Maps,
         chunk: &Chunk,
         ring: &mut Place,
     ) -> Sums<CHUNKS> {
@@ -138,8 +154,8 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         let own = fresh && lane < 16 * CHUNKS as u32;
         let (piece, values) = Self::piece(lane);
         let (base, row) =
-            if values { (p.fresh[1], p.fresh_row[1]) } else { (p.fresh[0], p.fresh_row[0]) };
-        global::ld_cg_v4(base + pair as u64 * row as u64 + piece as u64 * 16, own)
+            if values { (p.fresh(1), p.fresh_row[1]) } else { (p.fresh(0), p.fresh_row[0]) };
+        base.row(pair, row).at(piece).ld_if(own)
     }
 
     /// Returns the index of a lane's 16 bytes in a row, and whether they belong to the value.
@@ -164,16 +180,15 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         let (piece, values) = Self::piece(lane);
         let last = chunk.length - 1;
         let (cache, pair, each) = if values {
-            (p.cache[1], p.cache_pair[1], p.cache_row[1])
+            (p.cache(1), p.cache_pair[1], p.cache_row[1])
         } else {
-            (p.cache[0], p.cache_pair[0], p.cache_row[0])
+            (p.cache(0), p.cache_pair[0], p.cache_row[0])
         };
         if lane < 16 * CHUNKS as u32 && values == of_values {
             let boxed = slot + piece / 8 * Self::BOX as u32;
             let place = frag::swizzle(last - key, piece % 8, PANEL_BYTES as u32);
             copy::st_shared_v4(boxed + place, row);
-            let to = cache + chunk.pair as u64 * pair + last as u64 * each as u64;
-            global::st_v4(to + piece as u64 * 16, row);
+            cache.row(chunk.pair, pair).row(last, each).at(piece).st(row);
         }
         warp::sync(u32::MAX);
     }
@@ -197,7 +212,7 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Decod
     for Decode<CHUNKS, L>
 {
     #[inline(always)]
-    unsafe fn run(p: &DecodeParams, at: u64) {
+    unsafe fn run(p: &DecodeParams, at: Maps) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
             let mut slot = 0;

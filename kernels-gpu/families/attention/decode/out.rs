@@ -114,17 +114,15 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
                 Self::finish::<E>(p, chunk.pair, [row, vector], &part);
             } else {
                 let own = Self::row(p, chunk.pair, chunk.chunk, row);
-                global::st_v4(
-                    p.partial + (own * Self::VECTORS as u64 + vector as u64) * 16,
-                    part.out.map(f32::to_bits),
-                );
+                let to = p.partial().at(own * Self::VECTORS as u64 + vector as u64);
+                to.st(part.out.map(f32::to_bits));
                 if vector == 0 {
-                    global::st_v2(p.stats + own * 8, [part.base, part.sum].map(f32::to_bits));
+                    p.stats().at(own).st([part.base, part.sum].map(f32::to_bits));
                 }
             }
             i += Self::THREADS;
         }
-        let counter = p.counters + chunk.pair as u64 * 4;
+        let counter = p.counters().at(chunk.pair);
         let told = copy::dynamic_shared() + Self::TOLD as u32;
         if chunk.chunks > 1 && block_arrives_last(counter, chunk.chunks, told) {
             Self::join_chunks::<E>(p, chunk);
@@ -152,9 +150,9 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
                     let number = from + c as u32;
                     let there = number < chunk.chunks;
                     let own = Self::row(p, chunk.pair, number, row);
-                    let at = p.partial + (own * Self::VECTORS as u64 + vector as u64) * 16;
-                    let stats = global::ld_cg_v2(p.stats + own * 8, there);
-                    let out = global::ld_cg_v4(at, there).map(f32::from_bits);
+                    let at = p.partial().at(own * Self::VECTORS as u64 + vector as u64);
+                    let stats = p.stats().at(own).ld_if(there);
+                    let out = at.ld_if(there).map(f32::from_bits);
                     let [own, sum] = stats.map(f32::from_bits);
                     let own = if there { own } else { f32::NEG_INFINITY };
                     parts[c] = Part { base: own, sum, out };
@@ -179,6 +177,6 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         // Without keys the result is zero; NaN stays.
         let out = part.out.map(|x| if part.sum == 0.0 { 0.0 } else { x * inverse });
         let index = pair as u64 * p.group as u64 + row as u64;
-        E::store::<4>(p.out + index * p.out_row as u64 + vector as u64 * 8, &out);
+        p.out().bytes(index * p.out_row as u64).at(vector).cast::<E>().st_rounded(&out);
     }
 }

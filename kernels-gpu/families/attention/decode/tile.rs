@@ -27,15 +27,15 @@ impl<const CHUNKS: usize> Queries<CHUNKS> {
         let mut all = [[[0; 4]; 4]; CHUNKS];
         let (row, column) = frag::a_k16(lane, 0, 0);
         let first = pair as u64 * p.group as u64 + row as u64;
-        let at = p.q + first * p.q_row as u64 + column as u64 * 2;
+        let at = p.q().bytes(first * p.q_row as u64).at(column);
         let there = [row < p.group, row + 8 < p.group];
         unroll!(c < CHUNKS, most 4, {
             unroll!(step < 4, {
                 unroll!(r < 4, {
                     let (down, right) = frag::a_k16(0, r as u32, 0);
                     let elements = (c * 64 + step * 16) as u32 + right;
-                    let from = at + down as u64 * p.q_row as u64 + elements as u64 * 2;
-                    all[c][step][r] = global::ld_cg_b32(from, there[r % 2]);
+                    let from = at.row(down, p.q_row).at(elements).cast::<u32>();
+                    all[c][step][r] = from.ld_if(there[r % 2]);
                 });
             });
         });

@@ -41,8 +41,7 @@ impl<'p> Work<'p> {
     /// Returns the keys of a sequence: its length, clamped to 0 and the capacity.
     #[inline(always)]
     fn length(&self, sequence: u32) -> u32 {
-        let at = self.p.lengths + sequence as u64 * 4;
-        let length = global::ld_cg_b32(at, sequence < self.p.batch) as i32;
+        let length = self.p.lengths().at(sequence).ld_if(sequence < self.p.batch) as i32;
         (length.max(0) as u32).min(self.p.capacity)
     }
 

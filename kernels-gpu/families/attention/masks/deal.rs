@@ -40,7 +40,7 @@ fn place(p: &MaskParams, group: u32) -> [u32; 3] {
 #[inline(always)]
 fn tiles_of(p: &MaskParams, group: u32) -> u32 {
     let [_, _, index] = place(p, group);
-    global::ld_cg_b32(p.counts + index as u64 * 4, true)
+    p.counts().at(index).ld()
 }
 
 /// Returns the sum over the values of the lower threads, the sum over all, and whether any of them is `large`. Every
@@ -74,7 +74,7 @@ impl Row<'_> {
         if self.groups < NEAR {
             copy::ld_shared_b32(copy::dynamic_shared() + group * 4)
         } else {
-            global::ld_cg_b32(self.p.prefix + group as u64 * 4, true)
+            self.p.prefix().at(group).ld()
         }
     }
 
@@ -84,7 +84,7 @@ impl Row<'_> {
         if self.groups < NEAR {
             copy::st_shared_b32(copy::dynamic_shared() + group * 4, before);
         } else {
-            global::st_b32(self.p.prefix + group as u64 * 4, before);
+            self.p.prefix().at(group).st(before);
         }
     }
 
@@ -141,14 +141,15 @@ impl Row<'_> {
             cuts = (last + 1).saturating_sub(first);
         }
         let part = if from == 0 { 0 } else { block + 1 - first };
-        let at = p.work + (round as u64 * p.blocks_of_work as u64 + block as u64) * 32;
+        let item = round as u64 * p.blocks_of_work as u64 + block as u64;
+        let at = p.work().bytes(item * size_of::<Queries>() as u64);
         if round < p.rounds {
             let tile = index * p.capacity + from;
             let row = strip * STRIP as u32;
-            global::st_v4(at, [row, head, over(head, p.group), tile]);
+            at.st([row, head, over(head, p.group), tile]);
             // A split adds at most two parts that no other split adds, so slots and counters are unique.
             let parts = part | (cuts + 1) << 16;
-            global::st_v4(at + 16, [to - from, 2 * first, parts, first]);
+            at.at(1u32).st([to - from, 2 * first, parts, first]);
         }
     }
 
@@ -173,7 +174,8 @@ impl Row<'_> {
         }
         if round < self.p.rounds {
             let index = round as u64 * self.p.blocks_of_work as u64 + block as u64;
-            global::st_b32(self.p.work + index * 32, NO_STRIP);
+            let at = self.p.work().bytes(index * size_of::<Queries>() as u64);
+            at.cast::<u32>().st(NO_STRIP);
         }
     }
 }
@@ -183,7 +185,7 @@ impl MaskTiles {
     #[inline(always)]
     pub(super) fn deal_last(p: &MaskParams, strips: u32) {
         let told = copy::dynamic_shared() + MASK_TOLD;
-        if !block_arrives_last(p.status, p.strips * p.count, told) {
+        if !block_arrives_last(p.status(), p.strips * p.count, told) {
             return;
         }
         let groups = strips * p.heads;

@@ -9,6 +9,26 @@ use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 use view::View;
 
+buffers! {
+    // `ops::attention::dynamic` checks the shapes of all flags, lengths and ranges. `MaskLaunch`
+    // allocates the lists for the max number of tiles.
+    unsafe MaskParams {
+        blocks: u8, Fresh;
+        columns: u8, Fresh;
+        rows: u8, Fresh;
+        diagonals: u8, Fresh;
+        lengths: u32, Fresh;
+        ranges: [u32; 2], Fresh;
+        live: u32, Fresh;
+        tiles: [u32; 4], ReadWrite;
+        masks: [u32; 2], ReadWrite;
+        counts: u32, Fresh;
+        prefix: u32, Fresh;
+        work: [u32; 4], ReadWrite;
+        status: u32, Fresh;
+    }
+}
+
 /// Cover of a piece of keys for 64 queries, two bits of a word of the list. From bit [`STATE`] on, the bits of the
 /// first warpgroup's queries precede those of the second.
 const SOME: u32 = 1;
@@ -133,8 +153,7 @@ impl View<'_> {
             let pair = self.listed(t);
             let [a, b] = pair.map(|word| (word & PIECE) * MASK_PIECE);
             let masks = [0, 1].map(|group| mask_of(pair, group, (base + t) * 2 + group));
-            let at = self.p.tiles + (base + t) as u64 * size_of::<KeyTile>() as u64;
-            global::st_v4(at, [a, b, masks[0], masks[1]]);
+            self.p.tiles().at(base + t).st([a, b, masks[0], masks[1]]);
             t += MASK_THREADS;
         }
     }
@@ -154,8 +173,7 @@ impl View<'_> {
                     self.word(pair[0], group, query, ranges),
                     self.word(pair[1], group, query, ranges),
                 ];
-                let at = self.p.masks + index as u64 * ATTENTION_MASK as u64;
-                global::st_v2(at + own as u64 * 8, words);
+                self.p.masks().row(index, ATTENTION_MASK as u64).at(own).st(words);
             }
             t += 1;
         }
@@ -191,7 +209,7 @@ fn mask_of(pair: [u32; 2], group: u32, index: u32) -> u32 {
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
     #[inline(always)]
-    unsafe fn run(p: &MaskParams, _: u64) {
+    unsafe fn run(p: &MaskParams, _: Maps) {
         grid::launch_dependents();
         if p.flags & MASK_BESIDE == 0 {
             grid::wait_dependency();
@@ -199,7 +217,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
         let own = gpu::block_x();
         let mask = over(own, p.strips);
         let strip = own - mask * p.strips;
-        let live = global::ld_cg_b32(p.live, p.live != 0);
+        let live = p.live().ld_if(p.live != 0);
         let live = if p.live != 0 { live.min(p.m) } else { p.m };
         // All masks have the same groups of 128 queries (strips). Those past the last query are at the end of each
         // mask.
@@ -211,7 +229,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
             view.write_tiles(own * p.capacity, tiles);
             view.write_bits(own * p.capacity, tiles);
             if gpu::thread() == 0 {
-                global::st_b32(p.counts + own as u64 * 4, tiles);
+                p.counts().at(own).st(tiles);
             }
         }
         Self::deal_last(p, strips);

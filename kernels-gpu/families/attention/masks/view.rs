@@ -3,12 +3,15 @@
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
+/// Flags of a mask, or null.
+type Flags = Global<u8, Fresh>;
+
 /// Flags of 128 queries of a mask.
 pub(super) struct View<'a> {
     pub p: &'a MaskParams,
     pub top: u32,
     /// Flags of blocks of the mask.
-    blocks: u64,
+    blocks: Flags,
     length: u32,
     /// Number of the first diagonal in shared memory: a multiple of 16, possibly negative.
     first: i32,
@@ -33,25 +36,25 @@ fn bits_of(words: [u32; 4]) -> u32 {
 
 /// Returns whether 16 flags from `from` on are inside and aligned, so that one access loads them.
 #[inline(always)]
-fn whole(flags: u64, from: i32, count: i32) -> bool {
-    flags != 0 && flags.is_multiple_of(16) && from >= 0 && from + 16 <= count
+fn whole(flags: Flags, from: i32, count: i32) -> bool {
+    !flags.is_null() && flags.address().is_multiple_of(16) && from >= 0 && from + 16 <= count
 }
 
 /// Returns the bits of 16 flags from `from` on, a multiple of 16; those outside `0..count` are 0.
 #[inline(always)]
-fn sixteen(flags: u64, from: i32, count: i32) -> u32 {
-    let at = flags.wrapping_add(from as i64 as u64);
+fn sixteen(flags: Flags, from: i32, count: i32) -> u32 {
+    let at = flags.wrapping_at(from as i64 as u64);
     if whole(flags, from, count) {
-        return bits_of(global::ld_cg_v4(at, true));
+        return bits_of(at.cast::<[u32; 4]>().ld());
     }
-    if flags == 0 || from >= count || from + 16 <= 0 {
+    if flags.is_null() || from >= count || from + 16 <= 0 {
         return 0;
     }
     let (mut bits, mut i) = (0, 0);
     while i < 16 {
         warp::nounroll();
         let inside = from + i >= 0 && from + i < count;
-        let flag = global::ld_cg_b8(at.wrapping_add(i as u64), inside);
+        let flag = at.wrapping_at(i as u64).ld_if(inside);
         bits |= u32::from(flag != 0) << i;
         i += 1;
     }
@@ -60,14 +63,14 @@ fn sixteen(flags: u64, from: i32, count: i32) -> u32 {
 
 /// Stores `words` words of flag bits from `from` on to shared memory. A thread has four accesses in flight at once.
 #[inline(always)]
-fn fill(to: u32, flags: u64, from: i32, count: i32, words: u32) {
+fn fill(to: u32, flags: Flags, from: i32, count: i32, words: u32) {
     let mut first = gpu::thread();
     while first < 2 * words {
         let mut raw = [[0; 4]; 4];
         unroll!(u < 4, {
             let from = from + 16 * (first + u as u32 * MASK_THREADS) as i32;
-            let at = flags.wrapping_add(from as i64 as u64);
-            raw[u] = global::ld_cg_v4(at, whole(flags, from, count));
+            let at = flags.wrapping_at(from as i64 as u64);
+            raw[u] = at.cast::<[u32; 4]>().ld_if(whole(flags, from, count));
         });
         unroll!(u < 4, {
             let i = first + u as u32 * MASK_THREADS;
@@ -85,26 +88,24 @@ fn fill(to: u32, flags: u64, from: i32, count: i32, words: u32) {
     }
 }
 
-/// Returns the address of a mask's flags, or 0 without flags.
+/// Returns the flags of a mask.
 #[inline(always)]
-fn flags_of(flags: u64, mask: u32, bytes: u64) -> u64 {
-    if flags == 0 { 0 } else { flags + mask as u64 * bytes }
+fn flags_of(flags: Flags, mask: u32, bytes: u64) -> Flags {
+    if flags.is_null() { Global::NULL } else { flags.row(mask, bytes) }
 }
 
 /// Returns the first key of a query and one past the last, for a mask of `length` keys.
 #[inline(always)]
 fn range(p: &MaskParams, length: u32, query: u32) -> [u32; 2] {
-    let at = p.ranges + query as u64 * 8;
-    let [first, end] = global::ld_cg_v2(at, p.ranges != 0 && query < p.m);
+    let [first, end] = p.ranges().at(query).ld_if(p.ranges != 0 && query < p.m);
     if p.ranges == 0 { [0, length] } else { [first, end.min(length)] }
 }
 
 impl MaskFlags for View<'_> {
     #[inline(always)]
     fn block(&self, query: u32, key: u32) -> bool {
-        let row = (query / MASK_PIECE) as u64 * self.p.block_row;
-        let at = self.blocks + row + (key / MASK_PIECE) as u64;
-        global::ld_cg_b8(at, self.blocks != 0) != 0
+        let row = self.blocks.row(query / MASK_PIECE, self.p.block_row);
+        row.at(key / MASK_PIECE).ld_if(!self.blocks.is_null()) != 0
     }
 
     #[inline(always)]
@@ -161,15 +162,15 @@ impl<'a> View<'a> {
     #[inline(always)]
     pub(super) fn new(p: &'a MaskParams, mask: u32, strip: u32) -> Self {
         let top = strip * STRIP as u32;
-        let columns = flags_of(p.columns, mask, p.mask_bytes[1]);
+        let columns = flags_of(p.columns(), mask, p.mask_bytes[1]);
         fill(copy::dynamic_shared(), columns, 0, p.n as i32, p.n.div_ceil(64) * 2);
         // From the last query's diagonal of the first key to the first query's diagonal of the last key.
         let first = (p.m as i32 - top as i32 - STRIP as i32) & !15;
-        let diagonals = flags_of(p.diagonals, mask, p.mask_bytes[3]);
+        let diagonals = flags_of(p.diagonals(), mask, p.mask_bytes[3]);
         let to = copy::dynamic_shared() + MASK_DIAGONALS;
         let count = (p.m + p.n - 1) as i32;
         fill(to, diagonals, first, count, (p.n + 480).div_ceil(32));
-        let rows = flags_of(p.rows, mask, p.mask_bytes[2]);
+        let rows = flags_of(p.rows(), mask, p.mask_bytes[2]);
         let full = p.flags & MASK_FULL != 0;
         let own = |from: u32| {
             let (mut bits, mut quarter) = (0, 0);
@@ -180,7 +181,7 @@ impl<'a> View<'a> {
             }
             if full { u64::MAX } else { bits }
         };
-        let given = global::ld_cg_b32(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
+        let given = p.lengths().at(mask).ld_if(p.lengths != 0) as i32;
         let length = if p.lengths == 0 { p.n } else { (given.max(0) as u32).min(p.n) };
         // Loaded here, all at once: in the loop over pieces of keys the loads would wait for each other.
         let edge = |i: u32| range(p, length, (top + i).min(p.m - 1));
@@ -189,7 +190,7 @@ impl<'a> View<'a> {
         View {
             p,
             top,
-            blocks: flags_of(p.blocks, mask, p.mask_bytes[0]),
+            blocks: flags_of(p.blocks(), mask, p.mask_bytes[0]),
             length,
             first,
             upper: own(top),

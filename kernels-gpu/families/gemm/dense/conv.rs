@@ -49,7 +49,7 @@ impl Spot for Window<'_> {
         self,
         team: Team,
         to: u32,
-        map: (u64, &MapWords),
+        map: (TensorMap, &MapWords),
         [k, top]: [u32; 2],
         shape: Shape,
         full: u32,
@@ -72,7 +72,7 @@ impl Spot for Window<'_> {
         self,
         team: Team,
         to: u32,
-        map: (u64, &MapWords),
+        map: (TensorMap, &MapWords),
         [left, k]: [u32; 2],
         shape: Shape,
         full: u32,
@@ -86,7 +86,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     Kernel<W, E, DenseConvParams> for ConvTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &DenseConvParams, at: u64) {
+    unsafe fn run(p: &DenseConvParams, at: Maps) {
         grid::launch_dependents();
         if F::CUT == 1 {
             Self::tiles::<E>(p, at);
@@ -102,7 +102,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
 impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> ConvTile<CHUNKS, F> {
     /// Computes tiles a grid apart without a break: the stages of the next tile are copied while this one is stored.
     #[inline(always)]
-    fn tiles<E: DenseElem>(p: &DenseConvParams, at: u64) {
+    fn tiles<E: DenseElem>(p: &DenseConvParams, at: Maps) {
         let warp = warp::uniform(gpu::thread() / 32);
         let undivided = DenseTile::<CHUNKS, F>::UNDIVIDED;
         let multiplies = DenseTile::<CHUNKS, F>::WARPS as u32;

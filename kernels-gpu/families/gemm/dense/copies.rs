@@ -50,7 +50,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     #[inline(always)]
     pub(super) fn start<const FREED: bool, const WHAT: u32>(
         p: &DenseParams,
-        (at, spot): (u64, impl Spot),
+        (at, spot): (Maps, impl Spot),
         corner: [u32; 2],
         first: u32,
         from: u32,
@@ -74,7 +74,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     #[inline(always)]
     pub(super) fn copy<const WHAT: u32>(
         p: &DenseParams,
-        (at, spot): (u64, impl Spot),
+        (at, spot): (Maps, impl Spot),
         team: Team,
         [top, left]: [u32; 2],
         k: u32,
@@ -93,14 +93,15 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         let b_tile = stage + (F::GROUPS * SMEM_TILE) as u32;
         let (a, b) = if Self::TRANSPOSED { (b_tile, stage) } else { (stage, b_tile) };
         if WHAT == BOTH || WHAT == ONLY_A {
-            spot.bring_a::<F::L>(team, a, (at, &p.a_map), [k, top], Self::shape(Self::ROWS), full);
+            let map = (at.map(0), &p.a_map);
+            spot.bring_a::<F::L>(team, a, map, [k, top], Self::shape(Self::ROWS), full);
         }
         if WHAT != ONLY_A {
             // B is copied in pieces of 128 bytes a row.
             let wide = Self::ACROSS as u32;
             unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
                 let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
-                let (map, place) = ((at + 128, &p.b_map), [left + wide * c as u32, k]);
+                let (map, place) = ((at.map(1), &p.b_map), [left + wide * c as u32, k]);
                 spot.bring_b::<F::L>(team, to, map, place, Self::shape(Self::DEPTH), full);
             });
         }
@@ -134,7 +135,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Initializes the barriers and starts as many stages as fit, before the other warps synchronize. Called by the
     /// copying warps.
     #[inline(always)]
-    pub(super) fn begin(p: &DenseParams, at: u64, spot: impl Spot) {
+    pub(super) fn begin(p: &DenseParams, at: Maps, spot: impl Spot) {
         let [from, count] = Self::part(p);
         let begun = spot.begun();
         if !begun && Self::sets_up() {
@@ -154,7 +155,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 
     /// Copies the stages after the first filling of the ring. Called by the copying warps.
     #[inline(always)]
-    pub(super) fn go_on(p: &DenseParams, at: u64, spot: impl Spot) {
+    pub(super) fn go_on(p: &DenseParams, at: Maps, spot: impl Spot) {
         let [from, count] = Self::part(p);
         if Self::starts() {
             let corner = Self::corner(spot);
@@ -178,7 +179,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     #[inline(always)]
     pub(super) fn copy_all<S: Spot>(
         p: &DenseParams,
-        at: u64,
+        at: Maps,
         begun: u32,
         inside: impl Fn(u32) -> bool,
         spot: impl Fn(u32) -> S,

@@ -8,6 +8,16 @@ use crate::abi::{STRIP_HEAD, STRIP_STEP, StripDeal, strip_place, strip_value};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
+buffers! {
+    // `Einsum::check` checks the shapes of the operands. The plan (`gemm::dense_csr`) makes heads
+    // and lists, whose entries are positions of the values.
+    unsafe DenseCsrParams {
+        heads: u32, ReadWrite;
+        words: u32, ReadWrite;
+        values: u16, ReadWrite;
+    }
+}
+
 /// Steps of a list that a warp holds in registers at once.
 const HELD: usize = 8;
 
@@ -25,7 +35,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     Kernel<W, E, DenseCsrParams> for FilledTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &DenseCsrParams, at: u64) {
+    unsafe fn run(p: &DenseCsrParams, at: Maps) {
         grid::launch_dependents();
         // `uniform`, as in `DenseTile::tile`.
         let warp = warp::uniform(gpu::thread() / 32);
@@ -65,7 +75,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
 
     /// Initializes the barriers and starts the copies of B for as many stages as fit. Called by the first warp.
     #[inline(always)]
-    fn begin(p: &DenseParams, at: u64) {
+    fn begin(p: &DenseParams, at: Maps) {
         let sets_up = if F::L::BY_ONE { warp::elect_one() } else { gpu::thread() == 0 };
         if sets_up {
             DenseTile::<CHUNKS, F>::set_up(at, F::L::fills(32) + Self::STRIPS as u32);
@@ -87,7 +97,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
 
     /// Starts the copy of B of a stage. Called by the lanes of a warp that start copies.
     #[inline(always)]
-    fn copy(p: &DenseParams, at: u64, stage: u32, slot: u32) {
+    fn copy(p: &DenseParams, at: Maps, stage: u32, slot: u32) {
         let corner = DenseTile::<CHUNKS, F>::corner(Each);
         let deep = stage * DenseTile::<CHUNKS, F>::DEPTH as u32;
         let team = Team::warp();
@@ -97,7 +107,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
     /// Stores the entries of this warp's row group into the stages of this thread block's part at which the warp has a
     /// turn. The steps of its list continue across stages. Words are loaded two bursts ahead, values one.
     #[inline(always)]
-    fn fill(p: &DenseCsrParams, at: u64, filler: u32) {
+    fn fill(p: &DenseCsrParams, at: Maps, filler: u32) {
         let [from, count] = DenseTile::<CHUNKS, F>::part(&p.product);
         let (strips, turns) = (Self::STRIPS as u32, Self::TURNS as u32);
         let (strip, turn) = (filler % strips, filler / strips);
@@ -105,18 +115,19 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
         let rank = if F::CUT == 1 { 0 } else { cluster::rank() };
         let list = deal.list(gpu::block_y() * strips + strip, rank, turn) as u64;
         let lane = gpu::thread() % 32;
-        let own = p.words + (list * p.room as u64 * STRIP_STEP as u64 + lane as u64) * 4;
-        let burst = (HELD * 4) as u64 * STRIP_STEP as u64;
-        let word_at = |first: u64, i: usize| first + i as u64 * 4 * STRIP_STEP as u64;
-        let head = p.heads + list * deal.head() as u64 * 4;
+        let own = p.words().at(list * p.room as u64 * STRIP_STEP as u64 + lane as u64);
+        let burst = HELD as u64 * STRIP_STEP as u64;
+        let word_at =
+            |first: Global<u32, ReadWrite>, i: usize| first.at(i as u64 * STRIP_STEP as u64);
+        let head = p.heads().at(list * deal.head() as u64);
         let head_words = |from: u32| {
             let there = from + lane < deal.head();
-            global::ld_global_b32(head + (from + lane) as u64 * 4, there)
+            head.at(from + lane).ld_if(there)
         };
         // The plan's lists were written before the preceding launch. Their addresses depend on no other load, so they
-        // are loaded at once, in this order: `ld_global` keeps it, compilers would reorder `ld_nc`.
+        // are loaded at once, in order: `ReadWrite` keeps it, compilers would reorder `ReadOnly`.
         let mut words: Held = [0; HELD];
-        unroll!(i < HELD, { words[i] = global::ld_global_b32(word_at(own, i), true) });
+        unroll!(i < HELD, { words[i] = word_at(own, i).ld() });
         // Each lane holds a word of the head: in the loop, its loads would be waited for together with loads of values.
         let mut known = head_words(0);
         Self::sync();
@@ -133,20 +144,23 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
         };
         let mut at_head = STRIP_HEAD;
         let mut stop = stop_of(known, at_head);
-        let words_from = |first: u64, step: u32| {
+        let words_from = |first: Global<u32, ReadWrite>, step: u32| {
             let mut words: Held = [0; HELD];
             unroll!(i < HELD, {
-                words[i] = global::ld_nc_b32(word_at(first, i), step + (i as u32) < end);
+                // SAFETY: the plan made the lists before the preceding launch, and no kernel
+                // writes them.
+                let at = unsafe { word_at(first, i).with::<ReadOnly>() };
+                words[i] = at.ld_if(step + (i as u32) < end);
             });
             words
         };
-        let values = p.values + base as u64 * 2;
+        let values = p.values().at(base);
         // Past the last word, the row group's first value is loaded and not used.
         let values_of = |words: &Held, there: bool| {
             let mut found: Held = [0; HELD];
             unroll!(i < HELD, {
-                let at = bits::at_row(values, strip_value(words[i]), 2);
-                found[i] = global::ld_global_b16(at, there);
+                let at = values.row_by_mad(strip_value(words[i]), 2);
+                found[i] = at.ld_if(there);
             });
             found
         };
@@ -160,8 +174,10 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
         }
         grid::wait_dependency();
         if many {
-            let ends = [values, values + slots as u64 * 2 + 15].map(|at| at & !15);
-            F::L::prefetch_line(ends[0], (ends[1] - ends[0]) as u32);
+            let first = values.address();
+            let ends = [first, values.at(slots).address() + 15].map(|at| at & !15);
+            let from = values.wrapping_bytes(ends[0].wrapping_sub(first));
+            F::L::prefetch_line(from, (ends[1] - ends[0]) as u32);
         }
         // Offsets at which a step's lanes store, extracted ahead: at the store, they would be waited for.
         let places_of = |words: &Held| {
@@ -173,7 +189,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
         };
         let mut laid = values_of(&words, end > 0);
         let mut places = places_of(&words);
-        let mut ahead = own + burst;
+        let mut ahead = own.at(burst);
         let mut later = words_from(ahead, HELD as u32);
         let mut step = 0;
         // `uniform` keeps the address in a register. Otherwise each step would read it again.
@@ -205,7 +221,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
         while step < end {
             warp::nounroll();
             let next = values_of(&later, true);
-            ahead += burst;
+            ahead = ahead.at(burst);
             let last = words_from(ahead, step + 2 * HELD as u32);
             unroll!(i < HELD, {
                 let now = step + i as u32;

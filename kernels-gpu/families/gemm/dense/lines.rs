@@ -1,7 +1,7 @@
 //! Stores of finished sums to C, 16 bytes a lane: four lanes exchange their words of four atoms. With `+=`, all loads
 //! of C that a lane needs for four atoms are issued before the first is used.
 
-use super::out::{Own, Place, TURNED_BETWEEN};
+use super::out::{Own, Place, TURNED_BETWEEN, fresh_c};
 use super::{DenseForm, DenseTile};
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
@@ -36,7 +36,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         let column = place.column - lane % 4 * 2 + lane % 4 * 8;
         unroll!(r < 2, {
             let row = place.row + 8 * r as u32;
-            let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
+            let line = o.c.row(row, o.ldc_bytes).cast::<u16>().at(column).cast::<[u32; 4]>();
             unroll!(q < Self::FOURS, {
                 let mut pairs = [0, 1, 2, 3].map(|g| pair(&own[q][g], r));
                 if ADD {
@@ -49,7 +49,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
                 let words = pairs.map(|[a, b]| E::put(&[a, b, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]);
                 let eight = transposed(words, lane, 1);
                 if row < m && column + 32 * (q as u32) < o.n {
-                    global::st_v4(line + q as u64 * 64, eight);
+                    line.at(4 * q as u64).st(eight);
                 }
             });
         });
@@ -67,14 +67,14 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             let row = place.row + 8 * r as u32;
             unroll!(g < Self::OF_FOUR, most 4, {
                 let column = place.column + 8 * g as u32;
-                let line = o.c + row as u64 * o.ldc_bytes as u64;
+                let line = o.c.row(row, o.ldc_bytes).cast::<E>();
                 let inside = row < m && column < o.n;
                 let mut two = pair(&own[0][g], r);
                 if ADD {
                     two = sum(two, old_pair::<E>(o, (row, column), inside));
                 }
                 if inside {
-                    E::store::<2>(line + column as u64 * E::BYTES as u64, &two);
+                    line.at(column).st_rounded(&two);
                 }
             });
         });
@@ -90,8 +90,8 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             let at = |i: usize| {
                 let row = place.row + 8 * t + (q * 32 + i % 2) as u32;
                 let column = place.column - t + (i / 2) as u32 * TURNED_BETWEEN;
-                let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
-                (at, row < m && column < o.n)
+                let at = fresh_c(o).row(row, o.ldc_bytes).cast::<u32>().at(column);
+                (at.cast::<[u32; 4]>(), row < m && column < o.n)
             };
             let mut fours = [0, 1, 2, 3].map(|i| {
                 let words = [0, 1, 2, 3].map(|g| own[q][g][i].to_bits());
@@ -100,7 +100,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             if ADD {
                 let old = [0, 1, 2, 3].map(|i| {
                     let (at, inside) = at(i);
-                    global::ld_cg_v4(at, inside)
+                    at.ld_if(inside)
                 });
                 unroll!(i < 4, {
                     unroll!(w < 4, {
@@ -112,7 +112,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             unroll!(i < 4, {
                 let (at, inside) = at(i);
                 if inside {
-                    global::st_v4(at, fours[i]);
+                    at.st(fours[i]);
                 }
             });
         });
@@ -125,14 +125,14 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             unroll!(i < 4, {
                 let row = place.row + (g * 8 + i % 2) as u32;
                 let column = place.column + (i / 2) as u32 * TURNED_BETWEEN;
-                let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+                let at = fresh_c(o).row(row, o.ldc_bytes).cast::<f32>().at(column);
                 let inside = row < m && column < o.n;
                 let mut x = own[0][g][i];
                 if ADD {
-                    x += f32::from_bits(global::ld_cg_b32(at, inside));
+                    x += at.ld_if(inside);
                 }
                 if inside {
-                    global::st_b32(at, x.to_bits());
+                    at.st(x);
                 }
             });
         });
@@ -153,8 +153,8 @@ fn sum([a, b]: [f32; 2], [c, d]: [f32; 2]) -> [f32; 2] {
 /// Loads two neighbouring 16-bit elements of C, which the preceding launch may have written.
 #[inline(always)]
 fn old_pair<E: Elem<Acc = f32>>(o: Output, (row, column): (u32, u32), inside: bool) -> [f32; 2] {
-    let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
-    let word = [global::ld_cg_b32(at, inside), 0, 0, 0];
+    let at = fresh_c(o).row(row, o.ldc_bytes).cast::<E>().at(column);
+    let word = [at.cast::<u32>().ld_if(inside), 0, 0, 0];
     [E::get(&word, 0), E::get(&word, 1)]
 }
 

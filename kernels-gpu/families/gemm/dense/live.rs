@@ -8,6 +8,15 @@ use super::{DenseElem, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
+buffers! {
+    // `nn::encoder` checks the shapes of the operands, and `discover::live_rows` allocates the
+    // number of rows.
+    unsafe DenseParams {
+        bias<E: Elem>: E, Fresh;
+        live: u32, Fresh;
+    }
+}
+
 /// Tile that a cluster splits along k, in the row of tiles whose index is in shared memory.
 #[derive(Clone, Copy)]
 struct Shared<const CHUNKS: usize, F>(PhantomData<F>);
@@ -57,9 +66,9 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
     /// Initializes the barriers and starts the first stages of the first tile. The copies of B start before the
     /// preceding launch ends, which does not write B. Called by the threads that start copies.
     #[inline(always)]
-    fn start_ahead(p: &DenseParams, at: u64) {
+    fn start_ahead(p: &DenseParams, at: Maps) {
         let early = p.early != 0;
-        let known = global::ld_cg_b32(p.live, early);
+        let known = p.live().ld_if(early);
         let copiers = DenseTile::<CHUNKS, F>::TEAM as u32;
         if F::L::BY_ONE || DenseTile::<CHUNKS, F>::sets_up() {
             DenseTile::<CHUNKS, F>::set_up(at, F::L::fills(copiers));
@@ -81,7 +90,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
             (0, 0),
         );
         grid::wait_dependency();
-        let rows = global::ld_cg_b32(p.live, !early) | known;
+        let rows = p.live().ld_if(!early) | known;
         let rows = rows.min(p.m);
         copy::st_shared_b32(copy::dynamic_shared() + Self::LIVE as u32, rows);
         if corner[0] < rows {
@@ -128,7 +137,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
         let mut i = gpu::thread();
         while i < Self::COLUMNS {
             let valid = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
-            let [bias, ..] = E::ld_cg(p.bias + (left + i) as u64 * 2, valid);
+            let [bias, ..] = p.bias::<E>().at(left + i).ld_raw::<1>(valid);
             copy::st_shared_b16(copy::dynamic_shared() + Self::BIASES as u32 + i * 2, bias);
             i += 128 * F::GROUPS as u32;
         }
@@ -136,10 +145,10 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
 
     /// Computes all tiles if all warps copy. No copy starts before the preceding launch ends.
     #[inline(always)]
-    fn undivided<E: DenseElem>(p: &DenseParams, at: u64) {
+    fn undivided<E: DenseElem>(p: &DenseParams, at: Maps) {
         grid::wait_dependency();
         if gpu::thread() == 0 {
-            let rows = global::ld_cg_b32(p.live, true).min(p.m);
+            let rows = p.live().ld().min(p.m);
             copy::st_shared_b32(copy::dynamic_shared() + Self::LIVE as u32, rows);
             let fill = F::L::fills(DenseTile::<CHUNKS, F>::TEAM as u32);
             DenseTile::<CHUNKS, F>::set_up(at, fill);
@@ -152,7 +161,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
 
     /// Computes all tiles of a cluster that splits them along k, one after the other.
     #[inline(always)]
-    fn cut_tiles<E: DenseElem>(p: &DenseParams, at: u64) {
+    fn cut_tiles<E: DenseElem>(p: &DenseParams, at: Maps) {
         loop {
             DenseTile::<CHUNKS, F>::tile::<E>(p, at, Self::spot());
             let next = Self::spot().down() + gpu::grid_y();
@@ -185,7 +194,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     Kernel<W, E, DenseParams> for LiveTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &DenseParams, at: u64) {
+    unsafe fn run(p: &DenseParams, at: Maps) {
         if DenseTile::<CHUNKS, F>::UNDIVIDED {
             return Self::undivided::<E>(p, at);
         }

@@ -38,7 +38,7 @@ trait Spot: Copy {
         self,
         team: Team,
         to: u32,
-        map: (u64, &MapWords),
+        map: (TensorMap, &MapWords),
         [k, top]: [u32; 2],
         shape: Shape,
         full: u32,
@@ -51,7 +51,7 @@ trait Spot: Copy {
         self,
         team: Team,
         to: u32,
-        map: (u64, &MapWords),
+        map: (TensorMap, &MapWords),
         [left, k]: [u32; 2],
         shape: Shape,
         full: u32,
@@ -113,7 +113,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Initializes the barriers and prefetches the tensor maps. Called by one thread. `fill`: arrivals that fill a
     /// stage.
     #[inline(always)]
-    fn set_up(at: u64, fill: u32) {
+    fn set_up(at: Maps, fill: u32) {
         F::L::prefetch_maps::<2>(at);
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
@@ -251,7 +251,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Computes this thread block's tile if all warps copy.
     #[inline(always)]
-    fn undivided_tile<E: DenseElem>(p: &DenseParams, at: u64) {
+    fn undivided_tile<E: DenseElem>(p: &DenseParams, at: Maps) {
         if gpu::thread() == 0 {
             Self::set_up(at, F::L::fills(Self::TEAM as u32));
         }
@@ -262,7 +262,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 
     /// Computes this thread block's tile. Called by all threads.
     #[inline(always)]
-    fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
+    fn tile<E: DenseElem>(p: &DenseParams, at: Maps, spot: impl Spot) {
         // `uniform` tells ptxas that the value is the same in all lanes of a warp. Otherwise the descriptors of `wgmma`
         // are computed in per-lane registers, and every product waits for them.
         let warp = warp::uniform(gpu::thread() / 32);
@@ -290,7 +290,7 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     Kernel<W, E, DenseParams> for DenseTile<CHUNKS, F>
 {
     #[inline(always)]
-    unsafe fn run(p: &DenseParams, at: u64) {
+    unsafe fn run(p: &DenseParams, at: Maps) {
         grid::launch_dependents();
         if Self::UNDIVIDED {
             Self::undivided_tile::<E>(p, at);

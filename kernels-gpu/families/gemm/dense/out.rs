@@ -248,10 +248,12 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             [FLAG_BIAS_ROWS, FLAG_BIAS_COLUMNS]
         };
         // The preceding launch may have written the bias, so the load bypasses L1.
+        // SAFETY: such a load has no further condition.
+        let biases = unsafe { o.bias.cast::<E>().with::<Fresh>() };
         let bias = |flag: u32, [row, column]: [u32; 2]| {
             let (at, end) = if flag == FLAG_BIAS_ROWS { (row, m) } else { (column, o.n) };
-            let from = o.bias + at as u64 * E::BYTES as u64;
-            E::get(&E::ld_cg(from, o.flags & flag != 0 && at < end), 0)
+            let from = biases.at(at);
+            E::get(&from.ld_raw::<1>(o.flags & flag != 0 && at < end), 0)
         };
         // Two accumulators of each atom share a row (transposed: a column), and all atoms of a lane have the same two.
         let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));
@@ -308,12 +310,11 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             unroll!(g < Self::OF_FOUR, most 4, {
                 unroll!(i < 4, {
                     let [row, column] = Self::element(place, q * 4 + g, i);
-                    let line = o.c + row as u64 * o.ldc_bytes as u64;
-                    let at = line + column as u64 * E::BYTES as u64;
+                    let at = fresh_c(o).row(row, o.ldc_bytes).cast::<E>().at(column);
                     let inside = row < m && column < o.n;
-                    let old = E::ld_cg(at, inside && o.flags & FLAG_ACCUMULATE != 0);
+                    let old = at.ld_raw::<1>(inside && o.flags & FLAG_ACCUMULATE != 0);
                     if inside {
-                        E::store::<1>(at, &[own[q][g][i] + E::get(&old, 0)]);
+                        at.st_rounded(&[own[q][g][i] + E::get(&old, 0)]);
                     }
                 });
             });
@@ -323,6 +324,13 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 
 /// Distance of the two columns that a lane holds in a row of a transposed tile.
 pub(super) const TURNED_BETWEEN: u32 = 4;
+
+/// C, which the preceding launch may have written.
+#[inline(always)]
+pub(super) fn fresh_c(o: Output) -> Global<u8, Fresh> {
+    // SAFETY: a load that bypasses L1 has no further condition.
+    unsafe { o.c.with() }
+}
 
 /// Accumulators of an atom.
 #[inline(always)]

@@ -32,7 +32,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     #[inline(always)]
     pub(super) fn undivided<E: DenseElem, S: Spot>(
         p: &DenseParams,
-        at: u64,
+        at: Maps,
         inside: impl Fn(u32) -> bool,
         spot: impl Fn(u32) -> S,
     ) {

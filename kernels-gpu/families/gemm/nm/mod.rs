@@ -31,13 +31,23 @@ use crate::families::gemm::abi::*;
 /// at launch.
 const REGISTERS: [u32; 2] = [40, 232];
 
+buffers! {
+    // `Einsum::check` checks the shapes of the operands. The plan (`gemm::nm`) makes metadata and
+    // tiles, which no kernel writes.
+    unsafe NmParams {
+        meta: u32, ReadOnly;
+        tiles: [u32; 2], ReadOnly;
+        gate: u8, ReadWrite;
+    }
+}
+
 impl NmParams {
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
             // `opaque` keeps the test of the flags here: predicates held through the loop over tiles cost registers.
             flags: warp::opaque(self.flags),
-            gate: self.gate,
+            gate: self.gate(),
             gate_bytes: self.gate_bytes,
             ..output!(self)
         }
@@ -46,7 +56,7 @@ impl NmParams {
     /// First row and first column of a tile.
     #[inline(always)]
     fn corner(&self, tile: u32) -> [u32; 2] {
-        global::ld_nc_v2(self.tiles + tile as u64 * 8, tile < self.tile_count)
+        self.tiles().at(tile).ld_if(tile < self.tile_count)
     }
 }
 
@@ -234,8 +244,8 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
         let mut meta = [[0; MA]; NM_PAIR];
         unroll!(i < MA, {
             let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
-            let at = p.meta + at as u64 * (NM_HOLDERS * NM_PAIR * 4) as u64 + thread as u64 * 8;
-            let [first, second] = global::ld_nc_v2(at, pair < p.pairs);
+            let pairs = p.meta().row(at, (NM_HOLDERS * NM_PAIR * 4) as u64).cast::<[u32; 2]>();
+            let [first, second] = pairs.at(thread).ld_if(pair < p.pairs);
             (meta[0][i], meta[1][i]) = (first, second);
         });
         meta
@@ -300,7 +310,7 @@ where
     Self: Products<E, MA, CHUNKS>,
 {
     #[inline(always)]
-    unsafe fn run(p: &NmParams, at: u64) {
+    unsafe fn run(p: &NmParams, at: Maps) {
         let copiers = if F::L::BY_ONE { 32 } else { Self::PRODUCER_THREADS };
         if gpu::thread() == 0 {
             Self::make_barriers(F::L::arrivals(copiers, false), CONSUMER_WARPS);

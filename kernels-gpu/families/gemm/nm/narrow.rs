@@ -20,8 +20,8 @@ impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multipl
         let mut meta = [[[0; MA]; NM_STEPS]; NM_PAIR];
         unroll!(i < MA, {
             let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
-            let at = p.meta + (at as u64 * NM_HOLDERS as u64 + thread as u64) * 16;
-            let [a, b, c, d] = global::ld_nc_v4(at, pair < p.pairs);
+            let at = at as u64 * NM_HOLDERS as u64 + thread as u64;
+            let [a, b, c, d] = p.meta().cast::<[u32; 4]>().at(at).ld_if(pair < p.pairs);
             (meta[0][0][i], meta[0][1][i]) = (a, b);
             (meta[1][0][i], meta[1][1][i]) = (c, d);
         });

@@ -9,7 +9,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
     /// Starts the copies of all stages of all tiles, each after a wait for an empty stage. With TMA, thread 0 of the
     /// producer warpgroup starts them and the others return.
     #[inline(always)]
-    pub(super) fn produce(p: &NmParams, at: u64) {
+    pub(super) fn produce(p: &NmParams, at: Maps) {
         let team =
             Team { thread: gpu::thread() - CONSUMER_WARPS * 32, threads: Self::PRODUCER_THREADS };
         if F::L::BY_ONE && team.thread != 0 {
@@ -33,7 +33,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
     #[inline(always)]
     fn start_next(
         p: &NmParams,
-        at: u64,
+        at: Maps,
         team: Team,
         ring: &mut Ring<Self>,
         corner: [u32; 2],
@@ -50,7 +50,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
     #[inline(always)]
     fn start(
         p: &NmParams,
-        at: u64,
+        at: Maps,
         team: Team,
         [row, column]: [u32; 2],
         s: u32,
@@ -59,9 +59,9 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         let shape = |rows: usize, row_bytes: usize| Shape { rows, row_bytes, element: F::BYTES };
         let place = [s * (Self::DEPTH / 2) as u32, row];
         let a = shape(Self::ROWS, NM_ROW_BYTES);
-        F::L::tile(team, to, (at, &p.a_map), place, a, full);
+        F::L::tile(team, to, (at.map(0), &p.a_map), place, a, full);
         let k = s * Self::DEPTH as u32;
-        let b_map = (at + 128, &p.b_map);
+        let b_map = (at.map(1), &p.b_map);
         if F::BYTES == 1 {
             let b = shape(CHUNKS * HALF, PANEL_BYTES);
             F::L::tile(team, to + Self::A_BYTES as u32, b_map, [k, column], b, full);
@@ -90,8 +90,8 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
                 let line = at as u64 * (NM_HOLDERS * NM_PAIR * 4) as u64 * words as u64;
                 unroll!(w < Self::META_WORDS, most 4, {
                     let to = to + ((i * Self::META_WORDS + w) * Self::META_LINE) as u32;
-                    let from = p.meta + line + (own + w as u32 * 4) as u64;
-                    copy::cp_async_4(to + holder * 4, from);
+                    let from = p.meta().bytes(line).bytes(own + w as u32 * 4);
+                    from.cp_async_4(to + holder * 4);
                 });
             });
             holder += Self::PRODUCER_THREADS;

@@ -13,6 +13,22 @@ use crate::families::gemm::abi::*;
 /// Registers of a producer thread and of a consumer thread. Old values of C pass through the consumer's registers.
 const REGISTERS: [u32; 2] = [40, 232];
 
+buffers! {
+    // `Einsum::check` checks the shapes of the operands, and `gemm::panel` the alignment of A's
+    // values. The plan makes records, strips and heads, which no kernel writes, and allocates slots
+    // and counters for all cut tiles.
+    unsafe WgmmaParams {
+        records: u32, ReadOnly;
+        strips: [u32; 4], ReadOnly;
+        heads: u32, ReadOnly;
+        a: u8, ReadWrite;
+        zeros: u8, ReadWrite;
+        gate: u8, ReadWrite;
+        partial: [u32; 4], Fresh;
+        counters: u32, Fresh;
+    }
+}
+
 impl<const CHUNKS: usize, F: PanelForm> Stages for Panel<CHUNKS, F> {
     /// A stage holds A's two halves, then B's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
@@ -26,9 +42,9 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     fn strip(p: &WgmmaParams, round: u32) -> Strip {
         let valid = round < p.rounds;
         let index = round * gpu::grid_x() + gpu::block_x();
-        let at = p.strips + index as u64 * size_of::<Strip>() as u64;
-        let [row, column, record, stages] = global::ld_nc_v4(at, valid);
-        let [first, parts, counter, item] = global::ld_nc_v4(at + 16, valid);
+        let at = p.strips().row(index, size_of::<Strip>() as u64);
+        let [row, column, record, stages] = at.ld_if(valid);
+        let [first, parts, counter, item] = at.at(1u32).ld_if(valid);
         Strip {
             row: if valid { row } else { NO_STRIP },
             column,
@@ -43,7 +59,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     }
 
     #[inline(always)]
-    fn set_up(at: u64) {
+    fn set_up(at: Maps) {
         // Every producer warp arrives, so that a warp without copies in a stage cannot fall a round behind. Every
         // consumer warp arrives: in a stage without work for its warpgroup, nothing else synchronizes its warps.
         if gpu::thread() == 0 {
@@ -127,7 +143,7 @@ impl<
 > Kernel<W, E, WgmmaParams> for Panel<CHUNKS, PanelOf<PM, PK, ORDER, 2, A, L>>
 {
     #[inline(always)]
-    unsafe fn run(p: &WgmmaParams, at: u64) {
+    unsafe fn run(p: &WgmmaParams, at: Maps) {
         Self::set_up(at);
         if ORDER == COLUMN_PIECES {
             // Copies of pieces that are stored column by column need more registers.

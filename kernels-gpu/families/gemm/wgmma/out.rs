@@ -9,14 +9,15 @@ use crate::families::gemm::abi::*;
 impl WgmmaParams {
     #[inline(always)]
     pub(super) fn output(&self, item: u32) -> Output {
+        let o = output!(self);
         Output {
-            c: self.c + item as u64 * self.c_item,
+            c: o.c.row(item, self.c_item),
             // `opaque` keeps the test of the flags here: predicates held through the loop over CTA tiles cost
             // registers.
             flags: warp::opaque(self.flags),
-            gate: self.gate + item as u64 * self.gate_item,
+            gate: self.gate().row(item, self.gate_item),
             gate_bytes: self.gate_bytes,
-            ..output!(self)
+            ..o
         }
     }
 }
@@ -34,8 +35,8 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     ) -> Option<u32> {
         if strip.count() > 1 {
             let cut = SplitK {
-                partial: p.partial,
-                counters: p.counters,
+                partial: p.partial(),
+                counters: p.counters(),
                 first: strip.first,
                 part: strip.part(),
                 parts: strip.count(),

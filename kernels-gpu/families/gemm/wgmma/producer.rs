@@ -38,22 +38,22 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     }
 
     #[inline(always)]
-    fn fetch(record: u64, i: u32, valid: bool) -> Ahead {
+    fn fetch(record: Global<u32, ReadOnly>, i: u32, valid: bool) -> Ahead {
         let own = valid && i < Self::COPIES as u32;
         Ahead {
-            head: global::ld_nc_b32(record + (gpu::thread() % 4) as u64 * 4, valid),
-            word: global::ld_nc_b32(record + Self::word_of(i) as u64 * 4, own),
+            head: record.at(gpu::thread() % 4).ld_if(valid),
+            word: record.at(Self::word_of(i)).ld_if(own),
         }
     }
 
     #[inline(always)]
-    pub(super) fn produce(p: &WgmmaParams, at: u64) {
+    pub(super) fn produce(p: &WgmmaParams, at: Maps) {
         let thread = gpu::thread() - CONSUMER_WARPS * 32;
         // Neighbouring copies belong to different warps.
         let (warps, warp) = (Self::PRODUCER_THREADS / 32, thread / 32);
         let i = thread % 32 * warps + warp;
         let mut ring = Ring::<Self>::producer();
-        let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
+        let head = p.heads().row(gpu::block_x(), (Self::RECORD * 4) as u64);
         let mut next = Self::fetch(head, i, true);
         let mut later = Self::strip(p, 0);
         let (mut touched, mut touching) = (0, Self::touch(p, later, thread));
@@ -74,7 +74,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
             while s < strip.stages {
                 let now = next;
                 let here = record;
-                record += (Self::RECORD * 4) as u64;
+                record = record.at(Self::RECORD as u64);
                 s += 1;
                 if s < strip.stages {
                     next = Self::fetch(record, i, true);
@@ -97,7 +97,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
                         break;
                     }
                     let own = first + i < Self::COPIES as u32;
-                    word = global::ld_nc_b32(here + Self::word_of(first + i) as u64 * 4, own);
+                    word = here.at(Self::word_of(first + i)).ld_if(own);
                 }
                 F::L::started(full, thread);
                 ring.advance();
@@ -119,13 +119,13 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     fn touch(p: &WgmmaParams, strip: Strip, thread: u32) -> u32 {
         let bytes = strip.stages * (Self::RECORD * 4) as u32;
         let valid = strip.row != NO_STRIP && thread * LINE < bytes;
-        global::ld_nc_b32(Self::record(p, strip) + (thread * LINE) as u64, valid)
+        Self::record(p, strip).bytes(thread * LINE).ld_if(valid)
     }
 
     /// Address of the first record of a CTA tile.
     #[inline(always)]
-    fn record(p: &WgmmaParams, strip: Strip) -> u64 {
-        p.records + strip.record as u64 * (Self::RECORD * 4) as u64
+    fn record(p: &WgmmaParams, strip: Strip) -> Global<u32, ReadOnly> {
+        p.records().row(strip.record, (Self::RECORD * 4) as u64)
     }
 
     /// Stores the stage's mask for the consumers and returns the bytes to expect. Only the first thread does so; the
@@ -150,7 +150,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     #[inline(always)]
     fn start(
         p: &WgmmaParams,
-        at: u64,
+        at: Maps,
         slot: u32,
         i: u32,
         head: [u32; 4],
@@ -174,7 +174,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
                 F::L::tile(
                     Team::warp(),
                     to,
-                    (at + 128, &p.b_map),
+                    (at.map(1), &p.b_map),
                     place,
                     Self::shape(F::PK, HALF),
                     full,
@@ -183,7 +183,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
                 let to = b_tile + slice * (CHUNKS * 64 * F::PK * F::BYTES) as u32;
                 let place = [word, first + column];
                 let shape = Self::shape(CHUNKS * 64, F::PK);
-                F::L::tile(Team::warp(), to, (at + 128, &p.b_map), place, shape, full);
+                F::L::tile(Team::warp(), to, (at.map(1), &p.b_map), place, shape, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;
@@ -202,7 +202,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     #[inline(always)]
     fn start_a(
         p: &WgmmaParams,
-        at: u64,
+        at: Maps,
         to: u32,
         group: u32,
         [_, column_0, column_1, _]: [u32; 4],
@@ -212,15 +212,15 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
         let x = if group == 0 { column_0 } else { column_1 };
         if F::ORDER & IN_REGISTERS != 0 {
             let from = if F::ORDER & A_COLUMNS == 0 {
-                p.a + word as u64 * (F::PK * F::BYTES) as u64
+                p.a().row(word, (F::PK * F::BYTES) as u64)
             } else {
-                p.a + (word as u64 * p.a_row as u64 + x as u64) * F::BYTES as u64
+                p.a().bytes((word as u64 * p.a_row as u64 + x as u64) * F::BYTES as u64)
             };
             if word != ABSENT {
                 F::L::line(Team::warp(), to, from, (F::PM * F::PK * F::BYTES) as u32, full);
             } else if F::PK == 1 {
                 // Columns of a step are stored side by side, so an absent column is still multiplied.
-                F::L::line(Team::warp(), to, p.zeros, (F::PM * F::PK * F::BYTES) as u32, full);
+                F::L::line(Team::warp(), to, p.zeros(), (F::PM * F::PK * F::BYTES) as u32, full);
             }
         } else {
             let shape = if F::ORDER & A_COLUMNS == 0 {
@@ -228,7 +228,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
             } else {
                 Self::shape(F::PK, F::PM)
             };
-            F::L::tile(Team::warp(), to, (at, &p.a_map), [x, word], shape, full);
+            F::L::tile(Team::warp(), to, (at.map(0), &p.a_map), [x, word], shape, full);
         }
     }
 

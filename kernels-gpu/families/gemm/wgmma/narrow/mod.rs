@@ -19,7 +19,7 @@ impl<
 > Kernel<W, E, WgmmaParams> for Panel<CHUNKS, PanelOf<PM, PK, ORDER, 1, A, L>>
 {
     #[inline(always)]
-    unsafe fn run(p: &WgmmaParams, at: u64) {
+    unsafe fn run(p: &WgmmaParams, at: Maps) {
         const { assert!(ORDER == B_COLUMNS, "8-bit operands lie along k") };
         Self::set_up(at);
         roles!(A: Self::produce(p, at), Self::consume_narrow::<E>(p));

@@ -86,10 +86,11 @@ impl Cell for Whole {
     #[inline(always)]
     fn store_one(o: Output, one: One) {
         let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;
-        let old = global::ld_global_b32(one.c, add) as i32;
+        let c = one.c.cast::<u32>();
+        let old = c.ld_if(add) as i32;
         if one.inside {
             let sum = product(whole(one.x), o.alpha as i32, old);
-            global::st_b32(one.c, sum as u32);
+            c.st(sum as u32);
         }
     }
 }
