@@ -5,9 +5,7 @@ pub(crate) use super::glu;
 pub(crate) use super::gpu;
 pub(crate) use super::kernel::Kernel;
 pub(crate) use super::loader::{Loader, Shape, Team};
-pub(crate) use super::memory::{
-    Access, Fresh, Global, Maps, ReadOnly, ReadWrite, Stored, TensorMap, Word, Writable, buffers,
-};
+pub(crate) use super::memory::{Fresh, Global, Maps, ReadOnly, ReadWrite, TensorMap, buffers};
 pub(crate) use super::multiply::{BytesElem, Multiply, SparseElem};
 pub(crate) use super::ptx::wgmma::{self, Acc};
 pub(crate) use super::ptx::{barrier, bits, bulk, cluster, copy, global, grid, matrix, warp};
