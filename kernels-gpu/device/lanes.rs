@@ -50,19 +50,20 @@ pub fn sum(x: f32) -> f32 {
     reduced::<32, false>(x)
 }
 
-/// Sum over a thread block of eight warps, of a value `x` of each warp. Every thread must call it. There is no barrier
-/// before the stores to shared memory, and none after the loads.
+/// Sum over a thread block of `WARPS` warps, of a value `x` of each warp, in the order of the warps. Every thread must
+/// call it. There is no barrier before the stores to shared memory, and none after the loads.
 #[inline(always)]
-pub fn over_warps(x: f32) -> f32 {
+pub fn over_warps<const WARPS: u32>(x: f32) -> f32 {
     let word = |warp: u32| copy::dynamic_shared() + warp * 4;
     if gpu::thread().is_multiple_of(32) {
         copy::st_shared_b32(word(gpu::thread() / 32), x.to_bits());
     }
     gpu::sync_threads();
-    let mut sum = 0.0;
-    unroll!(warp < 8, {
-        sum += f32::from_bits(copy::ld_shared_b32(word(warp as u32)));
-    });
+    let (mut sum, mut warp) = (0.0, 0);
+    while warp < WARPS {
+        sum += f32::from_bits(copy::ld_shared_b32(word(warp)));
+        warp += 1;
+    }
     sum
 }
 

@@ -65,13 +65,6 @@ pub trait Multiply: AtomInfo {
         b: u64,
         rows: u32,
     );
-    /// `D += A B` of fragments from functions: `a` as in [`Self::mma_fragments`]; `b(n)` returns the fragments of two
-    /// times 8 columns from column `16 n` of this warp on. `mma.sync` only.
-    fn mma_both<E: StepElem, const C: usize>(
-        acc: &mut Acc<C>,
-        a: impl Fn(u32) -> Option<[u32; 4]>,
-        b: impl Fn(u32) -> [u32; 4],
-    );
     /// `D = A B` in TF32, or `D += A B` if `onto`. Both operands are contiguous along k and truncated to 10 bits of
     /// mantissa.
     fn mma_tf32<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
@@ -161,14 +154,6 @@ impl Multiply for Wgmma {
         _: u32,
     ) {
         E::mma::<C, TA, TB>(acc, a, b);
-    }
-
-    #[inline(always)]
-    fn mma_both<E: StepElem, const C: usize>(
-        _: &mut Acc<C>,
-        _: impl Fn(u32) -> Option<[u32; 4]>,
-        _: impl Fn(u32) -> [u32; 4],
-    ) {
     }
 
     #[inline(always)]

@@ -286,15 +286,6 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
     }
 
     #[inline(always)]
-    fn mma_both<E: StepElem, const C: usize>(
-        acc: &mut Acc<C>,
-        a: impl Fn(u32) -> Option<[u32; 4]>,
-        b: impl Fn(u32) -> [u32; 4],
-    ) {
-        Self::products::<E, C>(acc, a, b);
-    }
-
-    #[inline(always)]
     fn mma_tf32<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool) {
         Self::clear_unless(acc, onto);
         Self::multiply::<Tf32, C, 0, 0>(acc, a, b);

@@ -104,7 +104,7 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
     }
     squares = lanes::sum(squares);
     if LANES > 32 {
-        squares = over_warps(squares);
+        squares = lanes::over_warps::<WARPS>(squares);
     }
     let scale = inverse_root(p, squares);
     let finish = |raw: &[Raw; AT_ONCE], first: u32| {
@@ -149,22 +149,6 @@ fn of_squares<E: Elem<Acc = f32>, const V: usize>(raw: &[Raw; AT_ONCE]) -> f32 {
         });
     });
     squares
-}
-
-/// Returns the sum over the thread block, added in the order of its warps.
-#[inline(always)]
-fn over_warps(own: f32) -> f32 {
-    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
-    if gpu::thread().is_multiple_of(32) {
-        copy::st_shared_b32(word(gpu::thread() / 32), own.to_bits());
-    }
-    gpu::sync_threads();
-    let (mut all, mut warp) = (0.0, 0);
-    while warp < WARPS {
-        all += f32::from_bits(copy::ld_shared_b32(word(warp)));
-        warp += 1;
-    }
-    all
 }
 
 /// A thread's part of a thread block's share, with tokens in columns: every `step`-th feature of one vector of tokens.

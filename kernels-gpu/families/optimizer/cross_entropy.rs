@@ -205,7 +205,7 @@ fn block_total(x: f32) -> f32 {
     let x = lanes::sum(x);
     // All words of the previous sum have been read.
     gpu::sync_threads();
-    lanes::over_warps(x)
+    lanes::over_warps::<8>(x)
 }
 
 /// Computes the mean of all losses. The thread block that arrives last adds the sums of all thread blocks in order.

@@ -228,7 +228,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Warps across the columns.
     pub const ACROSS: u32 = SIDE as u32 / 64;
     /// Warps that share a tile, each with a part of the pairs.
-    pub const DEEP: u32 = 8 / (Self::ACROSS * SIDE as u32 / 32);
+    pub const WARPS_OF_TILE: u32 = 8 / (Self::ACROSS * SIDE as u32 / 32);
     /// Offset of the row indices of two stages: input rows, then output rows.
     pub const INDEX: usize = Self::STAGES * Self::STAGE;
 }

@@ -105,7 +105,7 @@ impl<const CHUNKS: usize, F: GroupedForm> GroupedTile<CHUNKS, F> {
         && !F::A::ASYNCHRONOUS
         && F::A::NEEDS & FP8_MMA == 0;
     /// Extent along k of a stage.
-    pub const DEEP: u32 = match (F::ORDER, Self::CONVERTS) {
+    pub const STAGE_K: u32 = match (F::ORDER, Self::CONVERTS) {
         (QUANTIZED_COLUMNS, true) => GROUPED_DEPTH as u32 / 2,
         _ => GROUPED_DEPTH as u32,
     };

@@ -142,8 +142,8 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         let (warp, lane) = (thread / 32, thread % 32);
         let tile = (SIDE * SIDE * 4) as u32;
         let own = copy::dynamic_shared()
-            + warp % Self::DEEP * tile
-            + warp / Self::DEEP * 32 * SIDE as u32 * 4;
+            + warp % Self::WARPS_OF_TILE * tile
+            + warp / Self::WARPS_OF_TILE * 32 * SIDE as u32 * 4;
         gpu::sync_threads();
         unroll!(j < 8, {
             unroll!(i < 8, {
@@ -171,7 +171,7 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
 {
     #[inline(always)]
     unsafe fn run(p: &ConvWordsParams, _: Maps) {
-        const { assert!(Self::DEEP == 1 || Self::DEEP == 4, "join adds up four") };
+        const { assert!(Self::WARPS_OF_TILE == 1 || Self::WARPS_OF_TILE == 4, "join adds up four") };
         let mut places = Places::of(p);
         let stages = places.part.count * 2;
         let half = places.next();
@@ -191,7 +191,7 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
             Self::keep(p, &mut ahead, started);
         }
         let warp = gpu::opaque_thread() / 32;
-        let (deep, warp) = (warp % Self::DEEP, warp / Self::DEEP);
+        let (deep, warp) = (warp % Self::WARPS_OF_TILE, warp / Self::WARPS_OF_TILE);
         let (mut slot, mut free, mut done) = (0, last, 0);
         while done < stages {
             // `STAGES` - 1 groups are in flight; the oldest must complete.
@@ -215,7 +215,7 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
             done += 1;
         }
         copy::cp_async_wait_all();
-        if Self::DEEP == 1 {
+        if Self::WARPS_OF_TILE == 1 {
             Self::epilogue::<E>(p, &sums);
         } else {
             Self::join::<E>(p, &sums);

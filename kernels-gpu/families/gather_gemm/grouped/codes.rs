@@ -95,7 +95,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
     }
 
     /// Lanes that load a row of A in a stage, and rows of which a thread loads 16 bytes.
-    const LANES: u32 = GroupedTile::<CHUNKS, F>::DEEP / 8;
+    const LANES: u32 = GroupedTile::<CHUNKS, F>::STAGE_K / 8;
     const ROWS: usize = Self::LANES as usize;
 
     /// Loads this thread's part of the next stage.
@@ -138,7 +138,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
         if F::ORDER == SCALED_COLUMNS {
             loaded.by = GroupedTile::<CHUNKS, F>::factors(p, self.scales, self.deep);
         }
-        self.deep += GroupedTile::<CHUNKS, F>::DEEP;
+        self.deep += GroupedTile::<CHUNKS, F>::STAGE_K;
         if self.deep >= p.k {
             self.deep = 0;
             self.index += gpu::grid_x();
@@ -277,7 +277,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         let columns = Self::scales_of_quarter(p, work);
         let count = Self::count(work) - Self::own_group() * 64;
         let mut block = 0;
-        while block / Self::BLOCKS * Self::DEEP < p.k {
+        while block / Self::BLOCKS * Self::STAGE_K < p.k {
             warp::nounroll();
             if block % Self::BLOCKS == 0 {
                 ring.wait_full();
@@ -289,7 +289,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             Self::multiply_block(acc, place, count, (by_row, by_column));
             block += 1;
             if block % Self::BLOCKS == 0 {
-                if block / Self::BLOCKS * Self::DEEP < p.k {
+                if block / Self::BLOCKS * Self::STAGE_K < p.k {
                     Self::release(ring.slot);
                 }
                 ring.advance();

@@ -271,7 +271,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             ring.wait_full();
             Self::release(ring.slot);
             ring.advance();
-            deep += Self::DEEP;
+            deep += Self::STAGE_K;
         }
     }
 }

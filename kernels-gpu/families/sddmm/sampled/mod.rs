@@ -202,7 +202,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
     /// as Y. A choice between all chunks and some takes more registers than are available (C7511).
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, warpgroup: u32, live: u32) {
-        const { assert!(!F::A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
+        const { assert!(!F::A::QUARTERS || CHUNKS <= 2, "quarters: at most two chunks") };
         let (smem, b_tile) = Self::operands(slot, warpgroup);
         unroll!(pair < CHUNKS / 2, most 4, {
             if live >> (2 * pair) & 3 != 0 {

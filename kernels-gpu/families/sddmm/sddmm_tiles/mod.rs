@@ -291,7 +291,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     /// chunks and some takes more registers than are available (C7511).
     #[inline(always)]
     fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, warpgroup): (u32, u32), chunks: u32) {
-        const { assert!(!F::A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
+        const { assert!(!F::A::QUARTERS || CHUNKS <= 2, "quarters: at most two chunks") };
         let (smem, b_tile) = Self::operands(slot, warpgroup);
         if CHUNKS < 4 {
             return Self::steps::<E, CHUNKS>(acc, smem, b_tile);

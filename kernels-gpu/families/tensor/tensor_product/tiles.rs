@@ -7,6 +7,7 @@
 
 use super::{load_four, over_warps, put, stage};
 use crate::device::prelude::*;
+use crate::device::split_k::block_arrives_last;
 use crate::families::tensor::abi::*;
 
 /// Sums of a lane. `connected` and `traces`: items `lane / 8 + 4 i`, channels `lane % 8 * 4 + j`. `weights`: channels
@@ -373,20 +374,8 @@ fn add_up<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, own: u32)
 #[inline(always)]
 fn finish<E: Elem, T: Tile>(p: &TensorProductParams, smem: u32) {
     let part = gpu::block_z() * p.rows[4] + gpu::block_y();
-    let counter = p.counters().at(part);
-    global::fence_gpu();
-    gpu::sync_threads();
-    if gpu::thread() == 0 {
-        let before = counter.atom_add(1);
-        copy::st_shared_b32(smem, before);
-    }
-    gpu::sync_threads();
-    if copy::ld_shared_b32(smem) + 1 != gpu::grid_x() {
+    if !block_arrives_last(p.counters().at(part), gpu::grid_x(), smem) {
         return;
-    }
-    global::fence_gpu();
-    if gpu::thread() == 0 {
-        counter.st(0);
     }
     let [channel, column] = corner::<T>(p);
     let mut at = gpu::thread();
