@@ -145,7 +145,7 @@ fn batches_and_transposes_past_four_gigabytes() {
     };
     let cases = [
         ("batched_csr_f16_n128", BATCH),
-        ("batched_permuted_f16_n256", TURNED),
+        ("batched_permuted_f16_n256_l16", TURNED),
         ("batched_permuted_f16_n128_l8", TURNED_BATCH),
     ];
     for (name, asked) in cases {

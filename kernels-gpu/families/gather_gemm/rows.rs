@@ -35,7 +35,6 @@ macro_rules! rows_gather_gemm {
                 conv_simt "conv_simt" ConvWordsParams Convolution {
                     conv_simt_f32_64x128 F32: Direct, GatheredWords<2, 2, true>;
                     conv_simt_f32_128x64 F32: Direct, GatheredWords<4, 1, true>;
-                    conv_simt_f32_any F32, conv_simt_f16_any F16, conv_simt_bf16_any Bf16: Direct, GatheredWords<4, 2, false>;
                     conv_simt_f32_any_64x128 F32, conv_simt_f16_any_64x128 F16, conv_simt_bf16_any_64x128 Bf16: Direct, GatheredWords<2, 2, false>;
                 }
                 conv_pairs "conv_pairs" ConvWordsParams Convolution {
@@ -115,7 +114,6 @@ macro_rules! rows_gather_gemm {
                     grouped_f16_256 F16, grouped_bf16_256 Bf16: Block, GroupedTile<4, GroupedOf<PLAIN>>;
                     grouped_f16_128 F16, grouped_bf16_128 Bf16: Block, GroupedTile<2, GroupedOf<PLAIN>>;
                     grouped_f16_256_t F16, grouped_bf16_256_t Bf16: Block, GroupedTile<4, GroupedOf<B_COLUMNS>>;
-                    grouped_f16_128_t F16, grouped_bf16_128_t Bf16: Block, GroupedTile<2, GroupedOf<B_COLUMNS>>;
                     grouped_f16_64 F16, grouped_bf16_64 Bf16: Block, GroupedTile<1, GroupedOf<PLAIN>>;
                     grouped_f16_64_t F16, grouped_bf16_64_t Bf16: Block, GroupedTile<1, GroupedOf<B_COLUMNS>>;
                     grouped_f16_gated_128 F16, grouped_bf16_gated_128 Bf16: Block, GroupedTile<4, GroupedOf<PLAIN, true>>;

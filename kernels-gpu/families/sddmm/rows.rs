@@ -25,12 +25,10 @@ macro_rules! rows_sddmm {
                 sddmm "sddmm" SddmmParams Sampled {
                     sddmm_csr_f32_k32 F32: Csr, Dots<4, 1, SegmentOf<8, 8, 5>>;
                     sddmm_csr_f32_k64 F32: Csr, Dots<4, 2, SegmentOf<8, 8, 4>>;
-                    sddmm_csr_f32_k64_f4 F32: Csr, Dots<4, 2, SegmentOf<8, 4, 4>>;
                     sddmm_csr_f32_k128 F32: Csr, Dots<4, 2, SegmentOf<16, 8, 4>>;
                     sddmm_csr_f32_k256 F32: Csr, Dots<4, 2, SegmentOf<32, 8, 4>>;
                     sddmm_csr_f64_k16 F64: Csr, Dots<2, 1, SegmentOf<8, 8, 4>>;
                     sddmm_csr_f64_k64 F64: Csr, Dots<2, 2, SegmentOf<16, 4, 4>>;
-                    sddmm_csr_f64_k128 F64: Csr, Dots<2, 2, SegmentOf<32, 4, 4>>;
                     sddmm_csr_f64_any32 F64: Csr, Dots<1, 4, SegmentOf<8, 4, 3>>;
                     sddmm_csr_f16_k64 F16, sddmm_csr_bf16_k64 Bf16: Csr, Dots<8, 1, SegmentOf<8, 8, 5>>;
                     sddmm_csr_f16_k128 F16, sddmm_csr_bf16_k128 Bf16: Csr, Dots<8, 1, SegmentOf<16, 8, 5>>;

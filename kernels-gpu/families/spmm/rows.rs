@@ -29,26 +29,21 @@ macro_rules! rows_spmm {
                     spmm_csr_f32_any128 F32: Csr, SubWarp<1, 4, SubWarpOf<32, 4, 1>>;
                     spmm_group_coo_f32_n32 F32: GroupCoo, SubWarp<4, 1, SubWarpOf<8, 8, 1>>;
                     spmm_group_coo_f32_n64 F32: GroupCoo, SubWarp<4, 1, SubWarpOf<16, 8, 1>>;
-                    spmm_group_coo_f32_n128 F32: GroupCoo, SubWarp<4, 1, SubWarpOf<32, 8, 1>>;
                     spmm_group_coo_f32_n256 F32: GroupCoo, SubWarp<4, 2, SubWarpOf<32, 4, 1>>;
                     spmm_group_coo_f32_any32 F32: GroupCoo, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
 
                     spmm_csr_f64_n32 F64: Csr, SubWarp<2, 1, SubWarpOf<16, 4, 1>>;
-                    spmm_csr_f64_n64 F64: Csr, SubWarp<2, 1, SubWarpOf<32, 4, 1>>;
                     spmm_csr_f64_n64_s4 F64: Csr, SubWarp<2, 1, SubWarpOf<32, 4, 4>>;
                     spmm_csr_f64_n128 F64: Csr, SubWarp<2, 2, SubWarpOf<32, 4, 1>>;
                     spmm_csr_f64_any8 F64: Csr, SubWarp<1, 1, SubWarpOf<8, 8, 1>>;
-                    spmm_csr_f64_any32 F64: Csr, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
                     spmm_csr_f64_any128 F64: Csr, SubWarp<1, 4, SubWarpOf<32, 4, 1>>;
                     spmm_group_coo_f64_n64 F64: GroupCoo, SubWarp<2, 1, SubWarpOf<32, 4, 1>>;
                     spmm_group_coo_f64_n64_s4 F64: GroupCoo, SubWarp<2, 1, SubWarpOf<32, 4, 4>>;
 
                     spmm_csr_f16_n32 F16: Csr, SubWarp<8, 1, SubWarpOf<4, 8, 1>>;
                     spmm_csr_f16_n64 F16: Csr, SubWarp<8, 1, SubWarpOf<8, 8, 1>>;
-                    spmm_csr_f16_n128 F16: Csr, SubWarp<8, 1, SubWarpOf<16, 8, 1>>;
                     spmm_csr_f16_n256 F16: Csr, SubWarp<8, 1, SubWarpOf<32, 8, 1>>;
                     spmm_csr_f16_n64_s4 F16: Csr, SubWarp<8, 1, SubWarpOf<8, 8, 4>>;
-                    spmm_csr_f16_n128_s4 F16: Csr, SubWarp<8, 1, SubWarpOf<16, 8, 4>>;
                     spmm_csr_f16_n256_s4 F16: Csr, SubWarp<8, 1, SubWarpOf<32, 8, 4>>;
                     spmm_csr_f16_n128_l8 F16: Csr, SubWarp<8, 2, SubWarpOf<8, 4, 1>>;
                     spmm_csr_f16_n128_l8_s4 F16: Csr, SubWarp<8, 2, SubWarpOf<8, 4, 4>>;
@@ -58,17 +53,13 @@ macro_rules! rows_spmm {
                     spmm_csr_f16_any8 F16: Csr, SubWarp<1, 1, SubWarpOf<8, 8, 1>>;
                     spmm_csr_f16_any32 F16: Csr, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
                     spmm_csr_f16_any128 F16: Csr, SubWarp<1, 4, SubWarpOf<32, 4, 1>>;
-                    spmm_group_coo_f16_n64 F16: GroupCoo, SubWarp<8, 1, SubWarpOf<8, 8, 1>>;
                     spmm_group_coo_f16_n256 F16: GroupCoo, SubWarp<8, 1, SubWarpOf<32, 8, 1>>;
-                    spmm_group_coo_f16_n256_s4 F16: GroupCoo, SubWarp<8, 1, SubWarpOf<32, 8, 4>>;
                     spmm_group_coo_f16_any32 F16: GroupCoo, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
 
                     spmm_csr_bf16_n32 Bf16: Csr, SubWarp<8, 1, SubWarpOf<4, 8, 1>>;
                     spmm_csr_bf16_n64 Bf16: Csr, SubWarp<8, 1, SubWarpOf<8, 8, 1>>;
-                    spmm_csr_bf16_n128 Bf16: Csr, SubWarp<8, 1, SubWarpOf<16, 8, 1>>;
                     spmm_csr_bf16_n256 Bf16: Csr, SubWarp<8, 1, SubWarpOf<32, 8, 1>>;
                     spmm_csr_bf16_n64_s4 Bf16: Csr, SubWarp<8, 1, SubWarpOf<8, 8, 4>>;
-                    spmm_csr_bf16_n128_s4 Bf16: Csr, SubWarp<8, 1, SubWarpOf<16, 8, 4>>;
                     spmm_csr_bf16_n256_s4 Bf16: Csr, SubWarp<8, 1, SubWarpOf<32, 8, 4>>;
                     spmm_csr_bf16_n128_l8 Bf16: Csr, SubWarp<8, 2, SubWarpOf<8, 4, 1>>;
                     spmm_csr_bf16_n128_l8_s4 Bf16: Csr, SubWarp<8, 2, SubWarpOf<8, 4, 4>>;
@@ -78,9 +69,7 @@ macro_rules! rows_spmm {
                     spmm_csr_bf16_any8 Bf16: Csr, SubWarp<1, 1, SubWarpOf<8, 8, 1>>;
                     spmm_csr_bf16_any32 Bf16: Csr, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
                     spmm_csr_bf16_any128 Bf16: Csr, SubWarp<1, 4, SubWarpOf<32, 4, 1>>;
-                    spmm_group_coo_bf16_n64 Bf16: GroupCoo, SubWarp<8, 1, SubWarpOf<8, 8, 1>>;
                     spmm_group_coo_bf16_n256 Bf16: GroupCoo, SubWarp<8, 1, SubWarpOf<32, 8, 1>>;
-                    spmm_group_coo_bf16_n256_s4 Bf16: GroupCoo, SubWarp<8, 1, SubWarpOf<32, 8, 4>>;
                     spmm_group_coo_bf16_any32 Bf16: GroupCoo, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
                 }
                 sell "sell" SellParams Product {
@@ -109,7 +98,6 @@ macro_rules! rows_spmm {
                     batched_permuted_f32_n32 F32: Permuted, SubWarp<4, 1, SubWarpOf<8, 8, 1>>;
                     batched_permuted_f32_n32_s4 F32: Permuted, SubWarp<4, 1, SubWarpOf<8, 8, 4>>;
                     batched_permuted_f32_n64 F32: Permuted, SubWarp<4, 1, SubWarpOf<16, 8, 1>>;
-                    batched_permuted_f32_n128 F32: Permuted, SubWarp<4, 1, SubWarpOf<32, 8, 1>>;
                     batched_permuted_f32_n256 F32: Permuted, SubWarp<4, 2, SubWarpOf<32, 4, 1>>;
                     batched_permuted_f32_n128_l8_s4 F32: Permuted, SubWarp<4, 4, SubWarpOf<8, 4, 4>>;
                     batched_permuted_f32_n128_l16 F32: Permuted, SubWarp<4, 2, SubWarpOf<16, 4, 1>>;
@@ -118,17 +106,14 @@ macro_rules! rows_spmm {
                     batched_permuted_f16_n32_s4 F16, batched_permuted_bf16_n32_s4 Bf16: Permuted, SubWarp<8, 1, SubWarpOf<4, 8, 4>>;
                     batched_permuted_f16_n64 F16, batched_permuted_bf16_n64 Bf16: Permuted, SubWarp<8, 1, SubWarpOf<8, 8, 1>>;
                     batched_permuted_f16_n128 F16, batched_permuted_bf16_n128 Bf16: Permuted, SubWarp<8, 1, SubWarpOf<16, 8, 1>>;
-                    batched_permuted_f16_n256 F16, batched_permuted_bf16_n256 Bf16: Permuted, SubWarp<8, 1, SubWarpOf<32, 8, 1>>;
                     batched_permuted_f16_n128_l8 F16, batched_permuted_bf16_n128_l8 Bf16: Permuted, SubWarp<8, 2, SubWarpOf<8, 4, 1>>;
                     batched_permuted_f16_n256_l16 F16, batched_permuted_bf16_n256_l16 Bf16: Permuted, SubWarp<8, 2, SubWarpOf<16, 4, 1>>;
                     batched_permuted_f32_any32 F32, batched_permuted_f64_any32 F64, batched_permuted_f16_any32 F16, batched_permuted_bf16_any32 Bf16: Permuted, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
                 }
                 vectors "vectors" VectorsParams Product {
-                    vectors_f16_n64 F16, vectors_bf16_n64 Bf16: Vector, Vectors<1, VectorsOf<4, 1>>;
                     vectors_f16_n64_s8 F16, vectors_bf16_n64_s8 Bf16: Vector, Vectors<1, VectorsOf<1, 8>>;
                     vectors_f16_n128 F16, vectors_bf16_n128 Bf16: Vector, Vectors<2, VectorsOf<4, 1>>;
                     vectors_f16_n128_s4 F16, vectors_bf16_n128_s4 Bf16: Vector, Vectors<2, VectorsOf<1, 4>>;
-                    vectors_tf32_n64 Tf32: Vector, Vectors<2, VectorsOf<4, 1, 4>>;
                 }
                 vectors_narrow "vectors_narrow" VectorsParams Narrow {
                     vectors_int8_n128 Int8: WholeVector, NarrowVectors<4, 1, true>;

@@ -9,7 +9,6 @@ macro_rules! rows_tensor {
                 mttkrp "mttkrp" MttkrpParams Rows {
                     mttkrp_f32_g1_n16 F32: Csr, Rows<4, 1, GatherOf<1, 4, 4>>;
                     mttkrp_f32_g1_n32 F32: Csr, Rows<4, 1, GatherOf<1, 8, 4>>;
-                    mttkrp_f32_g1_n32_u8 F32: Csr, Rows<4, 1, GatherOf<1, 8, 8>>;
                     mttkrp_f32_g1_n64 F32: Csr, Rows<4, 1, GatherOf<1, 16, 4>>;
                     mttkrp_f32_g1_n128 F32: Csr, Rows<4, 1, GatherOf<1, 32, 4>>;
                     mttkrp_f64_g1_n16 F64: Csr, Rows<2, 1, GatherOf<1, 8, 4>>;
