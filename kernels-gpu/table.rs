@@ -1,5 +1,5 @@
 //! Table of kernels. A row is one kernel: name, element, walk, tile. Rows that differ in the element alone are in one
-//! line. The rows of a family are in `families/<family>/rows.rs`, the only file that names its kernels;
+//! line. A module may have several groups of rows, each with params of its own. The rows of a family are in `families/<family>/rows.rs`, the only file that names its kernels;
 //! `families/mod.rs` lists the families. Device entries, launch bounds and the host's registry are expanded from the
 //! rows.
 

@@ -107,7 +107,7 @@ fn resource_faults(report: &Report, module: &str, arch: &Arch) -> Vec<String> {
         }
         let spilled = used.stack.max(used.spill_stores).max(used.spill_loads);
         // `nm_mma` has 168 registers a thread and may keep two words: `machine_code` checks where it reads them.
-        if spilled > 0 && !(row.module == "nm_mma" && used.stack <= 8) {
+        if spilled > 0 && !(row.module == "nm" && row.stands_in && used.stack <= 8) {
             faults.push(format!("{}: local memory: {used:?}", row.name));
         }
         if used.smem + row.shared_bytes > arch.shared_bytes {

@@ -60,7 +60,7 @@ fn by_warps(name: &str) -> bool {
     ["_warps", "_halves"].iter().any(|part| name.contains(part))
 }
 
-/// Rows of module `weight_gradient` that use Tensor Cores.
+/// Rows of `weight_gradient` that use Tensor Cores.
 fn by_tensor_cores(row: &Row) -> bool {
     row.name.starts_with("weight_gradient") && row.dtype != Dtype::F32
 }
@@ -82,31 +82,30 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let wanted = row.module;
     // `nm_mma` may keep words in local memory, but not access them in the basic block of a product.
     let local = match wanted {
-        "nm_mma" => count(BESIDE_PRODUCTS),
+        "nm" if row.stands_in => count(BESIDE_PRODUCTS),
         _ => count("LDL") + count("STL"),
     };
     let right = match wanted {
         // A kernel that replaces another one uses `mma.sync`.
-        "nm_mma" | "nm_narrow_mma" => hopper + sparse + ampere == 0 && sparse_ampere > 0,
+        "nm" | "nm_narrow" if row.stands_in => hopper + sparse + ampere == 0 && sparse_ampere > 0,
         _ if row.needs & FP8_MMA != 0 && row.stands_in => {
             hopper + sparse + sparse_ampere == 0 && count("QMMA") == ampere && ampere > 0
         }
-        _ if row.stands_in && wanted.ends_with("_mma") => {
+        _ if row.stands_in && row.name.contains("_mma") => {
             hopper + sparse + sparse_ampere == 0 && ampere > 0
         }
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
-        "block" | "vectors" | "vectors_narrow" | "pit_few" | "decode" => {
-            hopper + sparse == 0 && ampere > 0
-        }
+        "block" | "vectors" | "pit_few" | "decode" => hopper + sparse == 0 && ampere > 0,
         "conv_pairs" if row.dtype == Dtype::Tf32 => hopper + sparse == 0 && ampere > 0,
-        "weight_gradient" if by_tensor_cores(row) => hopper + sparse == 0 && ampere > 0,
+        "training" if by_tensor_cores(row) => hopper + sparse == 0 && ampere > 0,
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
         "wgmma" | "dense" | "dense_live" | "dense_conv" | "dense_csr" | "sampled"
         | "sddmm_tiles" | "narrow" | "bitmap" | "attention" | "conv" | "conv_grad" | "pit"
-        | "pit_tf32" | "pit_turned" | "pit_right" | "pit_conv" | "pit_sampled" | "grouped"
-        | "grouped_grad" => hopper >= 4 && ampere + sparse == 0,
+        | "pit_tf32" | "pit_conv" | "pit_sampled" | "grouped" | "grouped_grad" => {
+            hopper >= 4 && ampere + sparse == 0
+        }
         // Levels in order: loops, then Ampere's instruction, then Hopper's.
         "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
             Some("0" | "1") => hopper + ampere + sparse == 0,

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 struct Fault {
     name: String,
     module: String,
+    /// Architecture whose rows have the fault, if not all have it.
+    arch: Option<String>,
     /// Path below kernels-gpu.
     file: String,
     /// Text to replace. It occurs once in the file.
@@ -40,6 +42,7 @@ impl Fault {
                 .and_modify(|text| *text += &format!("\n{value}"))
                 .or_insert_with(|| value.to_owned());
         }
+        let arch = fields.remove("arch");
         let mut take = |key: &str| {
             let missing = || format!("no `{key}` in a fault:\n{block}");
             fields.remove(key).ok_or_else(missing)
@@ -47,6 +50,7 @@ impl Fault {
         let fault = Fault {
             name: take("name")?,
             module: take("module")?,
+            arch,
             file: take("file")?,
             from: take("from")?,
             to: take("to")?,
@@ -124,7 +128,7 @@ pub fn plant(to: &Path, named: &str) -> Result<()> {
         Result::Ok(())
     })?;
     let line = |fault: &Fault| {
-        let arch = arch_of(&fault.module).filter(|arch| *arch != ARCHS[0]);
+        let arch = arch_of(fault).filter(|arch| *arch != ARCHS[0]);
         let arch = arch.map_or("-", |arch| arch.name);
         format!("{} {} {} {arch}\n", fault.name, fault.module, fault.test)
     };
@@ -132,12 +136,17 @@ pub fn plant(to: &Path, named: &str) -> Result<()> {
     Ok(fs::write(to.join("list"), lines)?)
 }
 
-/// Architecture for which the module has the most rows. If several have the same number, the one with the most
-/// capabilities. An architecture may have only some rows of a module, and tests of the module need the others too.
-fn arch_of(module: &str) -> Option<Arch> {
+/// Architecture that the fault names, or else the one for which its module has the most rows. If several have the same
+/// number, the one with the most capabilities. An architecture may have only some rows of a module, and tests of the
+/// module need the others too.
+fn arch_of(fault: &Fault) -> Option<Arch> {
+    if let Some(name) = &fault.arch {
+        return Arch::named(name).copied();
+    }
+    let module = &fault.module;
     let rows = |arch: &&Arch| {
         let specs = Spec::of_table(arch);
-        let own = specs.iter().find(|spec| spec.module == module);
+        let own = specs.iter().find(|spec| spec.module == *module);
         own.map_or(0, |spec| spec.kernels.len())
     };
     // `max_by_key` returns the last maximum.
@@ -152,7 +161,7 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
         return Err(format!("{}: not once in {}", fault.from, fault.file).into());
     }
     fs::write(&file, whole.replacen(&*fault.from, &fault.to, 1))?;
-    let arch = arch_of(&fault.module).ok_or_else(|| format!("no module {}", fault.module))?;
+    let arch = arch_of(fault).ok_or_else(|| format!("no module {}", fault.module))?;
     let mut specs = Spec::of_table(&arch);
     specs.retain(|spec| spec.module == fault.module);
     let kernels = Kernels { sources, ..kernels(target) };

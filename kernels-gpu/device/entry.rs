@@ -15,14 +15,13 @@ macro_rules! entries {
     })+) => {
         $($(
             #[cfg(any(module = $cfg, not(target_arch = "nvptx64")))]
-            mod $module {
-                use super::*;
+            const _: () = {
                 $($(
                     // With `some_rows`, only the named rows are compiled.
                     #[cfg(any(not(some_rows), $name))]
                     kernel!($name(p: $params, at) => <$tile as Kernel<$walk, $elem, $params>>::run(&p, at));
                 )+)+
-            }
+            };
         )+)+
     };
 }

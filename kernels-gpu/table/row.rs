@@ -4,6 +4,8 @@ extern crate std;
 
 use super::arch::{ARCHS, Arch, archs_of};
 use core::any::TypeId;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 use std::vec::Vec;
 
 /// One row of the table, as values.
@@ -106,9 +108,6 @@ macro_rules! rows {
     ($($family:ident {
         $($module:ident $cfg:tt $params:ident $operation:ident { $($($name:ident $elem:ident),+: $walk:ident, $tile:ty;)+ })+
     })+) => {
-        /// PTX modules, in table order.
-        pub const MODULE_NAMES: &[&str] = &[$($(stringify!($module)),+),+];
-
         /// Returns all rows of the table.
         pub fn kernels() -> &'static [Row] {
             use crate::abi::*;
@@ -142,7 +141,7 @@ macro_rules! rows {
                 vector: 0,
                 shared_bytes: 0,
             }, <$tile as Tile>::vector, <$tile as Tile>::shared_bytes),)+)+)+)+];
-            static ROWS: std::sync::LazyLock<Vec<Row>> = std::sync::LazyLock::new(|| {
+            static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
                 let whole = |(row, vector, shared_bytes): &Known| Row {
                     vector: vector(row.dtype),
                     shared_bytes: shared_bytes(row.dtype),
@@ -154,6 +153,14 @@ macro_rules! rows {
         }
     };
 }
+
+/// PTX modules, in table order.
+pub static MODULE_NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let mut names: Vec<&str> = kernels().iter().map(|row| row.module).collect();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(*name));
+    names
+});
 
 /// Modules that no plan chooses. A build contains them only if `EINSPARSE_MODULES` names them or is `all`. `levels` has
 /// the kernels of docs/levels.md.

@@ -25,14 +25,9 @@ pub fn products_here() -> impl Iterator<Item = &'static Row> + Clone {
     kernels_here().filter(|row| row.operation == Operation::Product)
 }
 
-/// Module of a row, or of the row that it replaces on GPUs without `wgmma` or with less shared memory.
+/// Module of a row, or of the row that it replaces on GPUs without `wgmma`.
 pub fn module_of(row: &Row) -> &'static str {
-    let other = ["_mma", "_99k"].into_iter().find_map(|end| row.module.strip_suffix(end));
-    match other.filter(|_| row.stands_in) {
-        Some("panel") => "wgmma",
-        Some(other) => other,
-        None => row.module,
-    }
+    if row.module == "conv_mma" { "conv" } else { row.module }
 }
 
 /// Name of a row, or of the row that it replaces.

@@ -72,7 +72,7 @@ fn modules() {
             "modules  none: this build has no GPU kernels. Run `cargo xtask setup`, then build again"
         );
     }
-    for module in MODULE_NAMES {
+    for module in MODULE_NAMES.iter() {
         let rows = kernels().iter().filter(|row| row.module == *module).count();
         let built: Vec<String> = MODULES
             .iter()

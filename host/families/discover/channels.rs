@@ -8,7 +8,7 @@ use einsparse_kernels::families::{
     CHANNEL_COLUMNS, CHANNEL_ROOM, CHANNEL_VECTOR, CHANNEL_WIDTH, ChannelsParams, DETECT_THREADS,
     STEP_MARK_CHANNELS, STEP_PACK_CHANNELS,
 };
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -63,7 +63,7 @@ pub(crate) struct ChannelsLaunch {
 
 /// Returns the kernel of a step for elements of this size.
 fn find(step: u32, dtype: Dtype) -> Result<&'static Row> {
-    let own = kernels().iter().filter(|row| row.module == "channels" && row.step == step);
+    let own = rows_of::<ChannelsParams>().filter(|row| row.step == step);
     let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
     own.clone().find(fits).ok_or_else(|| {
         let what = format!("columns of {} that hold something", dtype.name());

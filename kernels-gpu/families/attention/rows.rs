@@ -9,20 +9,16 @@ macro_rules! rows_attention {
                 attention "attention" AttentionParams Attention {
                     attention_f16_d64 F16, attention_bf16_d64 Bf16: Block, Attention<1>;
                     attention_f16_d128 F16, attention_bf16_d128 Bf16: Block, Attention<2>;
-                }
-                attention_mma "attention_mma" AttentionParams Attention {
                     attention_mma_f16_d64 F16, attention_mma_bf16_d64 Bf16: Block, Attention<1, MmaSync, CpAsync>;
                     attention_mma_f16_d128 F16, attention_mma_bf16_d128 Bf16: Block, Attention<2, MmaSync, CpAsync>;
                 }
                 decode "decode" DecodeParams Own {
                     attention_decode_f16_d64 F16, attention_decode_bf16_d64 Bf16: Direct, Decode<1>;
                     attention_decode_f16_d128 F16, attention_decode_bf16_d128 Bf16: Direct, Decode<2>;
-                }
-                decode_mma "decode_mma" DecodeParams Own {
                     attention_decode_mma_f16_d64 F16, attention_decode_mma_bf16_d64 Bf16: Direct, Decode<1, CpAsync>;
                     attention_decode_mma_f16_d128 F16, attention_decode_mma_bf16_d128 Bf16: Direct, Decode<2, CpAsync>;
                 }
-                key_blocks "key_blocks" KeyBlocksParams Own {
+                masks "masks" KeyBlocksParams Own {
                     attention_key_blocks F32: Direct, KeyBlocks;
                 }
                 masks "masks" MaskParams Detection {

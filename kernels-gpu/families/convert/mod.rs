@@ -6,13 +6,13 @@ pub mod abi;
 mod convert;
 #[cfg(any(module = "entries", feature = "cuda_std"))]
 mod entries;
-#[cfg(any(module = "expand", feature = "cuda_std"))]
+#[cfg(any(module = "convert", feature = "cuda_std"))]
 mod expand;
-#[cfg(any(module = "lists", feature = "cuda_std"))]
+#[cfg(any(module = "convert", feature = "cuda_std"))]
 mod lists;
-#[cfg(any(module = "prune", feature = "cuda_std"))]
+#[cfg(any(module = "convert", feature = "cuda_std"))]
 mod prune;
-#[cfg(any(module = "scatter", feature = "cuda_std"))]
+#[cfg(any(module = "convert", feature = "cuda_std"))]
 mod scatter;
-#[cfg(any(module = "slicing", feature = "cuda_std"))]
+#[cfg(any(module = "convert", feature = "cuda_std"))]
 mod slicing;

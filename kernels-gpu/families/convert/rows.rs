@@ -6,7 +6,7 @@ macro_rules! rows_convert {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             convert {
-                prune "prune" PruneParams Own {
+                convert "convert" PruneParams Own {
                     prune_f16 F16, prune_bf16 Bf16, prune_int8 Int8: Direct, Word32;
                 }
                 convert "convert" ConvertParams Own {
@@ -26,21 +26,21 @@ macro_rules! rows_convert {
                     convert_fill_csr_32 F32: Direct, FillCsr;
                     convert_fill_csr_64 F64: Direct, FillCsr;
                 }
-                scatter "scatter" ScatterParams Own {
+                convert "convert" ScatterParams Own {
                     scatter_16 F16: Direct, Four;
                 }
-                expand "expand" ExpandParams Own {
+                convert "convert" ExpandParams Own {
                     expand_places F32: Direct, Expand<EXPAND_PLACES>;
                     expand_16 F16: Direct, Expand<EXPAND_VALUES>;
                     expand_32 F32: Direct, Expand<EXPAND_VALUES>;
                     expand_strips F32: Direct, Expand<EXPAND_STRIPS>;
                 }
-                lists "lists" ListParams Own {
+                convert "convert" ListParams Own {
                     lists_survey F32: Direct, Lists<LIST_SURVEY>;
                     lists_place F32: Direct, Lists<LIST_PLACE>;
                     lists_fill F32: Direct, Lists<LIST_FILL>;
                 }
-                slicing "slicing" SlicingParams Own {
+                convert "convert" SlicingParams Own {
                     slicing_order F32: Direct, Slicing<SLICING_ORDER>;
                     slicing_count F32: Direct, Slicing<SLICING_COUNT>;
                     slicing_fill_16 F16: Direct, Slicing<SLICING_FILL>;

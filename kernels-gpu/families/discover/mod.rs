@@ -2,7 +2,7 @@
 
 pub mod abi;
 
-#[cfg(any(module = "channels", feature = "cuda_std"))]
+#[cfg(any(module = "detect", feature = "cuda_std"))]
 mod channels;
 #[cfg(any(module = "detect", feature = "cuda_std"))]
 mod detect;
@@ -10,9 +10,9 @@ mod detect;
 mod live_rows;
 #[cfg(any(module = "route", feature = "cuda_std"))]
 mod route;
-#[cfg(any(module = "router", feature = "cuda_std"))]
+#[cfg(any(module = "route", feature = "cuda_std"))]
 mod router;
-#[cfg(any(module = "sample", feature = "cuda_std"))]
+#[cfg(any(module = "detect", feature = "cuda_std"))]
 mod sample;
-#[cfg(any(module = "transpose", feature = "cuda_std"))]
+#[cfg(any(module = "detect", feature = "cuda_std"))]
 mod transpose;

@@ -40,18 +40,18 @@ macro_rules! rows_discover {
                     detect_lengths F32: Direct, DetectLengths;
                     detect_choices F32: Direct, DetectChoices;
                 }
-                channels "channels" ChannelsParams Detection {
+                detect "detect" ChannelsParams Detection {
                     channels_mark_16 F16: Direct, MarkChannels;
                     channels_pack_16 F16: Direct, PackChannels;
                 }
-                sample "sample" SampleParams Detection {
+                detect "detect" SampleParams Detection {
                     sample_16 F16: Direct, SampleBox;
                 }
                 live_rows "live_rows" LiveRowsParams Live {
                     live_rows_pack_f16 F16, live_rows_pack_bf16 Bf16: Direct, PackRows;
                     live_rows_norm_f16 F16, live_rows_norm_bf16 Bf16: Direct, NormRows;
                 }
-                transpose "transpose" TransposeParams Own {
+                detect "detect" TransposeParams Own {
                     transpose_16 F16: Direct, TransposeTile;
                 }
                 route "route" RouteParams Own {
@@ -62,7 +62,7 @@ macro_rules! rows_discover {
                     route_gate_f16 F16, route_gate_bf16 Bf16: Direct, RouteGate;
                     route_gate_gradient_f16 F16, route_gate_gradient_bf16 Bf16: Direct, RouteGateGradient;
                 }
-                router "router" RouterParams Own {
+                route "route" RouterParams Own {
                     router_choose_f32 F32, router_choose_f16 F16, router_choose_bf16 Bf16: Direct, RouterChoose;
                     router_gradient_f32 F32, router_gradient_f16 F16, router_gradient_bf16 Bf16: Direct, RouterGradient;
                 }

@@ -6,13 +6,12 @@ pub mod abi;
     module = "conv",
     module = "conv_mma",
     module = "conv_grad",
-    module = "conv_grad_mma",
     module = "conv_pairs",
     module = "conv_simt",
     feature = "cuda_std"
 ))]
 mod conv;
-#[cfg(any(module = "conv_grad", module = "conv_grad_mma", feature = "cuda_std"))]
+#[cfg(any(module = "conv_grad", feature = "cuda_std"))]
 mod conv_grad;
 #[cfg(any(module = "conv_pairs", feature = "cuda_std"))]
 mod conv_pairs;
@@ -20,31 +19,17 @@ mod conv_pairs;
 mod conv_simt;
 #[cfg(any(module = "conv_steps", feature = "cuda_std"))]
 mod conv_steps;
-#[cfg(any(module = "grouped", module = "grouped_mma", feature = "cuda_std"))]
+#[cfg(any(module = "grouped", feature = "cuda_std"))]
 mod grouped;
-#[cfg(any(module = "grouped_grad", module = "grouped_grad_mma", feature = "cuda_std"))]
+#[cfg(any(module = "grouped_grad", feature = "cuda_std"))]
 mod grouped_grad;
-#[cfg(any(
-    module = "pit",
-    module = "pit_turned",
-    module = "pit_right",
-    module = "pit_mma",
-    feature = "cuda_std"
-))]
+#[cfg(any(module = "pit", feature = "cuda_std"))]
 mod pit;
-#[cfg(any(module = "pit_conv", module = "pit_conv_mma", feature = "cuda_std"))]
+#[cfg(any(module = "pit_conv", feature = "cuda_std"))]
 mod pit_conv;
-#[cfg(any(module = "pit_few", module = "pit_few_mma", feature = "cuda_std"))]
+#[cfg(any(module = "pit_few", feature = "cuda_std"))]
 mod pit_few;
-#[cfg(any(module = "pit_tf32", module = "pit_tf32_mma", feature = "cuda_std"))]
+#[cfg(any(module = "pit_tf32", feature = "cuda_std"))]
 mod pit_tf32;
-#[cfg(any(
-    module = "pit",
-    module = "pit_turned",
-    module = "pit_right",
-    module = "pit_mma",
-    module = "pit_tf32",
-    module = "pit_tf32_mma",
-    feature = "cuda_std"
-))]
+#[cfg(any(module = "pit", module = "pit_tf32", feature = "cuda_std"))]
 mod pit_work;

@@ -27,8 +27,6 @@ macro_rules! rows_gather_gemm {
                     conv_grad_f16_64x128 F16, conv_grad_bf16_64x128 Bf16: Direct, GatheredPairs<1, 2>;
                     conv_grad_f16_128x64 F16, conv_grad_bf16_128x64 Bf16: Direct, GatheredPairs<2, 1>;
                     conv_grad_f16_128x128 F16, conv_grad_bf16_128x128 Bf16: Direct, GatheredPairs<2, 2>;
-                }
-                conv_grad_mma "conv_grad_mma" ConvWordsParams Convolution {
                     conv_grad_mma_f16_64x64 F16, conv_grad_mma_bf16_64x64 Bf16: Direct, GatheredPairs<1, 1, MmaSync>;
                     conv_grad_mma_f16_128x128 F16, conv_grad_mma_bf16_128x128 Bf16: Direct, GatheredPairs<2, 2, MmaSync>;
                 }
@@ -60,26 +58,22 @@ macro_rules! rows_gather_gemm {
                     pit_f16_128x1 F16, pit_bf16_128x1 Bf16: Block, PitColumns<PitOf<128, false>>;
                     pit_f16_64x1 F16, pit_bf16_64x1 Bf16: Block, PitColumns<PitOf<64, false>>;
                     pit_f16_32x1 F16, pit_bf16_32x1 Bf16: Block, PitColumns<PitOf<32, false>>;
-                }
-                pit_turned "pit_turned" PitParams Dynamic {
-                    pit_f16_1x64 F16, pit_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true>>;
-                }
-                pit_right "pit_right" PitParams Dynamic {
-                    pit_right_f16_1x64 F16, pit_right_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true, C_COLUMNS>>;
-                }
-                pit_mma "pit_mma" PitParams Dynamic {
                     pit_mma_f16_128x1 F16, pit_mma_bf16_128x1 Bf16: Block, PitColumns<PitOf<128, false, PLAIN, MmaQuarters, CpAsync>>;
                     pit_mma_f16_64x1 F16, pit_mma_bf16_64x1 Bf16: Block, PitColumns<PitOf<64, false, PLAIN, MmaQuarters, CpAsync>>;
                     pit_mma_f16_32x1 F16, pit_mma_bf16_32x1 Bf16: Block, PitColumns<PitOf<32, false, PLAIN, MmaQuarters, CpAsync>>;
                     pit_mma_f16_1x64 F16, pit_mma_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true, PLAIN, MmaQuarters, CpAsync>>;
                     pit_mma_right_f16_1x64 F16, pit_mma_right_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true, C_COLUMNS, MmaQuarters, CpAsync>>;
                 }
+                pit "pit" PitParams Dynamic {
+                    pit_f16_1x64 F16, pit_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true>>;
+                }
+                pit "pit" PitParams Dynamic {
+                    pit_right_f16_1x64 F16, pit_right_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true, C_COLUMNS>>;
+                }
                 pit_tf32 "pit_tf32" PitParams Dynamic {
                     pit_tf32_128x1 Tf32: Block, PitWords<128>;
                     pit_tf32_64x1 Tf32: Block, PitWords<64>;
                     pit_tf32_32x1 Tf32: Block, PitWords<32>;
-                }
-                pit_tf32_mma "pit_tf32_mma" PitParams Dynamic {
                     pit_mma_tf32_128x1 Tf32: Block, PitWords<128, MmaSync, CpAsync>;
                     pit_mma_tf32_64x1 Tf32: Block, PitWords<64, MmaSync, CpAsync>;
                     pit_mma_tf32_32x1 Tf32: Block, PitWords<32, MmaSync, CpAsync>;
@@ -91,8 +85,6 @@ macro_rules! rows_gather_gemm {
                     pit_conv_f16_filters_128x256 F16, pit_conv_bf16_filters_128x256 Bf16: Block, PitConv<PitConvOf<128, 4, true>>;
                     pit_conv_f16_filters_128x128 F16, pit_conv_bf16_filters_128x128 Bf16: Block, PitConv<PitConvOf<128, 2, true>>;
                     pit_conv_f16_filters_64x256 F16, pit_conv_bf16_filters_64x256 Bf16: Block, PitConv<PitConvOf<64, 4, true>>;
-                }
-                pit_conv_mma "pit_conv_mma" PitConvParams Dynamic {
                     pit_conv_mma_f16_128x128 F16, pit_conv_mma_bf16_128x128 Bf16: Block, PitConv<PitConvOf<128, 2, false, MmaQuarters, CpAsync>>;
                     pit_conv_mma_f16_64x256 F16, pit_conv_mma_bf16_64x256 Bf16: Block, PitConv<PitConvOf<64, 4, false, MmaQuarters, CpAsync>>;
                     pit_conv_mma_f16_filters_128x128 F16, pit_conv_mma_bf16_filters_128x128 Bf16: Block, PitConv<PitConvOf<128, 2, true, MmaQuarters, CpAsync>>;
@@ -104,8 +96,6 @@ macro_rules! rows_gather_gemm {
                     pit_few_f16_32_n256 F16, pit_few_bf16_32_n256 Bf16: Block, FewRows<32, 8>;
                     pit_few_f16_32_n384 F16, pit_few_bf16_32_n384 Bf16: Block, FewRows<32, 12>;
                     pit_few_f16_64_n256 F16, pit_few_bf16_64_n256 Bf16: Block, FewRows<64, 8>;
-                }
-                pit_few_mma "pit_few_mma" PitFewParams Dynamic {
                     pit_few_mma_f16_16_n256 F16, pit_few_mma_bf16_16_n256 Bf16: Block, FewRows<16, 8, false>;
                     pit_few_mma_f16_32_n256 F16, pit_few_mma_bf16_32_n256 Bf16: Block, FewRows<32, 8, false>;
                     pit_few_mma_f16_64_n256 F16, pit_few_mma_bf16_64_n256 Bf16: Block, FewRows<64, 8, false>;
@@ -126,8 +116,6 @@ macro_rules! rows_gather_gemm {
                     grouped_f16_quantized_256 F16, grouped_bf16_quantized_256 Bf16: Block, GroupedTile<4, GroupedOf<QUANTIZED_COLUMNS>>;
                     grouped_f16_quantized_gated_128 F16, grouped_bf16_quantized_gated_128 Bf16: Block, GroupedTile<4, GroupedOf<QUANTIZED_COLUMNS, true>>;
                     grouped_f16_quantized_gated_64 F16, grouped_bf16_quantized_gated_64 Bf16: Block, GroupedTile<2, GroupedOf<QUANTIZED_COLUMNS, true>>;
-                }
-                grouped_mma "grouped_mma" GroupedParams Grouped {
                     grouped_mma_f16_128 F16, grouped_mma_bf16_128 Bf16: Block, GroupedTile<2, GroupedOf<PLAIN, false, 128, MmaQuarters, CpAsync>>;
                     grouped_mma_f16_few_128 F16, grouped_mma_bf16_few_128 Bf16: Block, GroupedTile<2, GroupedOf<PLAIN, false, 64, MmaQuarters, CpAsync>>;
                     grouped_mma_f16_few_64 F16, grouped_mma_bf16_few_64 Bf16: Block, GroupedTile<1, GroupedOf<PLAIN, false, 64, MmaQuarters, CpAsync>>;
@@ -148,8 +136,6 @@ macro_rules! rows_gather_gemm {
                 }
                 grouped_grad "grouped_grad" GroupedGradParams Own {
                     grouped_grad_f16 F16, grouped_grad_bf16 Bf16: Block, GroupedGrad<4>;
-                }
-                grouped_grad_mma "grouped_grad_mma" GroupedGradParams Own {
                     grouped_grad_mma_f16 F16, grouped_grad_mma_bf16 Bf16: Block, GroupedGrad<2, MmaQuarters>;
                 }
             }

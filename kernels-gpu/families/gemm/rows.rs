@@ -42,8 +42,6 @@ macro_rules! rows_gemm {
                     wgmma_f16_32x32t_left_n256 F16, wgmma_bf16_32x32t_left_n256 Bf16: Block, Panel<4, PanelOf<32, 32, { COLUMN_PIECES | ON_THE_LEFT }>>;
                     wgmma_f16_16x16_left_n256 F16, wgmma_bf16_16x16_left_n256 Bf16: Block, Panel<4, PanelOf<16, 16, { IN_REGISTERS | ON_THE_LEFT }>>;
                     wgmma_f16_16x16t_left_n256 F16, wgmma_bf16_16x16t_left_n256 Bf16: Block, Panel<4, PanelOf<16, 16, { COLUMN_PIECES | ON_THE_LEFT }>>;
-                }
-                panel_mma "panel_mma" WgmmaParams Product {
                     panel_mma_f16_64x64_n128 F16, panel_mma_bf16_64x64_n128 Bf16: Block, Panel<2, PanelOf<64, 64, PLAIN, 2, MmaQuarters, CpAsync>>;
                     panel_mma_f16_64x32_n128 F16, panel_mma_bf16_64x32_n128 Bf16: Block, Panel<2, PanelOf<64, 32, IN_REGISTERS, 2, MmaSync, CpAsync>>;
                     panel_mma_f16_32x32_n128 F16, panel_mma_bf16_32x32_n128 Bf16: Block, Panel<2, PanelOf<32, 32, IN_REGISTERS, 2, MmaSync, CpAsync>>;
@@ -89,8 +87,6 @@ macro_rules! rows_gemm {
                     dense_tf32_128x128 Tf32: Direct, DenseTile<2, DenseOf<2, 1, 4>>;
                     dense_tf32_128x128_k2 Tf32: Direct, DenseTile<2, DenseOf<2, 2, 4>>;
                     dense_tf32_128x128_k4 Tf32: Direct, DenseTile<2, DenseOf<2, 4, 4>>;
-                }
-                dense_mma "dense_mma" DenseParams Product {
                     dense_mma_f16_64x64 F16, dense_mma_bf16_64x64 Bf16: Direct, DenseTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
                     dense_mma_f16_128x128 F16, dense_mma_bf16_128x128 Bf16: Direct, DenseTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
                     dense_mma_f16_128x256_wide F16, dense_mma_bf16_128x256_wide Bf16: Direct, DenseTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
@@ -101,8 +97,6 @@ macro_rules! rows_gemm {
                 nm "nm" NmParams Product {
                     nm_f16_128x128 F16, nm_bf16_128x128 Bf16: Nm, TwoOfFour<1, 2, NmOf>;
                     nm_f16_128x256 F16, nm_bf16_128x256 Bf16: Nm, TwoOfFour<1, 4, NmOf>;
-                }
-                nm_mma "nm_mma" NmParams Product {
                     nm_mma_f16_128x128 F16, nm_mma_bf16_128x128 Bf16: Nm, TwoOfFour<1, 2, NmOf<2, MmaQuarters, CpAsync>>;
                     nm_mma_f16_256x128_wide F16, nm_mma_bf16_256x128_wide Bf16: Nm, TwoOfFour<2, 2, NmOf<2, MmaQuarters, CpAsyncWide>>;
                 }
@@ -110,8 +104,6 @@ macro_rules! rows_gemm {
                     narrow_e4m3_64x128_n256 E4m3, narrow_e5m2_64x128_n256 E5m2, narrow_int8_64x128_n256 Int8: Block, Panel<4, PanelOf<64, 128, B_COLUMNS, 1>>;
                     narrow_e4m3_64x64_n256 E4m3, narrow_e5m2_64x64_n256 E5m2, narrow_int8_64x64_n256 Int8: Block, Panel<4, PanelOf<64, 64, B_COLUMNS, 1>>;
                     narrow_e4m3_32x32_n256 E4m3, narrow_e5m2_32x32_n256 E5m2, narrow_int8_32x32_n256 Int8: Block, Panel<4, PanelOf<32, 32, B_COLUMNS, 1>>;
-                }
-                narrow_mma "narrow_mma" WgmmaParams Narrow {
                     narrow_mma_e4m3_64x128_n128 E4m3, narrow_mma_e5m2_64x128_n128 E5m2, narrow_mma_int8_64x128_n128 Int8: Block, Panel<2, PanelOf<64, 128, B_COLUMNS, 1, MmaQuarters, CpAsync>>;
                     narrow_mma_e4m3_64x64_n128 E4m3, narrow_mma_e5m2_64x64_n128 E5m2, narrow_mma_int8_64x64_n128 Int8: Block, Panel<2, PanelOf<64, 64, B_COLUMNS, 1, MmaQuarters, CpAsync>>;
                     narrow_mma_e4m3_32x32_n128 E4m3, narrow_mma_e5m2_32x32_n128 E5m2, narrow_mma_int8_32x32_n128 Int8: Block, Panel<2, PanelOf<32, 32, B_COLUMNS, 1, MmaQuarters, CpAsync>>;
@@ -120,8 +112,6 @@ macro_rules! rows_gemm {
                 nm_narrow "nm_narrow" NmParams Narrow {
                     nm_int8_128x256 Int8: Nm, TwoOfFour<1, 4, NmOf<1>>;
                     nm_int8_128x128 Int8: Nm, TwoOfFour<1, 2, NmOf<1>>;
-                }
-                nm_narrow_mma "nm_narrow_mma" NmParams Narrow {
                     nm_mma_int8_128x128 Int8: Nm, TwoOfFour<1, 2, NmOf<1, MmaQuarters, CpAsync>>;
                 }
                 dense_live "dense_live" DenseParams Live {
@@ -132,8 +122,6 @@ macro_rules! rows_gemm {
                     dense_live_f16_128x256 F16, dense_live_bf16_128x256 Bf16: Direct, LiveTile<4, DenseOf<2, 1>>;
                     dense_live_f16_128x256_k2 F16, dense_live_bf16_128x256_k2 Bf16: Direct, LiveTile<4, DenseOf<2, 2>>;
                     dense_live_f16_128x256_k4 F16, dense_live_bf16_128x256_k4 Bf16: Direct, LiveTile<4, DenseOf<2, 4>>;
-                }
-                dense_live_mma "dense_live_mma" DenseParams Live {
                     dense_live_mma_f16_128x128 F16, dense_live_mma_bf16_128x128 Bf16: Direct, LiveTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
                     dense_live_mma_f16_128x256_wide F16, dense_live_mma_bf16_128x256_wide Bf16: Direct, LiveTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
                 }
@@ -146,8 +134,6 @@ macro_rules! rows_gemm {
                     dense_csr_f16_64x256_k2 F16, dense_csr_bf16_64x256_k2 Bf16: Filled, FilledTile<4, DenseOf<1, 2>>;
                     dense_csr_f16_128x128_k2 F16, dense_csr_bf16_128x128_k2 Bf16: Filled, FilledTile<2, DenseOf<2, 2>>;
                     dense_csr_f16_128x256 F16, dense_csr_bf16_128x256 Bf16: Filled, FilledTile<4, DenseOf<2, 1>>;
-                }
-                dense_csr_mma "dense_csr_mma" DenseCsrParams Product {
                     dense_csr_mma_f16_64x64 F16, dense_csr_mma_bf16_64x64 Bf16: Filled, FilledTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
                     dense_csr_mma_f16_128x128 F16, dense_csr_mma_bf16_128x128 Bf16: Filled, FilledTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
                 }
@@ -161,8 +147,6 @@ macro_rules! rows_gemm {
                     dense_conv_f16_128x256 F16, dense_conv_bf16_128x256 Bf16: Direct, ConvTile<4, DenseOf<2, 1>>;
                     dense_conv_f16_128x256_k2 F16, dense_conv_bf16_128x256_k2 Bf16: Direct, ConvTile<4, DenseOf<2, 2>>;
                     dense_conv_f16_128x256_k4 F16, dense_conv_bf16_128x256_k4 Bf16: Direct, ConvTile<4, DenseOf<2, 4>>;
-                }
-                dense_conv_mma "dense_conv_mma" DenseConvParams Own {
                     dense_conv_mma_f16_64x64 F16, dense_conv_mma_bf16_64x64 Bf16: Direct, ConvTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
                     dense_conv_mma_f16_128x128 F16, dense_conv_mma_bf16_128x128 Bf16: Direct, ConvTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
                     dense_conv_mma_f16_128x256_wide F16, dense_conv_mma_bf16_128x256_wide Bf16: Direct, ConvTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;

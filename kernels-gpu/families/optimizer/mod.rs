@@ -3,9 +3,9 @@
 
 pub mod abi;
 
-#[cfg(any(module = "cross_entropy", feature = "cuda_std"))]
+#[cfg(any(module = "training", feature = "cuda_std"))]
 mod cross_entropy;
-#[cfg(any(module = "optimizer", feature = "cuda_std"))]
+#[cfg(any(module = "training", feature = "cuda_std"))]
 mod optimizer;
-#[cfg(any(module = "weight_gradient", feature = "cuda_std"))]
+#[cfg(any(module = "training", feature = "cuda_std"))]
 mod weight_gradient;

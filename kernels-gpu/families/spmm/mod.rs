@@ -4,11 +4,11 @@ pub mod abi;
 
 #[cfg(any(module = "batched", feature = "cuda_std"))]
 mod batched;
-#[cfg(any(module = "bitmap", module = "bitmap_mma", feature = "cuda_std"))]
+#[cfg(any(module = "bitmap", feature = "cuda_std"))]
 mod bitmap;
 #[cfg(any(module = "staged", module = "sell", feature = "cuda_std"))]
 mod chunk;
-#[cfg(any(module = "bitmap", module = "bitmap_mma", module = "sell", feature = "cuda_std"))]
+#[cfg(any(module = "bitmap", module = "sell", feature = "cuda_std"))]
 mod parts;
 #[cfg(any(module = "sell", feature = "cuda_std"))]
 mod sell;
@@ -16,9 +16,9 @@ mod sell;
 mod spmm;
 #[cfg(any(module = "staged", feature = "cuda_std"))]
 mod staged;
-#[cfg(any(module = "vectors", module = "vectors_narrow", feature = "cuda_std"))]
+#[cfg(any(module = "vectors", feature = "cuda_std"))]
 mod vector_buffers;
 #[cfg(any(module = "vectors", feature = "cuda_std"))]
 mod vectors;
-#[cfg(any(module = "vectors_narrow", feature = "cuda_std"))]
+#[cfg(any(module = "vectors", feature = "cuda_std"))]
 mod vectors_narrow;

@@ -115,7 +115,7 @@ macro_rules! rows_spmm {
                     vectors_f16_n128 F16, vectors_bf16_n128 Bf16: Vector, Vectors<2, VectorsOf<4, 1>>;
                     vectors_f16_n128_s4 F16, vectors_bf16_n128_s4 Bf16: Vector, Vectors<2, VectorsOf<1, 4>>;
                 }
-                vectors_narrow "vectors_narrow" VectorsParams Narrow {
+                vectors "vectors" VectorsParams Narrow {
                     vectors_int8_n128 Int8: WholeVector, NarrowVectors<4, 1, true>;
                     vectors_int8_n128_s4 Int8: WholeVector, NarrowVectors<1, 4, true>;
                     vectors_int8_n128_s8 Int8: WholeVector, NarrowVectors<1, 8, true>;
@@ -138,8 +138,6 @@ macro_rules! rows_spmm {
                     bytemap_f16_128x32 F16, bytemap_bf16_128x32 Bf16: Bytes, ByteTile<2, 32, ByteOf>;
                     bytemap_f16_256x32 F16, bytemap_bf16_256x32 Bf16: Bytes, ByteTile<4, 32, ByteOf>;
                     bytemap_f16_256x64 F16, bytemap_bf16_256x64 Bf16: Bytes, ByteTile<4, 64, ByteOf>;
-                }
-                bitmap_mma "bitmap_mma" BitmapParams Product {
                     bitmap_mma_f16_256x1_warps4_wide F16, bitmap_mma_bf16_256x1_warps4_wide Bf16: Bits, WarpTile<1, 4, WarpOf<4, CpAsyncWide>>;
                     bitmap_mma_f16_256x1_warps4 F16, bitmap_mma_bf16_256x1_warps4 Bf16: Bits, WarpTile<1, 4, WarpOf<4, CpAsync>>;
                     bitmap_mma_f16_256x8_warps4_wide F16, bitmap_mma_bf16_256x8_warps4_wide Bf16: Bits, WarpTile<8, 4, WarpOf<4, CpAsyncWide>>;

@@ -3,15 +3,15 @@
 
 pub mod abi;
 
-#[cfg(any(module = "edge_geometry", feature = "cuda_std"))]
+#[cfg(any(module = "graph", feature = "cuda_std"))]
 mod edge_geometry;
 #[cfg(any(module = "einsum", feature = "cuda_std"))]
 mod einsum;
 #[cfg(any(module = "equivariant", feature = "cuda_std"))]
 mod equivariant;
-#[cfg(any(module = "join", feature = "cuda_std"))]
+#[cfg(any(module = "graph", feature = "cuda_std"))]
 mod join;
-#[cfg(any(module = "message", feature = "cuda_std"))]
+#[cfg(any(module = "graph", feature = "cuda_std"))]
 mod message;
 #[cfg(any(module = "mttkrp", feature = "cuda_std"))]
 mod mttkrp;

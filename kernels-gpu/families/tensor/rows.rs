@@ -91,16 +91,16 @@ macro_rules! rows_tensor {
                     equivariant_backward_f32_l2_c2 F32: Direct, Equivariant<true, 2, EquivariantOf<2, false, 6>>;
                     equivariant_backward_f32_odd F32: Direct, Equivariant<true, 1, EquivariantOf<3, true, 3>>;
                 }
-                edge_geometry "edge_geometry" GeometryParams Own {
+                graph "graph" GeometryParams Own {
                     edge_geometry_forward_f32 F32, edge_geometry_forward_f64 F64: Direct, GeometryForward;
                     edge_geometry_backward_f32 F32, edge_geometry_backward_f64 F64: Direct, GeometryBackward;
                 }
-                message "message" MessageParams Own {
+                graph "graph" MessageParams Own {
                     message_first_f32 F32, message_first_f64 F64, message_first_f16 F16, message_first_bf16 Bf16: Direct, FirstLargest;
                     message_pick_f32 F32, message_pick_f64 F64, message_pick_f16 F16, message_pick_bf16 Bf16: Direct, PickLargest;
                     message_weights_f32 F32, message_weights_f64 F64, message_weights_f16 F16, message_weights_bf16 Bf16: Direct, LargestWeights;
                 }
-                join "join" JoinParams Own {
+                graph "graph" JoinParams Own {
                     join_count F32: Direct, JoinCount;
                     join_starts F32: Direct, JoinStarts;
                     join_fill F32: Direct, JoinFill;

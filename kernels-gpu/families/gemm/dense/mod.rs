@@ -2,14 +2,14 @@
 //! of it along k. One warp, or a warpgroup, starts copies; each consumer warpgroup multiplies 64 rows. The first copy
 //! starts as soon as its barrier is initialized. A cluster adds the sums of a tile's parts in shared memory (`out`).
 
-#[cfg(any(module = "dense_conv", module = "dense_conv_mma", not(target_arch = "nvptx64")))]
+#[cfg(any(module = "dense_conv", not(target_arch = "nvptx64")))]
 mod conv;
 mod copies;
-#[cfg(any(module = "dense_csr", module = "dense_csr_mma", not(target_arch = "nvptx64")))]
+#[cfg(any(module = "dense_csr", not(target_arch = "nvptx64")))]
 mod csr;
 mod elem;
 mod lines;
-#[cfg(any(module = "dense_live", module = "dense_live_mma", not(target_arch = "nvptx64")))]
+#[cfg(any(module = "dense_live", not(target_arch = "nvptx64")))]
 mod live;
 mod out;
 mod undivided;
@@ -204,13 +204,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     }
 
     /// Multiplies and stores all tiles that are `inside`. Called by the consumer warps.
-    #[cfg(any(
-        module = "dense_conv",
-        module = "dense_conv_mma",
-        module = "dense_live",
-        module = "dense_live_mma",
-        not(target_arch = "nvptx64")
-    ))]
+    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
     #[inline(always)]
     fn multiply_all<E: DenseElem, S: Spot>(
         p: &DenseParams,

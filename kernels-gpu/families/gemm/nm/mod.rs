@@ -16,7 +16,7 @@
 //! of the bandwidth of shared memory and L1. With `mma.sync`, a warp with 64 rows has too few registers to load
 //! metadata ahead: metadata, in the same order, is part of the stage.
 
-#[cfg(any(module = "nm_narrow", module = "nm_narrow_mma", feature = "cuda_std"))]
+#[cfg(any(module = "nm_narrow", feature = "cuda_std"))]
 pub mod narrow;
 mod producer;
 
