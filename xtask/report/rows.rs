@@ -3,12 +3,14 @@
 //! On each case one of two times decides: the cold time, or the warm time if the fastest cold time is below 10 us. A
 //! case needs a row if every other row is more than 3 % slower by the deciding time, and slower by the other time too.
 //! Rows are removed one by one, the least needed first, as long as no case becomes slower by more than 3 %. The f16 and
-//! bf16 rows of one tile are removed together.
+//! bf16 rows of one tile are removed together. Each case counts a second time with the rows that run on every GPU: the
+//! others do not replace them there.
 //!
 //! `cases.csv` names the case that needs each row most, or an operation of the record that launches it if no case timed
 //! it. A test fails for a row without either.
 
 use super::Result;
+use einsparse_kernels::table::kernels;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -37,6 +39,8 @@ struct Unit {
     rows: BTreeSet<String>,
     family: String,
     operation: String,
+    /// Whether every supported GPU runs it.
+    everywhere: bool,
     /// Cases in which it ran.
     cases: BTreeSet<String>,
     /// How often a plan or a rule selected it.
@@ -107,6 +111,8 @@ impl Found {
         for line in lines.iter().filter(|line| !line.family.is_empty()) {
             let unit = found.units.entry(unit_of(&line.row)).or_default();
             unit.rows.insert(line.row.clone());
+            let row = kernels().iter().find(|row| row.name == line.row);
+            unit.everywhere = row.is_none_or(|row| row.needs == 0);
             unit.family.clone_from(&line.family);
             let chosen = usize::from(line.chosen);
             match line.operation.as_str() {
@@ -156,6 +162,18 @@ impl Found {
         if let Some((best, figures)) = best.filter(|_| taken.is_finite()) {
             let loss = taken / figures[0] - 1.0;
             self.losses.push((loss, name.clone(), best.clone()));
+        }
+        let older: Case = case
+            .iter()
+            .filter(|(unit, _)| self.units[*unit].everywhere)
+            .map(|(unit, figures)| (unit.clone(), *figures))
+            .collect();
+        if older.len() < case.len() {
+            let name = format!("{name} (before 9.0)");
+            for unit in older.keys() {
+                self.units.get_mut(unit).expect("a unit of the case").cases.insert(name.clone());
+            }
+            self.cases.insert(name, older);
         }
         self.cases.insert(name, case);
     }
