@@ -72,6 +72,9 @@ pub struct Arguments {
     /// record
     #[arg(long, value_delimiter = ',')]
     pub variant: Vec<String>,
+    /// Also write the kernels that each operation launches to this CSV file, in the format of `--rows`
+    #[arg(long)]
+    launched: Option<PathBuf>,
     /// List the selected workloads and exit
     #[arg(long)]
     list: bool,
@@ -221,10 +224,14 @@ fn run(arguments: &Arguments) -> Result<bool> {
         return machine.record(arguments, folder);
     }
     let recorder = machine.recorder(arguments.out.as_deref())?;
+    let mut launches = arguments.launched.as_deref().map(rows::Launches::create).transpose()?;
     let mut right = true;
     for (op, operation) in all() {
         if arguments.wants_operation(op, operation) {
             right &= machine.operation((op, operation), arguments, &recorder) == Outcome::Right;
+            if let Some(launches) = &mut launches {
+                launches.of(op)?;
+            }
         }
     }
     Ok(right)

@@ -13,6 +13,7 @@ use crate::Arguments;
 use crate::device::{Gpu, Reason, Result, check};
 use crate::timing::{Effort, Times, measure};
 use cudarc::driver::sys;
+use einsparse::driver::trial;
 use einsparse::formats::Dense;
 use einsparse::registry::{Dtype, Scalar, find, kernels};
 use einsparse::{Choice, Context, Error, Operand, Options, SparseTensor, Stream, Tensor};
@@ -20,6 +21,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::cell::RefCell;
 use std::fs::File;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const EFFORT: Effort = Effort { cold: (5, 3), series: 3, warm: (0.3, 1) };
@@ -55,6 +57,31 @@ impl<'l> Line<'l> {
             warm_us: None,
             outcome: "ok",
         }
+    }
+}
+
+/// Record of the kernels that each operation launches.
+pub struct Launches(csv::Writer<File>);
+
+impl Launches {
+    /// Creates the file. Kernels that are loaded from now on are listed.
+    pub fn create(file: &Path) -> Result<Self> {
+        trial::list();
+        Ok(Self(csv::Writer::from_path(file)?))
+    }
+
+    /// Writes the kernels that were launched since the last call, as those of operation `op`.
+    pub fn of(&mut self, op: &str) -> Result<()> {
+        for row in trial::launched() {
+            let family = find(&row).map_or("", |row| row.module);
+            self.0.serialize(Line {
+                row: &row,
+                family,
+                outcome: "launched",
+                ..Line::new(op, "")
+            })?;
+        }
+        Ok(self.0.flush()?)
     }
 }
 
@@ -188,7 +215,9 @@ impl Rows<'_> {
     /// Whether the next group of cases, which share operands, is selected and in this part.
     fn wants(&mut self, operation: &str, name: &str) -> bool {
         let part = self.arguments.part;
-        if !self.arguments.wants_op(operation) || !self.arguments.named(name) {
+        // The f16 and bf16 rows of one tile count as one, and differ in no time.
+        let twice = name.contains("bf16");
+        if twice || !self.arguments.wants_op(operation) || !self.arguments.named(name) {
             return false;
         }
         let own = self.groups % part.of == part.own;

@@ -217,16 +217,15 @@ pub(crate) fn overlaps(arch: &str) -> bool {
 }
 
 /// Loads a module, preferably from machine code: this avoids the driver's compiler, which takes seconds for a large
-/// module. The directory EINSPARSE_CUBINS has machine code of this GPU for modules of other architectures, which run on
-/// it with EINSPARSE_ARCH.
+/// module. The directory EINSPARSE_CUBINS has machine code of this GPU that tests run in place of the build's: of the other
+/// backend, or of modules of other architectures, which run on it with EINSPARSE_ARCH.
 fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
     let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cubin) = replaced.get(code.name) {
         return LoadedModule::from_cubin(context, cubin, overlaps(code.arch));
     }
     drop(replaced);
-    let is_test = std::env::var_os("EINSPARSE_ARCH").is_some();
-    if let Some(folder) = std::env::var_os("EINSPARSE_CUBINS").filter(|_| is_test) {
+    if let Some(folder) = std::env::var_os("EINSPARSE_CUBINS") {
         let file = Path::new(&folder).join(format!("{}.{}.cubin", code.name, code.arch));
         if let Ok(cubin) = std::fs::read(file) {
             return LoadedModule::from_cubin(context, &cubin, overlaps(code.arch));

@@ -3,10 +3,15 @@
 //! On each case one of two times decides: the cold time, or the warm time if the fastest cold time is below 10 us. A
 //! case needs a row if every other row is more than 3 % slower by the deciding time, and slower by the other time too.
 //! Rows are removed one by one, the least needed first, as long as no case becomes slower by more than 3 %. The f16 and
-//! bf16 rows of one tile are removed together.
+//! bf16 rows of one tile are removed together. Each case counts a second time with the rows that run on every GPU: the
+//! others do not replace them there.
+//!
+//! `cases.csv` names the case that needs each row most, or an operation of the record that launches it if no case timed
+//! it. A test fails for a row without either.
 
 use super::Result;
-use serde::Deserialize;
+use einsparse_kernels::table::kernels;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -34,12 +39,16 @@ struct Unit {
     rows: BTreeSet<String>,
     family: String,
     operation: String,
+    /// Whether every supported GPU runs it.
+    everywhere: bool,
     /// Cases in which it ran.
     cases: BTreeSet<String>,
     /// How often a plan or a rule selected it.
     taken: usize,
     /// How often predictions alone select it on the grids of the sweep.
     predicted: usize,
+    /// Operations of the record that launch it.
+    launched: BTreeSet<String>,
     wrong: usize,
 }
 
@@ -56,7 +65,16 @@ struct Found {
     losses: Vec<(f64, String, String)>,
 }
 
-/// Reads records, writes the report next to the first one, and returns it.
+/// Line of `cases.csv`.
+#[derive(Serialize)]
+struct Needed<'f> {
+    row: &'f str,
+    case: String,
+    /// How much slower the case is without the row, percent; empty if no other row can run it.
+    slower: String,
+}
+
+/// Reads records, writes the report and `cases.csv` next to the first one, and returns the report.
 ///
 /// # Errors
 /// A readable line if a record cannot be read or the report cannot be written.
@@ -65,9 +83,12 @@ pub fn report(records: &[PathBuf]) -> Result<String> {
     for record in records {
         lines.extend(read(record)?);
     }
-    let text = written(&Found::new(&lines)).map_err(|e| e.to_string())?;
+    let found = Found::new(&lines);
+    let text = written(&found).map_err(|e| e.to_string())?;
     let page = records[0].with_extension("md");
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
+    let cases = records[0].with_file_name("cases.csv");
+    found.write_cases(&cases).map_err(|e| format!("{}: {e}", cases.display()))?;
     Ok(text)
 }
 
@@ -90,11 +111,16 @@ impl Found {
         for line in lines.iter().filter(|line| !line.family.is_empty()) {
             let unit = found.units.entry(unit_of(&line.row)).or_default();
             unit.rows.insert(line.row.clone());
+            let row = kernels().iter().find(|row| row.name == line.row);
+            unit.everywhere = row.is_none_or(|row| row.needs == 0);
             unit.family.clone_from(&line.family);
             let chosen = usize::from(line.chosen);
             match line.operation.as_str() {
                 "table" => unit.operation.clone_from(&line.outcome),
                 own if own.starts_with("sweep") => unit.predicted += chosen,
+                own if line.outcome == "launched" => {
+                    unit.launched.insert(own.into());
+                }
                 own => {
                     unit.taken += chosen;
                     unit.wrong += usize::from(line.outcome.starts_with("WRONG"));
@@ -137,6 +163,18 @@ impl Found {
             let loss = taken / figures[0] - 1.0;
             self.losses.push((loss, name.clone(), best.clone()));
         }
+        let older: Case = case
+            .iter()
+            .filter(|(unit, _)| self.units[*unit].everywhere)
+            .map(|(unit, figures)| (unit.clone(), *figures))
+            .collect();
+        if older.len() < case.len() {
+            let name = format!("{name} (before 9.0)");
+            for unit in older.keys() {
+                self.units.get_mut(unit).expect("a unit of the case").cases.insert(name.clone());
+            }
+            self.cases.insert(name, older);
+        }
         self.cases.insert(name, case);
     }
 
@@ -163,6 +201,29 @@ impl Found {
             }
         }
         most
+    }
+
+    /// Writes the case that needs each row most.
+    fn write_cases(&self, file: &Path) -> csv::Result<()> {
+        let mut stay: BTreeSet<&str> = self.units.keys().map(String::as_str).collect();
+        self.go(&mut stay, |_| true);
+        let mut writer = csv::Writer::from_path(file)?;
+        for (name, unit) in self.units.iter().filter(|(name, _)| stay.contains(name.as_str())) {
+            let (margin, case) = self.margin(name, &stay);
+            let launched = unit.launched.first().map_or("", String::as_str);
+            let timed = !case.is_empty();
+            for row in &unit.rows {
+                writer.serialize(Needed {
+                    row,
+                    case: if timed { case } else { launched }.to_owned(),
+                    slower: match timed && margin.is_finite() {
+                        true => format!("{:.1}", margin * 100.0),
+                        false => String::new(),
+                    },
+                })?;
+            }
+        }
+        Ok(writer.flush()?)
     }
 
     /// Removes units for which `may` returns true from `stay`, the least needed first. Returns each removed unit with
@@ -266,7 +327,8 @@ fn unrecorded(text: &mut String, found: &Found) -> std::fmt::Result {
     for ((family, operation), units) in families {
         let rows = units.iter().flat_map(|unit| {
             let by_rule = unit.taken + unit.predicted > 0;
-            let mark = if by_rule { " (taken)" } else { "" };
+            let launched = unit.launched.first().map(|op| format!(" ({op})"));
+            let mark = launched.unwrap_or(if by_rule { " (taken)".into() } else { String::new() });
             unit.rows.iter().map(move |row| format!("{row}{mark}"))
         });
         let rows: Vec<String> = rows.collect();
