@@ -21,6 +21,7 @@ mod machine_code;
 mod models;
 mod packages;
 mod plan;
+mod recorded_rows;
 mod rooms;
 // The rest of the module is used by the other test program.
 #[allow(dead_code)]
