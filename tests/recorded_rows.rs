@@ -77,12 +77,13 @@ fn rows_that_compete_have_a_case() {
     let excepted = |name: &str| BY_RULE.iter().chain(&STAY).any(|start| name.starts_with(start));
     // The record is of a Hopper GPU. Steps of a convolution do not compete.
     let rows = kernels().iter().filter(|row| {
-        competes(row.operation) && !row.stands_in && !row.name.starts_with("conv_grad") && row.step == 0
+        competes(row.operation)
+            && !row.stands_in
+            && !row.name.starts_with("conv_grad")
+            && row.step == 0
     });
-    let without: Vec<&str> = rows
-        .map(|row| row.name)
-        .filter(|name| !needed.contains(name) && !excepted(name))
-        .collect();
+    let without: Vec<&str> =
+        rows.map(|row| row.name).filter(|name| !needed.contains(name) && !excepted(name)).collect();
     assert!(
         without.is_empty(),
         "no case of {file} needs {without:?}: measure them (`--rows`), or delete them"
