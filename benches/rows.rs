@@ -566,8 +566,8 @@ fn distance(truth: &[f64], found: &[f64]) -> f64 {
     }
 }
 
-/// Names of a family's rows for an element type.
-fn names(family: &str, dtype: Dtype) -> Vec<&'static str> {
-    let own = kernels().iter().filter(|row| row.module == family && row.dtype == dtype);
-    own.map(|row| row.name).collect()
+/// Names of a module's rows for an element type, without those that replace others.
+fn names(module: &str, dtype: Dtype) -> Vec<&'static str> {
+    let own = kernels().iter().filter(|row| row.module == module && row.dtype == dtype);
+    own.filter(|row| !row.stands_in).map(|row| row.name).collect()
 }

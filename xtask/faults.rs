@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 struct Fault {
     name: String,
     module: String,
-    /// Architecture whose rows have the fault, if not all have it.
-    arch: Option<String>,
+    /// Architecture whose kernels the tests run; the first one if the fault names none.
+    arch: &'static Arch,
     /// Path below kernels-gpu.
     file: String,
     /// Text to replace. It occurs once in the file.
@@ -42,15 +42,18 @@ impl Fault {
                 .and_modify(|text| *text += &format!("\n{value}"))
                 .or_insert_with(|| value.to_owned());
         }
-        let arch = fields.remove("arch");
+        let arch = match fields.remove("arch") {
+            None => &ARCHS[0],
+            Some(name) => Arch::named(&name).ok_or_else(|| format!("no architecture {name}"))?,
+        };
         let mut take = |key: &str| {
             let missing = || format!("no `{key}` in a fault:\n{block}");
             fields.remove(key).ok_or_else(missing)
         };
         let fault = Fault {
+            arch,
             name: take("name")?,
             module: take("module")?,
-            arch,
             file: take("file")?,
             from: take("from")?,
             to: take("to")?,
@@ -128,29 +131,11 @@ pub fn plant(to: &Path, named: &str) -> Result<()> {
         Result::Ok(())
     })?;
     let line = |fault: &Fault| {
-        let arch = arch_of(fault).filter(|arch| *arch != ARCHS[0]);
-        let arch = arch.map_or("-", |arch| arch.name);
+        let arch = if *fault.arch == ARCHS[0] { "-" } else { fault.arch.name };
         format!("{} {} {} {arch}\n", fault.name, fault.module, fault.test)
     };
     let lines: String = faults.iter().map(line).collect();
     Ok(fs::write(to.join("list"), lines)?)
-}
-
-/// Architecture that the fault names, or else the one for which its module has the most rows. If several have the same
-/// number, the one with the most capabilities. An architecture may have only some rows of a module, and tests of the
-/// module need the others too.
-fn arch_of(fault: &Fault) -> Option<Arch> {
-    if let Some(name) = &fault.arch {
-        return Arch::named(name).copied();
-    }
-    let module = &fault.module;
-    let rows = |arch: &&Arch| {
-        let specs = Spec::of_table(arch);
-        let own = specs.iter().find(|spec| spec.module == *module);
-        own.map_or(0, |spec| spec.kernels.len())
-    };
-    // `max_by_key` returns the last maximum.
-    ARCHS.iter().rev().filter(|arch| rows(arch) > 0).max_by_key(rows).copied()
 }
 
 /// Machine code of the module with the fault, for GPUs of the first architecture.
@@ -161,15 +146,14 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
         return Err(format!("{}: not once in {}", fault.from, fault.file).into());
     }
     fs::write(&file, whole.replacen(&*fault.from, &fault.to, 1))?;
-    let arch = arch_of(fault).ok_or_else(|| format!("no module {}", fault.module))?;
-    let mut specs = Spec::of_table(&arch);
+    let mut specs = Spec::of_table(fault.arch);
     specs.retain(|spec| spec.module == fault.module);
     let kernels = Kernels { sources, ..kernels(target) };
     let made = kernels.modules(&specs);
     fs::write(&file, whole)?;
     let made = made?;
     let module = made.first().ok_or("no module")?;
-    if arch != ARCHS[0] {
+    if *fault.arch != ARCHS[0] {
         return Ok(fs::read(archs::assembled_for_test_gpu(module)?)?);
     }
     let code = module.cubin.as_ref();

@@ -10,7 +10,7 @@ use crate::support::rows::{force, kernels_here, module_of};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Row, Scalar};
+use einsparse::registry::{Dtype, Operation, Row, Scalar};
 use einsparse::{Context, Operand, Tensor};
 
 /// Columns of S: more than the longest row.
@@ -20,8 +20,9 @@ const LENS: [usize; 16] = [0, 1, 2, 7, 8, 9, 0, 15, 16, 17, 23, 64, 65, 3, 690, 
 const GAP: usize = 8;
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
-    kernels_here().filter(move |row| families.contains(&module_of(row)))
+    let modules = ["sddmm", "sddmm_staged", "sddmm_tiles"];
+    let sampled = kernels_here().filter(|row| row.operation == Operation::Sampled);
+    sampled.filter(move |row| modules.contains(&module_of(row)))
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
