@@ -54,7 +54,7 @@ pub enum GradientOfA {
 /// or where A is nonempty ([`GradientOfA`]).
 ///
 /// The expected share of nonempty micro-tiles of 1 x 64 in A (pieces of 64 elements of a row) determines the kernels.
-/// If it is small, plans select the kernel that gathers micro-tiles (module `pit_turned`) for B's gradient, and this
+/// If it is small, plans select the kernel that gathers micro-tiles (kernels `pit_turned`) for B's gradient, and this
 /// operation does as well. A's gradient after a ReLU is then computed only at these micro-tiles, and one search serves
 /// both. In this case, an element of dC or B that is not finite does not reach gradients through empty micro-tiles
 /// (`zeros = Dense`).

@@ -29,7 +29,7 @@ impl Runs {
 impl WorkList {
     /// Creates a list of pieces of rows longer than `limit`, of rows heavier than `weight` by length class, and of
     /// bundles of adjacent other rows. A row weighs its nonzeros plus `ROW_ENTRIES`, a bundle about `weight` and less
-    /// than twice that. Rows of a bundle are contiguous, and adjacent rows share rows of B. Module `lists` makes the
+    /// than twice that. Rows of a bundle are contiguous, and adjacent rows share rows of B. Kernels `lists` make the
     /// same list on a GPU.
     pub fn bundled(runs: &Runs, limit: u32, weight: u32) -> Self {
         let chunks: Vec<Bundles> = runs

@@ -1,4 +1,4 @@
-//! Launch of device module `key_blocks`: it converts the key blocks that queries name to a work list that stays in
+//! Launch of device kernels `key_blocks`: it converts the key blocks that queries name to a work list that stays in
 //! device memory.
 
 use einsparse_kernels::abi::STRIP;

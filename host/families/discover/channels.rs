@@ -1,4 +1,4 @@
-//! Launches of device module `channels`, two kernels per run. They list the nonempty columns of items and pack their
+//! Launches of device kernels `channels`, two kernels per run. They list the nonempty columns of items and pack their
 //! values.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Launch of the modules `dense` and `dense_mma`: tensor maps of the operands, and a thread block or a cluster for each
+//! Launch of the module `dense`: tensor maps of the operands, and a thread block or a cluster for each
 //! tile. Runs keep no state.
 
 use einsparse_kernels::abi::{FLAG_VECTORS, MapWords, PANEL_BYTES};

@@ -1,4 +1,4 @@
-//! Launch of the modules `dense_csr` and `dense_csr_mma`: tiles of a dense product. The positions of A's nonzeros in
+//! Launch of the module `dense_csr`: tiles of a dense product. The positions of A's nonzeros in
 //! the stages are computed once per pattern.
 
 use std::sync::Arc;

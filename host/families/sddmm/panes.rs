@@ -1,4 +1,4 @@
-//! Tile schedule of the modules `sddmm_tiles` and `sddmm_tiles_mma`: the tiles of 128 rows and gathered chunks of 64
+//! Tile schedule of the module `sddmm_tiles`: the tiles of 128 rows and gathered chunks of 64
 //! columns that contain entries, the elements that are entries, and the distribution of tiles over multiprocessors.
 //! Layout: `einsparse_kernels::abi`.
 

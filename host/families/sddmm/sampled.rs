@@ -1,4 +1,4 @@
-//! Launches of SDDMM kernels. For the modules `sampled` and `sampled_mma`: windows of a pattern, maps of X and Y.
+//! Launches of SDDMM kernels. For the module `sampled`: windows of a pattern, maps of X and Y.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Launch of the modules `sddmm` and `sddmm_narrow`: runs of entries of a pattern, and the addresses of X and Y.
+//! Launch of the module `sddmm`: runs of entries of a pattern, and the addresses of X and Y.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Launch of the modules `sddmm_tiles` and `sddmm_tiles_mma`: tiles that contain entries, their picks, maps of X and Y.
+//! Launch of the module `sddmm_tiles`: tiles that contain entries, their picks, maps of X and Y.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tile schedule of the modules `sampled` and `sampled_mma`: the blocks of a pattern in each window of 128 rows and
+//! Tile schedule of the module `sampled`: the blocks of a pattern in each window of 128 rows and
 //! gathered columns, and the distribution of windows over multiprocessors. Layout of the lists:
 //! `einsparse_kernels::abi`.
 

@@ -1,4 +1,4 @@
-//! Launch of the modules `bitmap` and `bitmap_mma`. Every thread block gets the same number of stages; CTA tiles are
+//! Launch of the module `bitmap`. Every thread block gets the same number of stages; CTA tiles are
 //! cut along k for that.
 
 mod layout;

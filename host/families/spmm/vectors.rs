@@ -1,4 +1,4 @@
-//! Launch of the modules `vectors` and `vectors_narrow`: finds and uploads the column vectors of A (eight rows each),
+//! Launch of the module `vectors`: finds and uploads the column vectors of A (eight rows each),
 //! and orders windows by length.
 
 use std::sync::Arc;

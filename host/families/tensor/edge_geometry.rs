@@ -1,4 +1,4 @@
-//! Geometry of edges on a GPU: module `edge_geometry`, one launch forward and one backward.
+//! Geometry of edges on a GPU: kernels `edge_geometry`, one launch forward and one backward.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Sparse-sparse join: one row for each combination of nonzeros that agrees on all shared indices. Planning makes it
-//! from the patterns alone. On a GPU, module `join` makes the same rows in the same order.
+//! from the patterns alone. On a GPU, kernels `join` make the same rows in the same order.
 
 mod cpu;
 mod on_device;

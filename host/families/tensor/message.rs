@@ -1,4 +1,4 @@
-//! Gradient of the max message on a GPU: module `message`, prepared for one pattern.
+//! Gradient of the max message on a GPU: kernels `message`, prepared for one pattern.
 
 use std::sync::Arc;
 

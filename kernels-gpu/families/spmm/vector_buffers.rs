@@ -1,4 +1,4 @@
-//! Addresses of the modules `vectors` and `vectors_narrow`.
+//! Addresses of the module `vectors`.
 
 use crate::device::memory::buffers;
 use crate::families::spmm::abi::VectorsParams;

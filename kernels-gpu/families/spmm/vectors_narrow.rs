@@ -1,4 +1,4 @@
-//! The module `vectors_narrow`: windows of eight rows of A as in `vectors`, for 8-bit integers, on `mma.m16n8k16.s8`
+//! The kernels `vectors_narrow`: windows of eight rows of A as in `vectors`, for 8-bit integers, on `mma.m16n8k16.s8`
 //! with swapped operands and i32 accumulators. `ldmatrix.trans` transposes pairs of bytes; a byte permutation then
 //! sorts them by columns.
 

@@ -1,4 +1,4 @@
-//! Cost model of the modules `vectors` and `vectors_narrow`: windows of eight rows, one after another. Measured on one
+//! Cost model of the module `vectors`: windows of eight rows, one after another. Measured on one
 //! H200: benches/NOTES.md.
 
 use einsparse_kernels::table::Row;

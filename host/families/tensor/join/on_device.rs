@@ -1,4 +1,4 @@
-//! Join of two columns of keys on a GPU: module `join`, and the sorts of module `entries`.
+//! Join of two columns of keys on a GPU: kernels `join`, and the sorts of module `entries`.
 
 use std::sync::Arc;
 

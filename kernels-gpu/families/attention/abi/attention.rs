@@ -1,4 +1,4 @@
-//! The modules `attention` and `attention_mma`: `softmax(scale * Q K^T) V` at the entries of a mask, without scores in
+//! The module `attention`: `softmax(scale * Q K^T) V` at the entries of a mask, without scores in
 //! memory. A thread block processes 128 queries, two halves of 64, with tiles of 128 gathered keys. It has two consumer
 //! warpgroups of one half each, fed by the tensor copy engine; or four warps with 16 queries of each half, which do
 //! their own copies.

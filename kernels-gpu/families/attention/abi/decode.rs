@@ -1,4 +1,4 @@
-//! The modules `decode` and `decode_mma`: one query of each head with the cached keys and values of its sequence
+//! The module `decode`: one query of each head with the cached keys and values of its sequence
 //! (flash-decoding). Host and device share the distribution of keys to thread blocks that is defined here.
 
 use core::marker::PhantomData;

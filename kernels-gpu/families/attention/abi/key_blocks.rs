@@ -1,4 +1,4 @@
-//! The module `key_blocks`: builds the work list of the module `attention` on the device, from the key blocks listed
+//! The kernels `key_blocks`: builds the work list of the module `attention` on the device, from the key blocks listed
 //! for each 64 queries. Keys are hidden only by a length and above a diagonal, so only the last two tiles of a class
 //! can need their own masks (`tests` below).
 

@@ -1,4 +1,4 @@
-//! The module `expand`: a sparse matrix as a dense one, zeros included, again after each change of its values.
+//! The kernels `expand`: a sparse matrix as a dense one, zeros included, again after each change of its values.
 
 use crate::abi::{Divisor, StripDeal, Tile};
 

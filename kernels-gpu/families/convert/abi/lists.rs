@@ -1,4 +1,4 @@
-//! The module `lists`: the work list of module `spmm` from the spans of A's rows, in three steps.
+//! The kernels `lists`: the work list of module `spmm` from the spans of A's rows, in three steps.
 
 use crate::abi::{Divisor, SCAN_BYTES, SCAN_THREADS, Tile};
 

@@ -1,4 +1,4 @@
-//! The module `prune`: prunes a dense matrix to 2:4 by magnitude.
+//! The kernels `prune`: prunes a dense matrix to 2:4 by magnitude.
 
 use crate::abi::Tile;
 

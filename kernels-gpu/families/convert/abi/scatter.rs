@@ -1,4 +1,4 @@
-//! The module `scatter`: copies values to their positions in another form of their matrix.
+//! The kernels `scatter`: copies values to their positions in another form of their matrix.
 
 use crate::abi::tiles;
 

@@ -1,4 +1,4 @@
-//! The module `slicing`: sliced ELLPACK from CSR, in three steps, and updates of its values.
+//! The kernels `slicing`: sliced ELLPACK from CSR, in three steps, and updates of its values.
 
 use crate::abi::Tile;
 

@@ -1,4 +1,4 @@
-//! The module `channels`: finds the columns of each item of `[items][rows][columns]` with a nonzero in any row, and
+//! The kernels `channels`: finds the columns of each item of `[items][rows][columns]` with a nonzero in any row, and
 //! packs their values row by row. Columns are the channels of an activation `[n,h,w,m]`, separately for each image, or
 //! the filters of weights `[i,j,m,f]` (PIT, arXiv 2301.10936: channels are micro-tiles along m, filters along f).
 

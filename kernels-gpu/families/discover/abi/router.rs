@@ -1,4 +1,4 @@
-//! The module `router`: selects experts and their weights from a token's logits, and computes the gradient of the
+//! The kernels `router`: selects experts and their weights from a token's logits, and computes the gradient of the
 //! logits.
 
 use crate::abi::tiles;

@@ -1,4 +1,4 @@
-//! The module `sample`: estimates the share of nonempty micro-tiles of 32, 64 and 128 rows by one column, from a sample
+//! The kernels `sample`: estimates the share of nonempty micro-tiles of 32, 64 and 128 rows by one column, from a sample
 //! of boxes of a matrix. The host reads the result without waiting, and selects the kernel of the next step by it (PIT,
 //! arXiv 2301.10936, section 3.4: the cover of each micro-tile, counted on a sample).
 

@@ -1,4 +1,4 @@
-//! The module `transpose`: transposes a batch of contiguous matrices of 2-byte elements, for products whose dense
+//! The kernels `transpose`: transposes a batch of contiguous matrices of 2-byte elements, for products whose dense
 //! operand must have its summed axis first.
 
 use crate::abi::{Divisor, Tile};

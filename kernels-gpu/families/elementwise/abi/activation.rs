@@ -1,4 +1,4 @@
-//! Module `activation`: a function of every element, and its gradient.
+//! Kernels `activation`: a function of every element, and its gradient.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;

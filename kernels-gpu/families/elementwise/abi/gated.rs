@@ -1,4 +1,4 @@
-//! Module `gated`: `gate(x) * y` of features that are stored one after the other in one matrix.
+//! Kernels `gated`: `gate(x) * y` of features that are stored one after the other in one matrix.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;

@@ -1,4 +1,4 @@
-//! Module `norm_gradient`: gradients of a layer normalisation of a residual sum. Means and deviations are recomputed.
+//! Kernels `norm_gradient`: gradients of a layer normalisation of a residual sum. Means and deviations are recomputed.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;

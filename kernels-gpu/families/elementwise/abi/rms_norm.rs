@@ -1,4 +1,4 @@
-//! Module `rms_norm`: `x * factor / sqrt(mean(x^2) + epsilon)` of each token, after a residual sum. Tokens in rows take
+//! Kernels `rms_norm`: `x * factor / sqrt(mean(x^2) + epsilon)` of each token, after a residual sum. Tokens in rows take
 //! one launch. For tokens in columns the features are distributed over thread blocks, and a second launch scales.
 
 use super::ELEMENTWISE_THREADS;

@@ -1,4 +1,4 @@
-//! Module `rotary`: queries and keys of each token are rotated by its position (RoPE), values are copied.
+//! Kernels `rotary`: queries and keys of each token are rotated by its position (RoPE), values are copied.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;

@@ -1,4 +1,4 @@
-//! Module `tokens`: rows of a table by token number, and the number of the largest logit.
+//! Kernels `tokens`: rows of a table by token number, and the number of the largest logit.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;

@@ -2,10 +2,10 @@
 //! packed at run time (`detect`). For each block of those rows, rows of B are gathered by its list (SRead of PIT, arXiv
 //! 2301.10936, section 3.4).
 //!
-//! Module `pit_turned` has a transposed A: `C[m,n] = A[k,m] * B[k,n]`. Micro-tiles are pieces of 64 elements of a row
+//! Kernels `pit_turned` have a transposed A: `C[m,n] = A[k,m] * B[k,n]`. Micro-tiles are pieces of 64 elements of a row
 //! of A. They are gathered unpacked, together with the same row of B.
 //!
-//! Module `pit_right` has the sparse operand on the right. It computes the product of `pit_turned` with C stored as
+//! Kernels `pit_right` have the sparse operand on the right. It computes the product of `pit_turned` with C stored as
 //! `[n,m]`: `C[n,m] = (A[k,m])^T * B[k,n]` transposed. The A of the parameters is the right factor of the product, and
 //! their B the transpose of the left factor.
 

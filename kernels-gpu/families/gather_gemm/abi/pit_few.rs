@@ -1,6 +1,6 @@
 //! Module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` with at most 64 rows, where the same kernel finds the empty columns of
 //! A. Each thread block scans its part of k, lists the nonempty columns and gathers the matching rows of B. The parts
-//! of a tile are thread blocks of a cluster, which add their sums in shared memory, in order. In module `pit_few_mma`
+//! of a tile are thread blocks of a cluster, which add their sums in shared memory, in order. In kernels `pit_few_mma`
 //! the parts store their sums in global memory, and the part that arrives last adds them in order.
 
 use crate::abi::{CLUSTER, TMA, Tile};

@@ -1,4 +1,4 @@
-//! The modules `nm` and `nm_mma`: C in tiles, A stored as two of four (2:4). Dynamic shared memory: the ring of stages
+//! The module `nm`: C in tiles, A stored as two of four (2:4). Dynamic shared memory: the ring of stages
 //! (A, B, and with `mma.sync` metadata), an output buffer for each consumer warpgroup, the barriers.
 
 use core::marker::PhantomData;

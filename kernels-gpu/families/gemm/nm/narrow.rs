@@ -1,4 +1,4 @@
-//! The modules `nm_narrow` and `nm_narrow_mma`: 8-bit operands, B as `[n, k]`. A and B are contiguous along k, the only
+//! The module `nm_narrow`: 8-bit operands, B as `[n, k]`. A and B are contiguous along k, the only
 //! order that `wgmma` supports for them. Every product has its own metadata, a word of the format from each lane. The
 //! epilogue is that of `wgmma::narrow`.
 

@@ -1,4 +1,4 @@
-//! The module `cross_entropy`: softmax cross-entropy of rows of logits, its gradient, and the mean over rows with a
+//! The kernels `cross_entropy`: softmax cross-entropy of rows of logits, its gradient, and the mean over rows with a
 //! label.
 
 use crate::abi::tiles;

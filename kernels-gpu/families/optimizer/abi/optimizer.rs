@@ -1,4 +1,4 @@
-//! The module `optimizer`: a step of stochastic gradient descent, or of Adam, over contiguous parameters.
+//! The kernels `optimizer`: a step of stochastic gradient descent, or of Adam, over contiguous parameters.
 
 use crate::abi::tiles;
 

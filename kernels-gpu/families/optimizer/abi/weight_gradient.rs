@@ -1,4 +1,4 @@
-//! The module `weight_gradient`: the gradient of a dense layer's weights from its inputs and the gradient of its
+//! The kernels `weight_gradient`: the gradient of a dense layer's weights from its inputs and the gradient of its
 //! outputs. Both are tall: they have few columns, and so many rows that rows are distributed over thread blocks.
 
 use crate::abi::tiles;

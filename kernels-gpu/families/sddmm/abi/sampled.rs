@@ -34,7 +34,7 @@ impl<const P: usize, const ORDER: u32, A: AtomInfo, L: LoaderInfo> WindowForm
     type L = L;
 }
 
-/// Tile of the modules `sampled` and `sampled_mma`. The columns of a window, `CHUNKS` (2, or [`WINDOW_CHUNKS`]) times
+/// Tile of the module `sampled`. The columns of a window, `CHUNKS` (2, or [`WINDOW_CHUNKS`]) times
 /// 64, are gathered in pieces. Elements have 16 bits: a stage is 64 deep.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampled<const CHUNKS: usize, F>(PhantomData<F>);

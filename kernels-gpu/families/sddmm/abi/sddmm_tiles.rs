@@ -33,7 +33,7 @@ impl<const ORDER: u32, const BYTES: usize, A: AtomInfo, L: LoaderInfo> PickForm
     type L = L;
 }
 
-/// Tile of the modules `sddmm_tiles` and `sddmm_tiles_mma`: 128 rows of the output by up to `CHUNKS` chunks of 64
+/// Tile of the module `sddmm_tiles`: 128 rows of the output by up to `CHUNKS` chunks of 64
 /// gathered columns. A stage is 128 bytes deep.
 #[derive(Clone, Copy, Debug)]
 pub struct PickTile<const CHUNKS: usize, F>(PhantomData<F>);

@@ -1,4 +1,4 @@
-//! The modules `bitmap` and `bitmap_mma`: A as bits and values in tiles of 64 x 64, expanded in registers. A CTA tile
+//! The module `bitmap`: A as bits and values in tiles of 64 x 64, expanded in registers. A CTA tile
 //! of C has 64 rows and up to 64 columns for each warpgroup.
 
 use core::marker::PhantomData;

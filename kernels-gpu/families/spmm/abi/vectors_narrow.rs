@@ -1,4 +1,4 @@
-//! The module `vectors_narrow`: `vectors` for 8-bit integers, with i32 accumulators.
+//! The kernels `vectors_narrow`: `vectors` for 8-bit integers, with i32 accumulators.
 
 use crate::abi::Tile;
 use crate::families::spmm::abi::{SLAB_BYTES, STAGE_SLAB, STEP_VECTORS, VECTOR_STAGES};

@@ -1,4 +1,4 @@
-//! The module `edge_geometry`: features of the edges between atoms for an equivariant network, and the gradient with
+//! The kernels `edge_geometry`: features of the edges between atoms for an equivariant network, and the gradient with
 //! respect to the positions.
 
 use crate::abi::tiles;

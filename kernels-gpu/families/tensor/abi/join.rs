@@ -1,4 +1,4 @@
-//! The module `join`: pairs of rows with equal keys, counted and then written.
+//! The kernels `join`: pairs of rows with equal keys, counted and then written.
 
 use crate::abi::{SCAN_BYTES, SCAN_THREADS, tiles};
 

@@ -1,4 +1,4 @@
-//! The module `message`: gradient of the max over a vertex' messages. The winning message is found again by equality
+//! The kernels `message`: gradient of the max over a vertex' messages. The winning message is found again by equality
 //! with the result; among equal messages the first wins.
 
 use crate::abi::tiles;
