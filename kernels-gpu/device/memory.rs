@@ -50,6 +50,7 @@ pub struct Fresh;
 macro_rules! access {
     ($($access:ident: $b8:ident, $b16:ident, $b32:ident, $v2:ident, $v4:ident, $once:ident;)+) => {$(
         // SAFETY: each function passes the promise of its caller to the instruction.
+        #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
         impl Access for $access {
             #[inline(always)]
             unsafe fn b8(addr: u64, ok: bool) -> u32 {
@@ -117,6 +118,7 @@ macro_rules! words {
         }
 
         // SAFETY: both functions pass the promise of their caller to the instruction.
+        #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for both, above")]
         impl Word for $t {
             type Value = $value;
             #[inline(always)]

@@ -85,7 +85,7 @@ mod tests {
                 })
             })
         };
-        let qwen = ["grouped_bf16_gated_64_t", "grouped_bf16_128_t"];
+        let qwen = ["grouped_bf16_gated_64_t", "grouped_bf16_64_t"];
         assert_eq!(one([2048, 128, 768, 8], [false; 2]), qwen);
         let mixtral = ["grouped_bf16_gated_128_t", "grouped_bf16_64_t"];
         assert_eq!(one([4096, 8, 14336, 2], [false; 2]), mixtral);
