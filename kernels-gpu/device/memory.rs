@@ -49,31 +49,35 @@ pub struct Fresh;
 
 macro_rules! access {
     ($($access:ident: $b8:ident, $b16:ident, $b32:ident, $v2:ident, $v4:ident, $once:ident;)+) => {$(
-        // SAFETY: each function passes the promise of its caller to the instruction.
-        #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for all, above")]
         impl Access for $access {
             #[inline(always)]
             unsafe fn b8(addr: u64, ok: bool) -> u32 {
+                // SAFETY: promised by the caller.
                 unsafe { global::$b8(addr, ok) }
             }
             #[inline(always)]
             unsafe fn b16(addr: u64, ok: bool) -> u32 {
+                // SAFETY: promised by the caller.
                 unsafe { global::$b16(addr, ok) }
             }
             #[inline(always)]
             unsafe fn b32(addr: u64, ok: bool) -> u32 {
+                // SAFETY: promised by the caller.
                 unsafe { global::$b32(addr, ok) }
             }
             #[inline(always)]
             unsafe fn v2(addr: u64, ok: bool) -> [u32; 2] {
+                // SAFETY: promised by the caller.
                 unsafe { global::$v2(addr, ok) }
             }
             #[inline(always)]
             unsafe fn v4(addr: u64, ok: bool) -> [u32; 4] {
+                // SAFETY: promised by the caller.
                 unsafe { global::$v4(addr, ok) }
             }
             #[inline(always)]
             unsafe fn v4_once(addr: u64, ok: bool) -> [u32; 4] {
+                // SAFETY: promised by the caller.
                 unsafe { global::$once(addr, ok) }
             }
         }
@@ -117,16 +121,16 @@ macro_rules! words {
             const SIZE: u32 = $bytes;
         }
 
-        // SAFETY: both functions pass the promise of their caller to the instruction.
-        #[allow(clippy::undocumented_unsafe_blocks, reason = "one reason for both, above")]
         impl Word for $t {
             type Value = $value;
             #[inline(always)]
             unsafe fn ld<A: Access>(addr: u64, ok: bool) -> $value {
+                // SAFETY: promised by the caller.
                 $back(unsafe { A::$ld(addr, ok) })
             }
             #[inline(always)]
             unsafe fn st(addr: u64, value: $value) {
+                // SAFETY: promised by the caller.
                 unsafe { global::$st(addr, $to(value)) }
             }
         }
