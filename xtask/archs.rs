@@ -54,7 +54,8 @@ pub fn archs() -> Result<()> {
         for used in report.kernels.iter().filter(|kernel| runs_here(kernel)) {
             let stack = if gpu.0 < CALLS_COPIES { used.stack } else { 0 };
             // `nm_mma` accesses the same words in several places.
-            let (most, accesses) = match module.name().starts_with("nm.") {
+            let by_nm = module.stem() == "nm" && used.name.starts_with("nm_mma");
+            let (most, accesses) = match by_nm {
                 true => (MOST_SPILLED_BY_NM, 0),
                 false => (MOST_SPILLED, used.spill_stores.max(used.spill_loads)),
             };

@@ -353,8 +353,12 @@ fn found<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         ("C[m,n] = B[m,k] * A[k,n]", [turned, a.clone()]),
                         ("C[m,n] = B[k,m] * A[k,n]", [b, a]),
                     ] {
-                        let mut others = names("pit", T::DTYPE);
-                        others.retain(|name| expression == SPMM && !name.ends_with("1x64"));
+                        let mut others = Vec::new();
+                        if expression == SPMM {
+                            others = names("pit", T::DTYPE);
+                            // These read a transposed operand.
+                            others.retain(|name| !name.ends_with("1x64"));
+                        }
                         let case = format!("{name} n{n} {expression}");
                         let label = ["pit", case.as_str()];
                         rows.plan::<T, T>(label, expression, &operands, &precise(dtype), &others)?;

@@ -1,6 +1,6 @@
 //! B and C of more than 2^32 bytes: offsets are 64 bits wide in every walk.
 
-use crate::support::rows::{force, module_of, products_here, takes_any};
+use crate::support::rows::{force, products_here, takes_any};
 use crate::support::runs::plan_of;
 use crate::support::{Gpu, Rng, gpu, skipped, small};
 use einsparse::driver::mem_get_info;
@@ -124,7 +124,7 @@ fn offsets_past_four_gigabytes() {
             return;
         }
         let wide = |row: &&Row| {
-            let of_family = module_of(row) == family && takes_any(row);
+            let of_family = row.module == family && takes_any(row);
             of_family && row.dtype == Dtype::F16 && row.vector > 1
         };
         let Some(row) = products_here().find(wide) else {

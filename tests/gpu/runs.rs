@@ -2,7 +2,7 @@
 //! misaligned addresses.
 
 use crate::support::dense::nan;
-use crate::support::rows::{force, formats, module_of, products_here, rows_cut, takes_any};
+use crate::support::rows::{force, formats, products_here, rows_cut, takes_any};
 use crate::support::runs::plan_of;
 use crate::support::{
     Bias, Expression, GUARD, Problem, Rng, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
@@ -58,7 +58,7 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     if context.is_cuda() {
         // The `wgmma` family counts tiles of 128 rows times their column tiles; `vectors`, `staged`, `sell` and
         // `dense_csr` split no rows.
-        let right = match module_of(row) {
+        let right = match row.module {
             "wgmma" => rows_cut(&plan) > Some(0),
             "vectors" | "staged" | "sell" | "dense_csr" => rows_cut(&plan) == Some(0),
             // The two long rows; for unstructured formats at most 19, because rows of more than 32 nonzeros may be

@@ -3,7 +3,7 @@
 //! overflow.
 
 use super::large::{gpu_for_large, room};
-use crate::support::rows::{force, module_of, products_here};
+use crate::support::rows::{force, products_here};
 use crate::support::runs::plan_of;
 use crate::support::{Rng, gpu};
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, memset_d8_async};
@@ -176,7 +176,7 @@ fn dense_rows_past_four_gigabytes() {
         }
         let a = gpu.upload_dense(&case.dense::<T>()).unwrap();
         let b = case.b::<T>(gpu, &gpu.stream().unwrap());
-        let own = |row: &&Row| module_of(row) == "dense" && row.dtype == dtype;
+        let own = |row: &&Row| row.module == "dense" && row.dtype == dtype;
         for row in products_here().filter(own) {
             case.check(gpu, row, (&a).into(), &b);
         }

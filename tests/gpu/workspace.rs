@@ -3,7 +3,7 @@
 //! dense form takes its elements and half of A.
 
 use crate::support::gpu;
-use crate::support::rows::{force, module_of, products_here};
+use crate::support::rows::{force, products_here};
 use crate::support::runs::sampled_plan_of;
 use einsparse::formats::{Csr, CsrPattern, Dense, FormatError, f16, generate};
 use einsparse::registry::{Row, Scalar, WalkKind, find};
@@ -94,7 +94,7 @@ fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let plan = sampled_plan_of::<T, _>(context, text, &operands, &s);
     let row = find(plan.variant()).unwrap();
     // Dense tiles select their nonzeros by a list: a form of the pattern.
-    if module_of(row) != "sddmm_tiles" {
+    if row.module != "sddmm_tiles" {
         let bytes = [bytes_of::<T>(pattern), 0];
         small_enough(what, row, None, bytes, plan.workspace_bytes());
     }

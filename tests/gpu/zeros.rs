@@ -2,7 +2,7 @@
 //! one.
 
 use crate::support::dense::{nan, strided};
-use crate::support::rows::{force, formats, module_of, products_here, takes_any};
+use crate::support::rows::{force, formats, products_here, takes_any};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{GUARD, Problem, fill_blocks, on_gpu, small, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
@@ -67,7 +67,7 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
 /// also the other rows among the 64 (8) rows of C that are computed together.
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block.1 as usize;
-    let together = match module_of(row) {
+    let together = match row.module {
         "wgmma" => HALF,
         "vectors" => WINDOW,
         _ => 1,

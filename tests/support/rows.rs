@@ -25,11 +25,6 @@ pub fn products_here() -> impl Iterator<Item = &'static Row> + Clone {
     kernels_here().filter(|row| row.operation == Operation::Product)
 }
 
-/// Module of a row, or of the row that it replaces on GPUs without `wgmma`.
-pub fn module_of(row: &Row) -> &'static str {
-    if row.module == "conv_mma" { "conv" } else { row.module }
-}
-
 /// Name of a row, or of the row that it replaces.
 pub fn as_on_hopper(name: &str) -> String {
     match name.strip_prefix("panel_mma") {

@@ -83,6 +83,9 @@ pub fn report(records: &[PathBuf]) -> Result<String> {
     for record in records {
         lines.extend(read(record)?);
     }
+    // Rows that the table no longer contains cannot replace others.
+    let known: BTreeSet<&str> = kernels().iter().map(|row| row.name).collect();
+    lines.retain(|line| line.row.is_empty() || known.contains(&*line.row));
     let found = Found::new(&lines);
     let text = written(&found).map_err(|e| e.to_string())?;
     let page = records[0].with_extension("md");
@@ -107,16 +110,13 @@ impl Found {
     fn new(lines: &[Line]) -> Self {
         let mut found = Found::default();
         let mut timed: BTreeMap<(&str, &str), Vec<&Line>> = BTreeMap::new();
+        let demanding = kernels().iter().filter(|row| row.needs != 0);
+        let demanding: BTreeSet<&str> = demanding.map(|row| row.name).collect();
         // Chains of plans and refused cases have no row.
         for line in lines.iter().filter(|line| !line.family.is_empty()) {
-            // Rows that the table no longer has cannot replace others.
-            let row = kernels().iter().find(|row| row.name == line.row);
-            if row.is_none() && !cfg!(test) {
-                continue;
-            }
             let unit = found.units.entry(unit_of(&line.row)).or_default();
             unit.rows.insert(line.row.clone());
-            unit.everywhere = row.is_none_or(|row| row.needs == 0);
+            unit.everywhere = !demanding.contains(&*line.row);
             unit.family.clone_from(&line.family);
             let chosen = usize::from(line.chosen);
             match line.operation.as_str() {

@@ -13,14 +13,14 @@ use super::convolution::{operands, plain, reference};
 use super::turned::exact;
 use crate::support::dense::{poisoned, strided, upload};
 use crate::support::replay::Replay;
-use crate::support::rows::{as_on_hopper, is_here, kernels_here, module_of, named};
+use crate::support::rows::{as_on_hopper, is_here, kernels_here, named};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_both, small};
 
 const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
 
 fn names(dtype: Dtype) -> Vec<&'static str> {
-    let own = kernels_here().filter(|row| module_of(row) == "dense_conv");
+    let own = kernels_here().filter(|row| row.module == "dense_conv");
     own.filter(|row| row.dtype == dtype).map(|row| row.name).collect()
 }
 

@@ -7,7 +7,7 @@ use einsparse::{Context, Scalar};
 
 use super::matmul::{dynamic, integers, multiplies, product, replays};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
-use crate::support::rows::{as_on_hopper, kernels_here, module_of, named};
+use crate::support::rows::{as_on_hopper, kernels_here, named};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_gpu, small};
 
@@ -133,7 +133,7 @@ fn few_rows_keep_infinities_on_the_gpu() {
 
 /// Runs every kernel of the family through a plan.
 fn by_each_kernel<T: Scalar>(context: &Context) {
-    let rows = kernels_here().filter(|row| module_of(row) == "pit_few");
+    let rows = kernels_here().filter(|row| row.module == "pit_few");
     for row in rows.filter(|row| row.dtype == T::DTYPE) {
         for [less, k, n] in
             [[0, 600, 264], [7, 2600, 648], [1, 64, 8], [8, 9000, 392], [0, 26_000, 24]]

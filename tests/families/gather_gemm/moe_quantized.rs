@@ -12,7 +12,7 @@ use super::moe_scaled::{Case, scaled};
 use crate::families::discover::routing::{ROUTERS, Router, choices};
 use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
-use crate::support::rows::{kernels_here, module_of};
+use crate::support::rows::kernels_here;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone};
 
@@ -229,7 +229,7 @@ fn hidden_rows_of_quantized_experts_have_the_bits_of_two_products() {
         let fault = found.iter().zip(&wanted).position(|(x, y)| x != y);
         assert!(fault.is_none(), "{o:?}: at {fault:?}");
     }
-    let of_bf16 = |row: &&Row| module_of(row) == "grouped" && row.dtype == Dtype::Bf16;
+    let of_bf16 = |row: &&Row| row.module == "grouped" && row.dtype == Dtype::Bf16;
     let rows = kernels_here().filter(of_bf16).filter(|row| row.name.contains("quantized"));
     assert!(rows.clone().next().is_some());
     // A GPU that multiplies fp8 uses the kernels that do.

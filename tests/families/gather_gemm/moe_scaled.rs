@@ -1,7 +1,7 @@
 //! Experts whose matrices are e4m3 with scales. Each kernel is compared with the CPU on integers. Layers must have the
 //! same bits as layers with the same matrices, scaled and rounded.
 
-use crate::support::rows::{kernels_here, module_of};
+use crate::support::rows::kernels_here;
 use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, E4m3, Element, bf16, f16};
@@ -108,7 +108,7 @@ fn kernels_of<T: Scalar>() -> impl Iterator<Item = &'static Row> + Clone {
     kernels_here().filter(|row| {
         [SCALED_COLUMNS, QUANTIZED_COLUMNS].contains(&row.order)
             && row.dtype == T::DTYPE
-            && module_of(row) == "grouped"
+            && row.module == "grouped"
     })
 }
 

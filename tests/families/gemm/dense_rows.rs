@@ -1,7 +1,7 @@
 //! Every row of the modules `dense` and `dense_csr`, forced by name: tile edges, split-K parts without stages, every
 //! expression, C at any address.
 
-use crate::support::rows::{exact_by_row, force, module_of, named, products_here};
+use crate::support::rows::{exact_by_row, force, named, products_here};
 use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{Expression, Problem, Rng, gpu, small, spread};
 use einsparse::formats::convert::dense_to_csr;
@@ -28,7 +28,7 @@ const SHAPES: [[usize; 3]; 12] = [
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
 fn rows(module: &str, dtype: Dtype) -> Vec<&'static Row> {
-    products_here().filter(|row| module_of(row) == module && row.dtype == dtype).collect()
+    products_here().filter(|row| row.module == module && row.dtype == dtype).collect()
 }
 
 fn pattern(m: usize, k: usize, seed: u64) -> CsrPattern {
@@ -201,7 +201,7 @@ fn both() -> impl Iterator<Item = &'static Row> {
 
 /// Returns A in the format that the row's module reads.
 fn left<'a>(row: &Row, dense: &'a Tensor<f16>, entries: &'a SparseTensor<f16>) -> Operand<'a, f16> {
-    match module_of(row) {
+    match row.module {
         "dense" => dense.into(),
         _ => entries.into(),
     }

@@ -2,7 +2,7 @@
 //! CPU, are compared with exact integers.
 
 use crate::support::dense::upload;
-use crate::support::rows::{kernels_here, module_of, named};
+use crate::support::rows::{kernels_here, named};
 use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{fill_blocks, gpu, spread};
 use std::sync::Arc;
@@ -145,8 +145,7 @@ fn cases<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn every_row_samples_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in
-        kernels_here().filter(|r| r.operation == Operation::Sampled && module_of(r) == "sampled")
+    for row in kernels_here().filter(|r| r.operation == Operation::Sampled && r.module == "sampled")
     {
         match row.dtype {
             Dtype::F16 => cases::<f16>(&gpu, row),

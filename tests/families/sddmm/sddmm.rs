@@ -6,7 +6,7 @@ mod runs;
 
 use crate::support::bounds::Bound;
 use crate::support::dense::transposed;
-use crate::support::rows::{force, kernels_here, module_of};
+use crate::support::rows::{force, kernels_here};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
@@ -22,7 +22,7 @@ const GAP: usize = 8;
 fn rows() -> impl Iterator<Item = &'static Row> {
     let modules = ["sddmm", "sddmm_staged", "sddmm_tiles"];
     let sampled = kernels_here().filter(|row| row.operation == Operation::Sampled);
-    sampled.filter(move |row| modules.contains(&module_of(row)))
+    sampled.filter(move |row| modules.contains(&row.module))
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
@@ -177,7 +177,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
 /// Returns extents around one and two steps along k, in whole vectors.
 fn lengths(row: &Row) -> Vec<usize> {
     let (step, v) = (row.columns as usize, row.vector as usize);
-    if module_of(row) == "sddmm_staged" {
+    if row.module == "sddmm_staged" {
         // These kernels have at most one step.
         return vec![step / 4 + v, step / 2, step - v, step];
     }
@@ -217,7 +217,7 @@ fn tiles<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn dense_tiles_are_picked_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in rows().filter(|row| module_of(row) == "sddmm_tiles") {
+    for row in rows().filter(|row| row.module == "sddmm_tiles") {
         match row.dtype {
             Dtype::F16 => tiles::<f16>(&gpu, row),
             Dtype::Tf32 => tiles::<f32>(&gpu, row),

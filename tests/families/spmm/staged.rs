@@ -2,7 +2,7 @@
 //! ahead of, slices with and without rows, a partial last thread block.
 
 use crate::support::dense::{nan, strided};
-use crate::support::rows::{module_of, named, products_here};
+use crate::support::rows::{named, products_here};
 use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, Pattern, bf16, f16, generate};
@@ -217,9 +217,8 @@ fn few_columns_that_the_launch_ahead_writes() {
         let a = gpu.upload(a).unwrap();
         let start =
             Dense::from_fn([m, n], |i| T::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
-        let own = |row: &&Row| {
-            module_of(row) == "sell" && row.dtype == T::DTYPE && row.columns >= n as u32
-        };
+        let own =
+            |row: &&Row| row.module == "sell" && row.dtype == T::DTYPE && row.columns >= n as u32;
         let row = products_here().find(own).unwrap();
         let mut states = [gpu.upload_dense(&start).unwrap(), gpu.zeros::<T>(&[m, n]).unwrap()];
         let operands = [("A", (&a).into()), ("B", (&states[0]).into())];
