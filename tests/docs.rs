@@ -150,6 +150,18 @@ fn registers_by_libnvvm_are_those_of_the_record() {
     }
 }
 
+/// docs/building.md states how many GPU tests passed with the kernels of libNVVM.
+#[test]
+fn tests_of_libnvvm_are_those_of_the_record() {
+    let Some(page) = file(BUILDING) else { return };
+    let record = file("benches/record/building/nvvm-tests.csv").unwrap();
+    let outcomes: Vec<&str> =
+        record.lines().skip(1).map(|line| line.split_once(',').unwrap().1).collect();
+    let passed = outcomes.iter().filter(|outcome| **outcome == "passed").count();
+    let figure = format!("{passed} of {} GPU tests passed", outcomes.len());
+    assert!(page.contains(&figure), "{BUILDING} has no `{figure}`");
+}
+
 /// The lines of docs/checks.md are exactly those of its record.
 #[test]
 fn what_was_checked_is_in_the_record() {

@@ -7,7 +7,7 @@ use crate::abi::*;
 /// The output C and the operations of the epilogue.
 #[derive(Clone, Copy)]
 pub struct Output {
-    /// C, row-major, of elements that the body knows.
+    /// C, row-major. The body casts it to the type of its elements.
     pub c: Global<u8, ReadWrite>,
     /// Bias vector, or null.
     pub bias: Global<u8, ReadWrite>,

@@ -78,7 +78,7 @@ macro_rules! kernel {
                     options(pure, nomem, nostack)
                 )
             };
-            // SAFETY: the params struct is there.
+            // SAFETY: this is the address of the params struct.
             let $at = unsafe { $crate::device::memory::Maps::new($at) };
             // SAFETY: the host checked the operands and built the launch from the same table row.
             unsafe { $body }

@@ -1,5 +1,6 @@
-//! Typed addresses of global memory. A body cannot make one from a number: `buffers!` declares those of a params struct
-//! once, with the promise that makes every access through them valid. What remains safe is arithmetic from there on.
+//! Typed addresses of global memory. `buffers!` declares the addresses of a params struct once, with the promise that
+//! every access through them is valid. To make an address from a number is `unsafe`. Arithmetic on addresses is safe and
+//! not checked: the promise includes its results.
 
 use core::marker::PhantomData;
 
@@ -7,7 +8,7 @@ use super::elem::{Elem, Raw};
 use super::ptx::{bits, bulk, copy, global};
 use crate::abi::ElemInfo;
 
-/// Who may write the memory while this kernel runs. It selects the load instruction.
+/// Kind of access: which threads may write the memory while this kernel runs. It selects the load instruction.
 pub trait Access {
     /// # Safety
     /// Each load reads its bytes at `addr` if `ok`. They must be readable, and `addr` a multiple of their number.
@@ -34,7 +35,7 @@ pub trait Access {
 /// Memory that this kernel may write.
 pub trait Writable: Access {}
 
-/// Nobody writes: neither this kernel, nor the preceding launch if it may still run. ptxas may move such a load before
+/// No kernel writes: neither this one, nor the preceding launch if it may still run. ptxas may move such a load before
 /// the wait for that launch. Loads are `ld.global.nc`.
 #[derive(Clone, Copy)]
 pub struct ReadOnly;
@@ -105,7 +106,7 @@ impl<E: ElemInfo> Stored for E {
 
 /// A type that one instruction loads. `u8` and `u16` are loaded into the low bits of a word.
 pub trait Word: Stored {
-    /// What a load returns.
+    /// Result of a load.
     type Value: Copy;
     /// # Safety
     /// As [`Access::b8`].
@@ -179,8 +180,8 @@ impl<T, A> Global<T, A> {
 
     /// # Safety
     /// Every load and store of the body through this address, and through those computed from it, must be of memory
-    /// that the host has checked for this access, and aligned to the size of the access. With [`ReadOnly`] nobody may
-    /// write the memory while the kernel runs.
+    /// that the host has checked for this access, and aligned to the size of the access. With [`ReadOnly`] no kernel
+    /// may write the memory while this one runs.
     #[inline(always)]
     pub unsafe fn new(address: u64) -> Self {
         Global { address, of: PhantomData }
@@ -202,13 +203,13 @@ impl<T, A> Global<T, A> {
         self.address == 0
     }
 
-    /// The same address for another type.
+    /// This address, as that of another type.
     #[inline(always)]
     pub fn cast<U>(self) -> Global<U, A> {
         Self::moved(self.address)
     }
 
-    /// The same address for another access.
+    /// This address, for another access.
     ///
     /// # Safety
     /// As [`Global::new`], for the new access.
@@ -247,7 +248,7 @@ impl<T, A> Global<T, A> {
         Self::moved(self.address & !(U::SIZE as u64 - 1))
     }
 
-    /// The same address, computed here: the compiler cannot move or combine its computation.
+    /// This address, computed here: the compiler cannot move or combine its computation.
     #[inline(always)]
     pub fn opaque(self) -> Self {
         Self::moved(super::ptx::warp::opaque_address(self.address))
@@ -547,7 +548,7 @@ impl<T, A> Global<T, A> {
 pub struct Maps(u64);
 
 impl Maps {
-    /// Of a params struct without maps.
+    /// Value for a params struct without maps.
     pub const NONE: Maps = Maps(0);
 
     /// # Safety
@@ -619,7 +620,7 @@ impl TensorMap {
 
 /// Declares the typed addresses of a params struct: for each field of that name a method that returns it with its type
 /// and its access. `name<E: Elem>: E` is a method generic over the element type; `name[]` is an array of addresses, and the
-/// method takes an index. The comment in front names the check of the host that makes every access of the bodies valid.
+/// method takes an index. The comment before it names the check of the host that makes every access of the bodies valid.
 macro_rules! buffers {
     ($(unsafe $params:ident { $($fields:tt)+ })+) => {$(
         // Modules that share a params struct use different buffers of it.

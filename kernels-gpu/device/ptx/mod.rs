@@ -32,7 +32,7 @@ macro_rules! ptx {
 pub(crate) use ptx;
 
 /// Defines one function per instruction: arguments, returned registers with their initial values, text of the
-/// instruction, input registers, and asm options. `[unsafe]` in front of the name: the caller promises that the memory at
+/// instruction, input registers, and asm options. `[unsafe]` before the name: the caller promises that the memory at
 /// the addresses may be accessed, and that they are multiples of the number of bytes.
 macro_rules! instructions {
     ($(

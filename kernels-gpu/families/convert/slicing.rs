@@ -179,7 +179,7 @@ fn refill<E: Elem>(p: &SlicingParams, run: u32) {
     let mut columns = [[0; 2]; RUN_CHUNKS];
     unroll!(c < RUN_CHUNKS, {
         let chunk = first + c as u32;
-        // SAFETY: nobody writes the columns of a planned pattern.
+        // SAFETY: no kernel writes the columns of a planned pattern.
         let local_columns = unsafe { p.local_columns().with::<ReadOnly>() };
         columns[c] = local_columns.at(slot(chunk)).cast::<[u32; 2]>().ld_if(chunk < end);
     });
