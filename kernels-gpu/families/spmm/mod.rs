@@ -17,8 +17,6 @@ mod spmm;
 #[cfg(any(module = "staged", feature = "cuda_std"))]
 mod staged;
 #[cfg(any(module = "vectors", feature = "cuda_std"))]
-mod vector_buffers;
-#[cfg(any(module = "vectors", feature = "cuda_std"))]
 mod vectors;
 #[cfg(any(module = "vectors", feature = "cuda_std"))]
 mod vectors_narrow;

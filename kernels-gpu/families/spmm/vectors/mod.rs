@@ -10,6 +10,17 @@ use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 pub use elem::VectorElem;
 
+buffers! {
+    // `VectorProduct` makes the windows and the records from the pattern of A, and checks the alignment and the strides.
+    // `ProductPlan` checks the shapes and the pattern.
+    unsafe VectorsParams {
+        windows: [u32; 4], ReadOnly;
+        records: u32, ReadOnly;
+        values: u8, ReadOnly;
+        b: u8, ReadOnly;
+    }
+}
+
 /// Accumulators of a slab (128 bytes of columns): 16 columns an atom, in the atom's layout.
 pub type Slab = [[f32; 4]; 4];
 
