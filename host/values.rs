@@ -21,7 +21,8 @@ macro_rules! with_type {
         type $T = $own;
         $body
     }};
-    ($dtype:expr, $T:ident => $body:expr) => {
+    ($dtype:expr, $T:ident => $body:expr) => {{
+        use $crate::registry::Dtype;
         match $dtype {
             Dtype::F32 | Dtype::Tf32 => $crate::values::with_type!(@ $T = f32, $body),
             Dtype::F64 => $crate::values::with_type!(@ $T = f64, $body),
@@ -32,21 +33,18 @@ macro_rules! with_type {
             Dtype::Int8 => $crate::values::with_type!(@ $T = i8, $body),
             Dtype::Int32 => $crate::values::with_type!(@ $T = i32, $body),
         }
-    };
+    }};
 }
 
 pub(crate) use with_type;
 
-/// Runs `$body` with `$A` as the accumulator type of `$dtype`.
+/// Runs `$body` with `$A` as the accumulator type of `$dtype`, as [`Element::Acc`] states it.
 macro_rules! with_sums {
     ($dtype:expr, $A:ident => $body:expr) => {
-        if $crate::values::sums_in_f64($dtype) {
-            type $A = f64;
+        $crate::values::with_type!($dtype, ElementOfSums => {
+            type $A = <ElementOfSums as einsparse_formats::Element>::Acc;
             $body
-        } else {
-            type $A = f32;
-            $body
-        }
+        })
     };
 }
 
@@ -68,9 +66,13 @@ impl Sum for f64 {
     const DTYPE: Dtype = Dtype::F64;
 }
 
-/// Whether values of this type are accumulated in f64. Other types are accumulated in f32.
-pub(crate) fn sums_in_f64(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F64 | Dtype::Int8 | Dtype::Int32)
+/// Returns the type in which products of `operands` are accumulated on the CPU: the accumulator of their type, or f64 if
+/// the output has another type.
+pub(crate) fn sums_of(operands: Dtype, out: Dtype) -> Dtype {
+    match operands == out {
+        true => with_sums!(operands, A => <A as Sum>::DTYPE),
+        false => Dtype::F64,
+    }
 }
 
 /// Values of one type.

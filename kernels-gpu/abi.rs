@@ -53,12 +53,20 @@ impl Dtype {
         }
     }
 
+    /// Type in which kernels accumulate products of this type.
+    pub const fn accumulator(self) -> Dtype {
+        match self {
+            Dtype::F64 => Dtype::F64,
+            Dtype::F32 | Dtype::Tf32 | Dtype::F16 | Dtype::Bf16 | Dtype::E4m3 | Dtype::E5m2 => {
+                Dtype::F32
+            }
+            Dtype::Int8 | Dtype::Int32 => Dtype::Int32,
+        }
+    }
+
     /// Bytes of one accumulator.
     pub const fn acc_bytes(self) -> usize {
-        match self {
-            Dtype::F64 => 8,
-            _ => 4,
-        }
+        self.accumulator().bytes()
     }
 
     /// Name in the benchmark records and on the command line.
