@@ -15,28 +15,7 @@ use crate::registry::{Dtype, Scalar};
 use foreign::Bytes;
 pub use foreign::Owner;
 
-/// Runs `$body` with `$T` as the type of `$dtype`. TF32 is stored as f32.
-macro_rules! with_type {
-    (@ $T:ident = $own:ty, $body:expr) => {{
-        type $T = $own;
-        $body
-    }};
-    ($dtype:expr, $T:ident => $body:expr) => {{
-        use $crate::registry::Dtype;
-        match $dtype {
-            Dtype::F32 | Dtype::Tf32 => $crate::values::with_type!(@ $T = f32, $body),
-            Dtype::F64 => $crate::values::with_type!(@ $T = f64, $body),
-            Dtype::F16 => $crate::values::with_type!(@ $T = half::f16, $body),
-            Dtype::Bf16 => $crate::values::with_type!(@ $T = half::bf16, $body),
-            Dtype::E4m3 => $crate::values::with_type!(@ $T = einsparse_formats::E4m3, $body),
-            Dtype::E5m2 => $crate::values::with_type!(@ $T = einsparse_formats::E5m2, $body),
-            Dtype::Int8 => $crate::values::with_type!(@ $T = i8, $body),
-            Dtype::Int32 => $crate::values::with_type!(@ $T = i32, $body),
-        }
-    }};
-}
-
-pub(crate) use with_type;
+pub(crate) use crate::registry::with_type;
 
 /// Runs `$body` with `$A` as the accumulator type of `$dtype`, as [`Element::Acc`] states it.
 macro_rules! with_sums {
