@@ -187,7 +187,7 @@ mod tests {
 
     macro_rules! params {
         ($($family:ident {
-            $($module:ident $cfg:tt $params:ident $operation:ident { $($rows:tt)+ })+
+            $($module:literal $params:ident $operation:ident { $($rows:tt)+ })+
         })+) => {
             const ALL: &[Params] = &[$($((stringify!($params), |row| takes::<$params>(row).is_ok())),+),+];
         };

@@ -5,8 +5,7 @@ pub use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::families::WgmmaParams;
 pub use einsparse_kernels::table::{MODULE_NAMES, Row, kernels, products, rows_of};
 
-use einsparse_formats::{E4m3, E5m2, Element, Format};
-use half::{bf16, f16};
+use einsparse_formats::{Element, Format};
 
 use crate::error::{Error, Refusal, Result};
 
@@ -36,26 +35,47 @@ mod sealed {
     pub trait Sealed {}
 }
 
+/// Implements [`Scalar`] for the types in which values are stored, and defines `with_type!` over them. `$d` is a dollar
+/// sign.
 macro_rules! scalars {
-    ($($element:ty => $dtype:ident,)+) => {
-        $(impl sealed::Sealed for $element {}
-        impl Scalar for $element {
-            const DTYPE: Dtype = Dtype::$dtype;
+    ($d:tt $($dtype:ident $(| $also:ident)?: $element:ty,)+) => {
+        $(
+            impl sealed::Sealed for $element {}
+
+            impl Scalar for $element {
+                const DTYPE: Dtype = Dtype::$dtype;
+            }
+
+            const _: () = assert!(size_of::<$element>() == <$element as Scalar>::DTYPE.bytes());
+        )+
+
+        /// Runs `$body` with `$T` as the type in which values of `$dtype` are stored.
+        macro_rules! with_type {
+            ($d dtype:expr, $d T:ident => $d body:expr) => {{
+                use $crate::registry::Dtype;
+                match $d dtype {
+                    $(Dtype::$dtype $(| Dtype::$also)? => {
+                        type $d T = $element;
+                        $d body
+                    })+
+                }
+            }};
         }
-        const _: () = assert!(size_of::<$element>() == <$element as Scalar>::DTYPE.bytes());)+
     };
 }
 
-scalars! {
-    f32 => F32,
-    f64 => F64,
-    f16 => F16,
-    bf16 => Bf16,
-    E4m3 => E4m3,
-    E5m2 => E5m2,
-    i8 => Int8,
-    i32 => Int32,
+scalars! { $
+    F32 | Tf32: f32,
+    F64: f64,
+    F16: half::f16,
+    Bf16: half::bf16,
+    E4m3: einsparse_formats::E4m3,
+    E5m2: einsparse_formats::E5m2,
+    Int8: i8,
+    Int32: i32,
 }
+
+pub(crate) use with_type;
 
 /// The row of the table with this name.
 pub fn find(name: &str) -> Option<&'static Row> {

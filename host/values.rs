@@ -15,38 +15,15 @@ use crate::registry::{Dtype, Scalar};
 use foreign::Bytes;
 pub use foreign::Owner;
 
-/// Runs `$body` with `$T` as the type of `$dtype`. TF32 is stored as f32.
-macro_rules! with_type {
-    (@ $T:ident = $own:ty, $body:expr) => {{
-        type $T = $own;
-        $body
-    }};
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            Dtype::F32 | Dtype::Tf32 => $crate::values::with_type!(@ $T = f32, $body),
-            Dtype::F64 => $crate::values::with_type!(@ $T = f64, $body),
-            Dtype::F16 => $crate::values::with_type!(@ $T = half::f16, $body),
-            Dtype::Bf16 => $crate::values::with_type!(@ $T = half::bf16, $body),
-            Dtype::E4m3 => $crate::values::with_type!(@ $T = einsparse_formats::E4m3, $body),
-            Dtype::E5m2 => $crate::values::with_type!(@ $T = einsparse_formats::E5m2, $body),
-            Dtype::Int8 => $crate::values::with_type!(@ $T = i8, $body),
-            Dtype::Int32 => $crate::values::with_type!(@ $T = i32, $body),
-        }
-    };
-}
+pub(crate) use crate::registry::with_type;
 
-pub(crate) use with_type;
-
-/// Runs `$body` with `$A` as the accumulator type of `$dtype`.
+/// Runs `$body` with `$A` as the accumulator type of `$dtype`, as [`Element::Acc`] states it.
 macro_rules! with_sums {
     ($dtype:expr, $A:ident => $body:expr) => {
-        if $crate::values::sums_in_f64($dtype) {
-            type $A = f64;
+        $crate::values::with_type!($dtype, ElementOfSums => {
+            type $A = <ElementOfSums as einsparse_formats::Element>::Acc;
             $body
-        } else {
-            type $A = f32;
-            $body
-        }
+        })
     };
 }
 
@@ -68,9 +45,13 @@ impl Sum for f64 {
     const DTYPE: Dtype = Dtype::F64;
 }
 
-/// Whether values of this type are accumulated in f64. Other types are accumulated in f32.
-pub(crate) fn sums_in_f64(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F64 | Dtype::Int8 | Dtype::Int32)
+/// Returns the type in which products of `operands` are accumulated on the CPU: the accumulator of their type, or f64 if
+/// the output has another type.
+pub(crate) fn sums_of(operands: Dtype, out: Dtype) -> Dtype {
+    match operands == out {
+        true => with_sums!(operands, A => <A as Sum>::DTYPE),
+        false => Dtype::F64,
+    }
 }
 
 /// Values of one type.

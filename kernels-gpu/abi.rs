@@ -19,62 +19,78 @@ pub use scan::*;
 pub use stage::*;
 pub use strips::*;
 
-/// Element type of a kernel, with the names of the benchmark records (`tf32` = f32 data, TF32 product).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Dtype {
-    /// IEEE single, f32 accumulation.
-    F32,
-    /// IEEE double, f64 accumulation.
-    F64,
-    /// IEEE half, f32 accumulation.
-    F16,
-    /// bfloat16, f32 accumulation.
-    Bf16,
-    /// f32 in memory, rounded to TF32 (`cvt.rna`) before the Tensor Core, f32 accumulation.
-    Tf32,
-    /// 8-bit float with 4 bits of exponent and 3 of mantissa (OCP FP8), f32 accumulation.
-    E4m3,
-    /// 8-bit float with 5 bits of exponent and 2 of mantissa (OCP FP8), f32 accumulation.
-    E5m2,
-    /// 8-bit signed integer, i32 accumulation.
-    Int8,
-    /// 32-bit signed integer: an output type of products of 8-bit integers.
-    Int32,
+/// Declares the element types: [`Dtype`], and a marker of each type. A line is a type, its name, its bytes in memory and
+/// the type in which kernels accumulate its products.
+macro_rules! element_types {
+    ($($(#[$doc:meta])+ $dtype:ident: $name:literal, $bytes:literal, $sum:ident;)+) => {
+        /// Element type of a kernel, with the names of the benchmark records (`tf32` = f32 data, TF32 product).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Dtype {
+            $($(#[$doc])+ $dtype,)+
+        }
+
+        impl Dtype {
+            /// All element types.
+            pub const ALL: &[Dtype] = &[$(Dtype::$dtype),+];
+
+            /// Bytes of one element in memory.
+            pub const fn bytes(self) -> usize {
+                match self {
+                    $(Dtype::$dtype => $bytes,)+
+                }
+            }
+
+            /// Type in which kernels accumulate products.
+            pub const fn accumulator(self) -> Dtype {
+                match self {
+                    $(Dtype::$dtype => Dtype::$sum,)+
+                }
+            }
+
+            /// Bytes of one accumulator.
+            pub const fn acc_bytes(self) -> usize {
+                self.accumulator().bytes()
+            }
+
+            /// Name in the benchmark records and on the command line.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Dtype::$dtype => $name,)+
+                }
+            }
+        }
+
+        $(
+            $(#[$doc])+
+            #[derive(Clone, Copy, Debug)]
+            pub struct $dtype;
+
+            impl ElemInfo for $dtype {
+                const DTYPE: Dtype = Dtype::$dtype;
+            }
+        )+
+    };
 }
 
-impl Dtype {
-    /// Bytes of one element in memory.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Dtype::F64 => 8,
-            Dtype::F32 | Dtype::Tf32 | Dtype::Int32 => 4,
-            Dtype::F16 | Dtype::Bf16 => 2,
-            Dtype::E4m3 | Dtype::E5m2 | Dtype::Int8 => 1,
-        }
-    }
-
-    /// Bytes of one accumulator.
-    pub const fn acc_bytes(self) -> usize {
-        match self {
-            Dtype::F64 => 8,
-            _ => 4,
-        }
-    }
-
-    /// Name in the benchmark records and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Dtype::F32 => "f32",
-            Dtype::F64 => "f64",
-            Dtype::F16 => "f16",
-            Dtype::Bf16 => "bf16",
-            Dtype::Tf32 => "tf32",
-            Dtype::E4m3 => "e4m3",
-            Dtype::E5m2 => "e5m2",
-            Dtype::Int8 => "int8",
-            Dtype::Int32 => "int32",
-        }
-    }
+element_types! {
+    /// IEEE single.
+    F32: "f32", 4, F32;
+    /// IEEE double.
+    F64: "f64", 8, F64;
+    /// IEEE half.
+    F16: "f16", 2, F32;
+    /// bfloat16.
+    Bf16: "bf16", 2, F32;
+    /// f32 in memory, rounded to TF32 (`cvt.rna`) before the Tensor Core.
+    Tf32: "tf32", 4, F32;
+    /// 8-bit float with 4 bits of exponent and 3 of mantissa (OCP FP8).
+    E4m3: "e4m3", 1, F32;
+    /// 8-bit float with 5 bits of exponent and 2 of mantissa (OCP FP8).
+    E5m2: "e5m2", 1, F32;
+    /// 8-bit signed integer.
+    Int8: "int8", 1, Int32;
+    /// 32-bit signed integer: an output type of products of 8-bit integers.
+    Int32: "int32", 4, Int32;
 }
 
 /// Operation that the kernels of a module compute.
@@ -164,55 +180,47 @@ pub trait WalkInfo {
     const ZEROS: Zeros;
 }
 
-macro_rules! markers {
-    ($($(#[$doc:meta])* $name:ident : $t:ident { $($k:ident: $ty:ty = $v:expr),+ })+) => {
-        $($(#[$doc])* #[derive(Clone, Copy, Debug)] pub struct $name; impl $t for $name { $(const $k: $ty = $v;)+ })+
-    };
+/// Declares a marker of a walk, with its treatment of implicit zeros.
+macro_rules! walks {
+    ($($(#[$doc:meta])* $name:ident: $walk:ident, $zeros:ident;)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl WalkInfo for $name {
+            const WALK: WalkKind = WalkKind::$walk;
+            const ZEROS: Zeros = Zeros::$zeros;
+        }
+    )+};
 }
 
-markers! {
-    /// f32.
-    F32: ElemInfo { DTYPE: Dtype = Dtype::F32 }
-    /// f64.
-    F64: ElemInfo { DTYPE: Dtype = Dtype::F64 }
-    /// f16.
-    F16: ElemInfo { DTYPE: Dtype = Dtype::F16 }
-    /// bf16.
-    Bf16: ElemInfo { DTYPE: Dtype = Dtype::Bf16 }
-    /// f32 multiplied as TF32.
-    Tf32: ElemInfo { DTYPE: Dtype = Dtype::Tf32 }
-    /// fp8 e4m3.
-    E4m3: ElemInfo { DTYPE: Dtype = Dtype::E4m3 }
-    /// fp8 e5m2.
-    E5m2: ElemInfo { DTYPE: Dtype = Dtype::E5m2 }
-    /// 8-bit integers.
-    Int8: ElemInfo { DTYPE: Dtype = Dtype::Int8 }
+walks! {
     /// See [`WalkKind::Csr`].
-    Csr: WalkInfo { WALK: WalkKind = WalkKind::Csr, ZEROS: Zeros = Zeros::Strict }
+    Csr: Csr, Strict;
     /// See [`WalkKind::GroupCoo`].
-    GroupCoo: WalkInfo { WALK: WalkKind = WalkKind::GroupCoo, ZEROS: Zeros = Zeros::Strict }
+    GroupCoo: GroupCoo, Strict;
     /// See [`WalkKind::Block`].
-    Block: WalkInfo { WALK: WalkKind = WalkKind::Block, ZEROS: Zeros = Zeros::Dense }
+    Block: Block, Dense;
     /// See [`WalkKind::Nm`].
-    Nm: WalkInfo { WALK: WalkKind = WalkKind::Nm, ZEROS: Zeros = Zeros::Dense }
+    Nm: Nm, Dense;
     /// See [`WalkKind::Permuted`].
-    Permuted: WalkInfo { WALK: WalkKind = WalkKind::Permuted, ZEROS: Zeros = Zeros::Strict }
+    Permuted: Permuted, Strict;
     /// See [`WalkKind::Bitmap`].
-    Bits: WalkInfo { WALK: WalkKind = WalkKind::Bitmap, ZEROS: Zeros = Zeros::Dense }
+    Bits: Bitmap, Dense;
     /// See [`WalkKind::Bytemap`].
-    Bytes: WalkInfo { WALK: WalkKind = WalkKind::Bytemap, ZEROS: Zeros = Zeros::Dense }
+    Bytes: Bytemap, Dense;
     /// See [`WalkKind::Vector`].
-    Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
+    Vector: Vector, Dense;
     /// [`WalkKind::Vector`] of integers: `Strict`, because an integer times zero is always zero.
-    WholeVector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Strict }
+    WholeVector: Vector, Strict;
     /// See [`WalkKind::Filled`].
-    Filled: WalkInfo { WALK: WalkKind = WalkKind::Filled, ZEROS: Zeros = Zeros::Dense }
+    Filled: Filled, Dense;
     /// See [`WalkKind::SlicedEll`].
-    SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
+    SlicedEll: SlicedEll, Strict;
     /// See [`WalkKind::Listed`].
-    Listed: WalkInfo { WALK: WalkKind = WalkKind::Listed, ZEROS: Zeros = Zeros::Strict }
+    Listed: Listed, Strict;
     /// See [`WalkKind::Direct`].
-    Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
+    Direct: Direct, Dense;
 }
 
 /// Geometry of one kernel: the only source of launch bounds, grid and shared memory for host and device.

@@ -7,7 +7,7 @@ use crate::support::skipped;
 use einsparse::module::MODULES;
 use einsparse::registry::{Dtype, Row, kernels};
 use einsparse_compile::{Nvdisasm, target_dir};
-use einsparse_kernels::abi::FP8_MMA;
+use einsparse_kernels::abi::{FP8_MMA, WGMMA};
 use einsparse_kernels::families::QUANTIZED_COLUMNS;
 use einsparse_kernels::table::Arch;
 
@@ -101,17 +101,10 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         "conv_pairs" if row.dtype == Dtype::Tf32 => hopper + sparse == 0 && ampere > 0,
         "training" if by_tensor_cores(row) => hopper + sparse == 0 && ampere > 0,
         "bitmap" if by_warps(row.name) => hopper + sparse == 0 && ampere > 0,
-        "wgmma" | "dense" | "dense_live" | "dense_conv" | "dense_csr" | "sampled"
-        | "sddmm_tiles" | "narrow" | "bitmap" | "attention" | "conv" | "conv_grad" | "pit"
-        | "pit_tf32" | "pit_conv" | "pit_sampled" | "grouped" | "grouped_grad" => {
-            hopper >= 4 && ampere + sparse == 0
-        }
         // Levels in order: loops, then Ampere's instruction, then Hopper's.
-        "levels" => match row.name.strip_prefix("level_").and_then(|n| n.get(..1)) {
-            Some("0" | "1") => hopper + ampere + sparse == 0,
-            Some("2") => hopper + sparse == 0 && ampere > 0,
-            _ => hopper >= 4 && ampere + sparse == 0,
-        },
+        "levels" if row.name < "level_2" => hopper + ampere + sparse == 0,
+        "levels" if row.name < "level_3" => hopper + sparse == 0 && ampere > 0,
+        _ if row.needs & WGMMA != 0 => hopper >= 4 && ampere + sparse == 0,
         _ => hopper + ampere + sparse == 0,
     };
     (!right || local > 0).then(|| {

@@ -218,17 +218,10 @@ fn families_have_their_rooms() {
     for folder in ["host/families", "docs/families"] {
         assert_eq!(names(folder), of_plans, "{folder}");
     }
-    let page = |name: &str| fs::read_to_string(top.join(name)).unwrap();
-    let (contents, overview) = (page("docs/SUMMARY.md"), page("docs/kernels.md"));
+    let contents = fs::read_to_string(top.join("docs/SUMMARY.md")).unwrap();
     for family in &of_plans {
         let link = format!("(families/{family}.md)");
         assert!(contents.contains(&link), "docs/SUMMARY.md has no {link}");
-        let line = overview.lines().find(|line| line.starts_with("| [") && line.contains(&link));
-        let line = line.unwrap_or_else(|| panic!("docs/kernels.md has no line of {link}"));
-        for row in kernels().iter().filter(|row| row.family == family) {
-            let module = format!("`{}`", row.module);
-            assert!(line.contains(&module), "docs/kernels.md: {line} has no {module}");
-        }
     }
 }
 

@@ -38,7 +38,7 @@ use crate::error::Result;
 use crate::indirect::IndirectEinsum;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
-use crate::values::{Slice, Sum, sums_in_f64};
+use crate::values::{Slice, Sum, sums_of, with_sums};
 use nest::Nest;
 use shared::Shared;
 
@@ -102,7 +102,7 @@ pub(crate) fn run_any(
     sum(dtype, e, operands, out, Loops::Any)
 }
 
-/// Computes an intermediate result with sums in `sums`, f32 or f64. With `marks`, elements that no term reaches become
+/// Computes an intermediate result with sums in the accumulator type `sums`. With `marks`, elements that no term reaches become
 /// -0.0 ([`AnyOperands::set_partial`]).
 pub(crate) fn run_step(
     sums: Dtype,
@@ -112,27 +112,15 @@ pub(crate) fn run_step(
     marks: bool,
 ) -> Result<()> {
     let loops = if marks { Loops::Marking } else { Loops::Any };
-    match sums {
-        Dtype::F64 => sum_in::<f64>(e, operands, out, loops),
-        _ => sum_in::<f32>(e, operands, out, loops),
-    }
+    with_sums!(sums, A => sum_in::<A>(e, operands, out, loops))
 }
 
 /// Whether a result of [`run_step`] contains an element that no term has reached.
 pub(crate) fn is_partial(values: Slice<'_>) -> bool {
-    match (values.typed::<f32>(), values.typed::<f64>()) {
-        (Some(values), _) => values.par_iter().any(|v| bind::Absent::NegativeZero.is(*v)),
-        (_, Some(values)) => values.par_iter().any(|v| bind::Absent::NegativeZero.is(*v)),
-        _ => false,
-    }
-}
-
-/// Accumulator type of the executor.
-pub(crate) fn sums_of(operands: Dtype, out: Dtype) -> Dtype {
-    match sums_in_f64(operands) || operands != out {
-        true => Dtype::F64,
-        false => Dtype::F32,
-    }
+    with_sums!(values.dtype(), A => {
+        let is_absent = |v: &A| bind::Absent::NegativeZero.is(*v);
+        values.typed::<A>().is_some_and(|values| values.par_iter().any(is_absent))
+    })
 }
 
 /// Loops that may run.
@@ -151,10 +139,7 @@ fn sum(
     out: AnyOutput<'_>,
     loops: Loops,
 ) -> Result<()> {
-    match sums_of(dtype, out.values.dtype()) {
-        Dtype::F64 => sum_in::<f64>(e, operands, out, loops),
-        _ => sum_in::<f32>(e, operands, out, loops),
-    }
+    with_sums!(sums_of(dtype, out.values.dtype()), A => sum_in::<A>(e, operands, out, loops))
 }
 
 /// Computes sums in `A`, rounded once to the type of the output.

@@ -27,7 +27,6 @@ use einsparse_kernels::families::EINSUM_FACTORS;
 
 use super::{AnyPlan, Options, ZerosRule};
 use crate::context::Context;
-use crate::cpu::sums_of;
 use crate::device::Device;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
@@ -35,6 +34,7 @@ use crate::offer::bind::find;
 use crate::offer::{Answer, Candidate, Made, Offer, Question, Types};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, Operand, erase, volume};
+use crate::values::sums_of;
 
 use chain::Chain;
 pub(super) use on_cpu::CpuChain;

@@ -143,17 +143,7 @@ fn dtype(own: Dtype) -> DLDataType {
 }
 
 fn describe(given: DLDataType) -> String {
-    const KNOWN: [Dtype; 8] = [
-        Dtype::F32,
-        Dtype::F64,
-        Dtype::F16,
-        Dtype::Bf16,
-        Dtype::E4m3,
-        Dtype::E5m2,
-        Dtype::Int8,
-        Dtype::Int32,
-    ];
-    let known = KNOWN.into_iter().find(|own| dtype(*own).matches(given));
+    let known = Dtype::ALL.iter().find(|own| dtype(**own).matches(given));
     known.map_or_else(
         || format!("of type {}, {} bits, {} lanes", given.code.0, given.bits, given.lanes),
         |own| own.name().into(),

@@ -10,13 +10,16 @@ pub type Raw = [u32; 4];
 
 /// An element type and its accumulator.
 pub trait Elem: ElemInfo {
-    /// Accumulator type: f64 for f64, f32 for all other types.
+    /// Accumulator type: that of [`Dtype::accumulator`].
     type Acc: Copy + SharedWord + Word<Value = Self::Acc>;
     /// Zero as an accumulator.
     const ZERO: Self::Acc;
     const BYTES: u32 = Self::DTYPE.bytes() as u32;
     /// Bytes of one accumulator.
-    const ACC_BYTES: u32 = Self::DTYPE.acc_bytes() as u32;
+    const ACC_BYTES: u32 = {
+        assert!(size_of::<Self::Acc>() == Self::DTYPE.acc_bytes());
+        Self::DTYPE.acc_bytes() as u32
+    };
 
     /// Mask of a raw vector without the sign bits. A vector contains only zeros if all masked bits are 0.
     const MAGNITUDE: Raw;

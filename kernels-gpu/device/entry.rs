@@ -11,10 +11,10 @@ use crate::for_each_kernel;
 
 macro_rules! entries {
     ($($family:ident {
-        $($module:ident $cfg:tt $params:ident $operation:ident { $($($name:ident $elem:ident),+: $walk:ident, $tile:ty;)+ })+
+        $($module:tt $params:ident $operation:ident { $($($name:ident $elem:ident),+: $walk:ident, $tile:ty;)+ })+
     })+) => {
         $($(
-            #[cfg(any(module = $cfg, not(target_arch = "nvptx64")))]
+            #[cfg(any(module = $module, not(target_arch = "nvptx64")))]
             const _: () = {
                 $($(
                     // With `some_rows`, only the named rows are compiled.

@@ -88,7 +88,7 @@ mod tensor_rows;
 #[path = "tutorial/rows.rs"]
 mod tutorial_rows;
 
-/// Calls `$m!` with every row, grouped by family and module: module, name of its `cfg`, params struct, operation.
+/// Calls `$m!` with every row, grouped by family and module: module, params struct, operation.
 #[macro_export]
 macro_rules! for_each_kernel {
     ($m:ident) => {

@@ -106,7 +106,7 @@ impl Row {
 
 macro_rules! rows {
     ($($family:ident {
-        $($module:ident $cfg:tt $params:ident $operation:ident { $($($name:ident $elem:ident),+: $walk:ident, $tile:ty;)+ })+
+        $($module:literal $params:ident $operation:ident { $($($name:ident $elem:ident),+: $walk:ident, $tile:ty;)+ })+
     })+) => {
         /// Returns all rows of the table.
         pub fn kernels() -> &'static [Row] {
@@ -117,7 +117,7 @@ macro_rules! rows {
             type Known = (Row, fn(Dtype) -> u32, fn(Dtype) -> u32);
             static KNOWN: &[Known] = &[$($($($((Row {
                 name: stringify!($name),
-                module: stringify!($module),
+                module: $module,
                 family: stringify!($family),
                 source: stringify!($params $walk $elem $tile),
                 operation: Operation::$operation,

@@ -2,10 +2,10 @@
 //! nonzero.
 
 use crate::support::bounds::Bound;
-use crate::support::rows::{force, formats, products_here, takes_any};
+use crate::support::rows::{by_type, force, formats, product_dtypes, products_here, takes_any};
 use crate::support::runs::plan_and_run;
 use crate::support::{Rng, gpu, on_gpu, product, small, spread, stored};
-use einsparse::formats::{AnySparse, Csr, Dense, Element, bf16, f16};
+use einsparse::formats::{AnySparse, Csr, Dense, Element};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Options};
 
@@ -83,11 +83,9 @@ fn rows_within_the_bound<T: Scalar>(context: &Context, dtype: Dtype) {
 }
 
 fn every_dtype(context: &Context) {
-    rows_within_the_bound::<f32>(context, Dtype::F32);
-    rows_within_the_bound::<f32>(context, Dtype::Tf32);
-    rows_within_the_bound::<f64>(context, Dtype::F64);
-    rows_within_the_bound::<f16>(context, Dtype::F16);
-    rows_within_the_bound::<bf16>(context, Dtype::Bf16);
+    for dtype in product_dtypes() {
+        by_type!(dtype, rows_within_the_bound(context, dtype));
+    }
 }
 
 #[test]
@@ -118,11 +116,11 @@ fn the_bound_catches_a_dropped_entry() {
             );
         }
     }
-    drops::<f32>(Dtype::F32);
-    drops::<f32>(Dtype::Tf32);
-    drops::<f64>(Dtype::F64);
-    drops::<f16>(Dtype::F16);
-    drops::<bf16>(Dtype::Bf16);
+    // Random values of an integer type may be zero.
+    let has_fractions = |dtype: &Dtype| !matches!(dtype, Dtype::Int8 | Dtype::Int32);
+    for dtype in product_dtypes().into_iter().filter(has_fractions) {
+        by_type!(dtype, drops(dtype));
+    }
 }
 
 /// TF32 has the documented precision: operands with ten bits of mantissa are exact, one more bit is rounded.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cases::{self, CLASSES, CUT, Shape};
 use crate::support::dense::strided;
-use crate::support::rows::{force, formats, products_here, rows_cut, takes_any};
+use crate::support::rows::{force, formats, product_types, products_here, rows_cut, takes_any};
 use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, small};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand, SparseTensor, Stream, Tensor};
@@ -250,13 +250,7 @@ macro_rules! suites {
     };
 }
 
-suites! {
-    F32: f32, f32_on_the_gpu, f32_on_the_cpu;
-    F64: f64, f64_on_the_gpu, f64_on_the_cpu;
-    F16: einsparse::formats::f16, f16_on_the_gpu, f16_on_the_cpu;
-    Bf16: einsparse::formats::bf16, bf16_on_the_gpu, bf16_on_the_cpu;
-    Tf32: f32, tf32_on_the_gpu, tf32_on_the_cpu;
-}
+product_types! { suites }
 
 /// Tests the comparison itself: one wrong element, a written gap, a NaN that remains.
 #[test]

@@ -2,12 +2,12 @@
 //! misaligned addresses.
 
 use crate::support::dense::nan;
-use crate::support::rows::{force, formats, products_here, rows_cut, takes_any};
+use crate::support::rows::{by_type, force, formats, products_here, rows_cut, takes_any};
 use crate::support::runs::plan_of;
 use crate::support::{
     Bias, Expression, GUARD, Problem, Rng, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
 };
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, IndexArray, Role, bf16, f16};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, IndexArray, Role, f16};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::raw::{DeviceMemory, RawSpmm, RawStream};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
@@ -29,17 +29,11 @@ fn cut_rows(row: &Row) -> CsrPattern {
     }
 }
 
-/// Calls `$check::<T>(arguments, row)` for every row of the table with its element type.
+/// Calls `$check::<T>(context, row)` for every row of the table with its element type.
 macro_rules! each_row {
-    ($check:ident($($argument:expr),*)) => {
+    ($check:ident($context:expr)) => {
         for row in products_here().filter(|row| takes_any(row)) {
-            match row.dtype {
-                Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument,)* row),
-                Dtype::F64 => $check::<f64>($($argument,)* row),
-                Dtype::F16 => $check::<f16>($($argument,)* row),
-                Dtype::Bf16 => $check::<bf16>($($argument,)* row),
-                other => panic!("{}: no case for {}", row.name, other.name()),
-            }
+            by_type!(row.dtype, $check($context, row));
         }
     };
 }

@@ -2,13 +2,13 @@
 //! one.
 
 use crate::support::dense::{nan, strided};
-use crate::support::rows::{force, formats, products_here, takes_any};
+use crate::support::rows::{by_type, force, formats, products_here, takes_any};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{GUARD, Problem, fill_blocks, on_gpu, small, spread};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD};
 use einsparse::kernels::abi::HALF;
 use einsparse::kernels::families::WINDOW;
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros};
+use einsparse::registry::{Row, Scalar, WalkKind, Zeros};
 use einsparse::{Context, Operand};
 
 const N: usize = 64;
@@ -133,13 +133,7 @@ fn every_row(context: &Context) {
     // Under a tool, one row in four: other tests run all of them.
     let rows = products_here().filter(|row| takes_any(row));
     for row in rows.step_by(if small() { 4 } else { 1 }) {
-        match row.dtype {
-            Dtype::F32 | Dtype::Tf32 => check::<f32>(context, row),
-            Dtype::F64 => check::<f64>(context, row),
-            Dtype::F16 => check::<f16>(context, row),
-            Dtype::Bf16 => check::<bf16>(context, row),
-            other => panic!("{}: no case for {}", row.name, other.name()),
-        }
+        by_type!(row.dtype, check(context, row));
     }
 }
 

@@ -21,9 +21,18 @@ impl Bound {
             Dtype::F32 | Dtype::Tf32 => (bits(24), bits(150)),
             Dtype::F16 => (bits(11), bits(25)),
             Dtype::Bf16 => (bits(8), bits(134)),
-            other => panic!("no bound for {}", other.name()),
+            Dtype::E4m3 => (bits(4), bits(10)),
+            Dtype::E5m2 => (bits(3), bits(17)),
+            // Exact.
+            Dtype::Int8 | Dtype::Int32 => (0.0, 0.0),
         };
-        let accumulator = bits(if dtype == Dtype::F64 { 53 } else { 24 });
+        let accumulator = match dtype {
+            Dtype::F64 => bits(53),
+            Dtype::Int8 | Dtype::Int32 => 0.0,
+            Dtype::F32 | Dtype::Tf32 | Dtype::F16 | Dtype::Bf16 | Dtype::E4m3 | Dtype::E5m2 => {
+                bits(24)
+            }
+        };
         let operand = if dtype == Dtype::Tf32 { 2.0 * bits(11) + bits(22) } else { 0.0 };
         Bound { output, accumulator, operand, floor }
     }

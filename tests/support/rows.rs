@@ -7,8 +7,9 @@ use super::runs::plan_and_run;
 use super::{Expression, GUARD, Problem, Rng, assert_matrix, product, stored};
 use einsparse::cost::Machine;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
-use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
+use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels, products};
 use einsparse::{Context, Operand, Options, Plan, Precision, Tensor, Weights};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Properties of the GPU of these tests; without a GPU, those that CPU contexts check operands for.
@@ -102,6 +103,41 @@ pub fn formats(row: &Row) -> Vec<String> {
             [format!("bsr:{b}"), format!("blockcoo:{b}")].into_iter().chain(grouped).collect()
         }
     }
+}
+
+/// Element types of products that store C in the type of A: name in the table, type of the stored values, and the tests
+/// of all rows on a GPU and on the CPU. Passes them to `$m!`, after its arguments.
+macro_rules! product_types {
+    ($m:ident $($argument:tt)*) => {
+        $m! {
+            $($argument)*
+            F32: f32, f32_on_the_gpu, f32_on_the_cpu;
+            F64: f64, f64_on_the_gpu, f64_on_the_cpu;
+            F16: einsparse::formats::f16, f16_on_the_gpu, f16_on_the_cpu;
+            Bf16: einsparse::formats::bf16, bf16_on_the_gpu, bf16_on_the_cpu;
+            Tf32: f32, tf32_on_the_gpu, tf32_on_the_cpu;
+        }
+    };
+}
+
+/// Calls `$check::<T>(arguments)` with the type of the stored values of this element type.
+macro_rules! by_type {
+    ($dtype:expr, $check:ident $arguments:tt) => {
+        $crate::support::rows::product_types! { by_type @ $dtype, $check $arguments; }
+    };
+    (@ $given:expr, $check:ident $arguments:tt; $($dtype:ident: $element:ty, $gpu:ident, $cpu:ident;)*) => {
+        match $given {
+            $(einsparse::registry::Dtype::$dtype => $check::<$element> $arguments,)*
+            other => panic!("no product is tested with {}", other.name()),
+        }
+    };
+}
+
+pub(crate) use {by_type, product_types};
+
+/// Element types of the rows that compute products.
+pub fn product_dtypes() -> BTreeSet<Dtype> {
+    products().map(|row| row.dtype).collect()
 }
 
 /// Options that allow only this row.

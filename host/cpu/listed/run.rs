@@ -16,7 +16,7 @@ use crate::einsum::Activation;
 use crate::error::{Error, Result};
 use crate::indirect::IndirectEinsum;
 use crate::registry::{Dtype, Scalar};
-use crate::values::{Sum, sums_in_f64, with_type};
+use crate::values::{Sum, with_sums, with_type};
 
 /// Index arrays in host memory.
 struct Host;
@@ -48,11 +48,7 @@ pub fn run_listed<T: Scalar>(
     out: Output<'_, T>,
     way: usize,
 ) -> Result<usize> {
-    if sums_in_f64(T::DTYPE) {
-        listed::<f64>(T::DTYPE, e, &operands.any, out.any(), way)
-    } else {
-        listed::<f32>(T::DTYPE, e, &operands.any, out.any(), way)
-    }
+    with_sums!(T::DTYPE, A => listed::<A>(T::DTYPE, e, &operands.any, out.any(), way))
 }
 
 fn listed<A: Sum>(

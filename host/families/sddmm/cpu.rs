@@ -3,7 +3,7 @@
 
 use crate::cpu::{RUN, in_runs};
 use crate::parallel;
-use crate::values::{Slice, SliceMut, Sum, sums_in_f64};
+use crate::values::{Slice, SliceMut, Sum, sums_of, with_sums};
 use crate::worklist::Runs;
 
 /// Dense matrix that is read by its row index and by k, with the strides of both in elements.
@@ -34,11 +34,9 @@ pub(crate) fn sampled(
     values: SliceMut<'_>,
 ) {
     let dtype = factors[0].values.dtype();
-    if sums_in_f64(dtype) || dtype != values.dtype() {
-        sampled_in::<f64>(factors, k, slots, how, values);
-    } else {
-        sampled_in::<f32>(factors, k, slots, how, values);
-    }
+    with_sums!(sums_of(dtype, values.dtype()), A => {
+        sampled_in::<A>(factors, k, slots, how, values);
+    });
 }
 
 fn sampled_in<A: Sum>(

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::step::{Path, Step};
 use crate::context::Context;
-use crate::cpu::{self, AnyOperands, AnyOutput, is_partial, run_step};
+use crate::cpu::{AnyOperands, AnyOutput, is_partial, run_step};
 use crate::einsum::{Extents, IndexExpr};
 use crate::error::{Elsewhere, Error, Result};
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
@@ -15,7 +15,7 @@ use crate::plan::cpu::OnCpu;
 use crate::plan::joined::{Asked, over_lists};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
-use crate::values::Buffer;
+use crate::values::{Buffer, sums_of};
 
 /// Rewritten step, and the shape of its result.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl CpuChain {
         Ok(CpuChain {
             own: OnCpu::new(context, operands),
             steps: path.steps.iter().map(written).collect::<Result<_>>()?,
-            sums: cpu::sums_of(types.operands, types.out),
+            sums: sums_of(types.operands, types.out),
             path,
         })
     }

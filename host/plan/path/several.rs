@@ -7,13 +7,13 @@ use einsparse_kernels::abi::Zeros;
 use super::search::{Found, NoPath, Place};
 use super::{Chain, CpuChain, NAME, Path, candidate, found, is_refusal, on_gpu};
 use crate::context::Shadow;
-use crate::cpu::sums_of;
 use crate::einsum::Extents;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::rewrite_dense;
 use crate::offer::{Choice, Compiled, Expression};
 use crate::plan::joined::{Asked, Joined, only_factors};
 use crate::plan::{AnyPlan, ZerosRule};
+use crate::values::sums_of;
 
 impl AnyPlan {
     /// Plans through position lists, unless a path is cheaper. A path is also used if lists are refused: factors may

@@ -15,7 +15,6 @@ use crate::error::{Elsewhere, Error, Result};
 use crate::families::spmm::slabs::Layout;
 use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm, rewrite};
 use crate::offer::{Compiled, PlannedPattern, Run};
-use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, HostArrays, row_major};
 use crate::values::{Slice, with_type};
 use crate::worklist::{Runs, Slab};

@@ -6,7 +6,7 @@ macro_rules! rows_conv2d {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             conv2d {
-                conv2d "conv2d" Conv2dParams Own {
+                "conv2d" Conv2dParams Own {
                     depthwise_f32_s1_x4 F32, depthwise_f16_s1_x4 F16, depthwise_bf16_s1_x4 Bf16: Direct, Depthwise<4, 1>;
                     depthwise_f32_s1 F32, depthwise_f16_s1 F16, depthwise_bf16_s1 Bf16: Direct, Depthwise<1, 1>;
                     depthwise_f32_s2_x4 F32, depthwise_f16_s2_x4 F16, depthwise_bf16_s2_x4 Bf16: Direct, Depthwise<4, 2>;

@@ -6,10 +6,10 @@ macro_rules! rows_convert {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             convert {
-                convert "convert" PruneParams Own {
+                "convert" PruneParams Own {
                     prune_f16 F16, prune_bf16 Bf16, prune_int8 Int8: Direct, Word32;
                 }
-                convert "convert" ConvertParams Own {
+                "convert" ConvertParams Own {
                     convert_score_f32 F32, convert_score_f64 F64, convert_score_f16 F16, convert_score_bf16 Bf16: Direct, Score<true>;
                     convert_score_f32_any F32, convert_score_f64_any F64, convert_score_f16_any F16, convert_score_bf16_any Bf16: Direct, Score<false>;
                     convert_select_f32 F32, convert_select_f64 F64: Direct, Select;
@@ -26,21 +26,21 @@ macro_rules! rows_convert {
                     convert_fill_csr_32 F32: Direct, FillCsr;
                     convert_fill_csr_64 F64: Direct, FillCsr;
                 }
-                convert "convert" ScatterParams Own {
+                "convert" ScatterParams Own {
                     scatter_16 F16: Direct, Four;
                 }
-                convert "convert" ExpandParams Own {
+                "convert" ExpandParams Own {
                     expand_places F32: Direct, Expand<EXPAND_PLACES>;
                     expand_16 F16: Direct, Expand<EXPAND_VALUES>;
                     expand_32 F32: Direct, Expand<EXPAND_VALUES>;
                     expand_strips F32: Direct, Expand<EXPAND_STRIPS>;
                 }
-                convert "convert" ListParams Own {
+                "convert" ListParams Own {
                     lists_survey F32: Direct, Lists<LIST_SURVEY>;
                     lists_place F32: Direct, Lists<LIST_PLACE>;
                     lists_fill F32: Direct, Lists<LIST_FILL>;
                 }
-                convert "convert" SlicingParams Own {
+                "convert" SlicingParams Own {
                     slicing_order F32: Direct, Slicing<SLICING_ORDER>;
                     slicing_count F32: Direct, Slicing<SLICING_COUNT>;
                     slicing_fill_16 F16: Direct, Slicing<SLICING_FILL>;
@@ -49,7 +49,7 @@ macro_rules! rows_convert {
                     slicing_values_16 F16: Direct, Slicing<SLICING_VALUES>;
                     slicing_values_32 F32: Direct, Slicing<SLICING_VALUES>;
                 }
-                entries "entries" EntriesParams Own {
+                "entries" EntriesParams Own {
                     entries_rows F32: Direct, EntryRows;
                     entries_offsets F32: Direct, EntryOffsets;
                     entries_check F32: Direct, CheckEntries;

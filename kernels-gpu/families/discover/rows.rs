@@ -6,7 +6,7 @@ macro_rules! rows_discover {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             discover {
-                detect "detect" DetectParams Detection {
+                "detect" DetectParams Detection {
                     detect_16_128x1 F16: Direct, MicroTiles<128, 1, STEP_TILES>;
                     detect_16_64x1 F16: Direct, MicroTiles<64, 1, STEP_TILES>;
                     detect_16_32x1 F16: Direct, MicroTiles<32, 1, STEP_TILES>;
@@ -40,21 +40,21 @@ macro_rules! rows_discover {
                     detect_lengths F32: Direct, DetectLengths;
                     detect_choices F32: Direct, DetectChoices;
                 }
-                detect "detect" ChannelsParams Detection {
+                "detect" ChannelsParams Detection {
                     channels_mark_16 F16: Direct, MarkChannels;
                     channels_pack_16 F16: Direct, PackChannels;
                 }
-                detect "detect" SampleParams Detection {
+                "detect" SampleParams Detection {
                     sample_16 F16: Direct, SampleBox;
                 }
-                live_rows "live_rows" LiveRowsParams Live {
+                "live_rows" LiveRowsParams Live {
                     live_rows_pack_f16 F16, live_rows_pack_bf16 Bf16: Direct, PackRows;
                     live_rows_norm_f16 F16, live_rows_norm_bf16 Bf16: Direct, NormRows;
                 }
-                detect "detect" TransposeParams Own {
+                "detect" TransposeParams Own {
                     transpose_16 F16: Direct, TransposeTile;
                 }
-                route "route" RouteParams Own {
+                "route" RouteParams Own {
                     route_count F32: Direct, RouteCount;
                     route_place F32: Direct, RoutePlace;
                     route_sum_f16 F16, route_sum_bf16 Bf16: Direct, RouteSum;
@@ -62,7 +62,7 @@ macro_rules! rows_discover {
                     route_gate_f16 F16, route_gate_bf16 Bf16: Direct, RouteGate;
                     route_gate_gradient_f16 F16, route_gate_gradient_bf16 Bf16: Direct, RouteGateGradient;
                 }
-                route "route" RouterParams Own {
+                "route" RouterParams Own {
                     router_choose_f32 F32, router_choose_f16 F16, router_choose_bf16 Bf16: Direct, RouterChoose;
                     router_gradient_f32 F32, router_gradient_f16 F16, router_gradient_bf16 Bf16: Direct, RouterGradient;
                 }

@@ -6,7 +6,7 @@ macro_rules! rows_gather_gemm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             gather_gemm {
-                conv "conv" ConvParams Convolution {
+                "conv" ConvParams Convolution {
                     conv_f16_n64 F16, conv_bf16_n64 Bf16: Direct, Gathered<1, GatheredOf<PLAIN>>;
                     conv_f16_n128 F16, conv_bf16_n128 Bf16: Direct, Gathered<2, GatheredOf<PLAIN>>;
                     conv_f16_turned_n64 F16, conv_bf16_turned_n64 Bf16: Direct, Gathered<1, GatheredOf<B_COLUMNS>>;
@@ -14,7 +14,7 @@ macro_rules! rows_gather_gemm {
                     conv_tf32_turned_n64 Tf32: Direct, Gathered<1, GatheredOf<B_COLUMNS, 4>>;
                     conv_tf32_turned_n128 Tf32: Direct, Gathered<2, GatheredOf<B_COLUMNS, 4>>;
                 }
-                conv_mma "conv_mma" ConvWordsParams Convolution {
+                "conv_mma" ConvWordsParams Convolution {
                     conv_mma_f16_n64 F16, conv_mma_bf16_n64 Bf16: Direct, Gathered<1, GatheredOf<PLAIN, 2, MmaSync>>;
                     conv_mma_f16_n128 F16, conv_mma_bf16_n128 Bf16: Direct, Gathered<2, GatheredOf<PLAIN, 2, MmaSync>>;
                     conv_mma_f16_t_n64 F16, conv_mma_bf16_t_n64 Bf16: Direct, Gathered<1, GatheredOf<B_COLUMNS, 2, MmaSync>>;
@@ -22,7 +22,7 @@ macro_rules! rows_gather_gemm {
                     conv_mma_tf32_t_n64 Tf32: Direct, Gathered<1, GatheredOf<B_COLUMNS, 4, MmaSync>>;
                     conv_mma_tf32_t_n128 Tf32: Direct, Gathered<2, GatheredOf<B_COLUMNS, 4, MmaSync>>;
                 }
-                conv_grad "conv_grad" ConvWordsParams Convolution {
+                "conv_grad" ConvWordsParams Convolution {
                     conv_grad_f16_64x64 F16, conv_grad_bf16_64x64 Bf16: Direct, GatheredPairs<1, 1>;
                     conv_grad_f16_64x128 F16, conv_grad_bf16_64x128 Bf16: Direct, GatheredPairs<1, 2>;
                     conv_grad_f16_128x64 F16, conv_grad_bf16_128x64 Bf16: Direct, GatheredPairs<2, 1>;
@@ -30,17 +30,17 @@ macro_rules! rows_gather_gemm {
                     conv_grad_mma_f16_64x64 F16, conv_grad_mma_bf16_64x64 Bf16: Direct, GatheredPairs<1, 1, MmaSync>;
                     conv_grad_mma_f16_128x128 F16, conv_grad_mma_bf16_128x128 Bf16: Direct, GatheredPairs<2, 2, MmaSync>;
                 }
-                conv_simt "conv_simt" ConvWordsParams Convolution {
+                "conv_simt" ConvWordsParams Convolution {
                     conv_simt_f32_64x128 F32: Direct, GatheredWords<2, 2, true>;
                     conv_simt_f32_128x64 F32: Direct, GatheredWords<4, 1, true>;
                     conv_simt_f32_any_64x128 F32, conv_simt_f16_any_64x128 F16, conv_simt_bf16_any_64x128 Bf16: Direct, GatheredWords<2, 2, false>;
                 }
-                conv_pairs "conv_pairs" ConvWordsParams Convolution {
+                "conv_pairs" ConvWordsParams Convolution {
                     conv_pairs_f32_64x64 F32, conv_pairs_tf32_64x64 Tf32: Direct, Paired<64, true>;
                     conv_pairs_f32_128x128 F32, conv_pairs_tf32_128x128 Tf32: Direct, Paired<128, true>;
                     conv_pairs_f32_any F32, conv_pairs_f16_any F16, conv_pairs_bf16_any Bf16: Direct, Paired<128, false>;
                 }
-                conv_steps "conv_steps" ConvStepParams Convolution {
+                "conv_steps" ConvStepParams Convolution {
                     conv_turn_16 F16: Direct, ConvStep<CONV_TURN>;
                     conv_turn_32 F32: Direct, ConvStep<CONV_TURN>;
                     conv_sum_f32 F32, conv_sum_f16 F16, conv_sum_bf16 Bf16: Direct, ConvStep<CONV_SUM>;
@@ -54,7 +54,7 @@ macro_rules! rows_gather_gemm {
                     conv_transpose F32: Direct, ConvStep<CONV_TRANSPOSE>;
                     conv_keys F32: Direct, ConvStep<CONV_KEYS>;
                 }
-                pit "pit" PitParams Dynamic {
+                "pit" PitParams Dynamic {
                     pit_f16_128x1 F16, pit_bf16_128x1 Bf16: Block, PitColumns<PitOf<128, false>>;
                     pit_f16_64x1 F16, pit_bf16_64x1 Bf16: Block, PitColumns<PitOf<64, false>>;
                     pit_f16_32x1 F16, pit_bf16_32x1 Bf16: Block, PitColumns<PitOf<32, false>>;
@@ -64,13 +64,13 @@ macro_rules! rows_gather_gemm {
                     pit_mma_f16_1x64 F16, pit_mma_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true, PLAIN, MmaQuarters, CpAsync>>;
                     pit_mma_right_f16_1x64 F16, pit_mma_right_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true, C_COLUMNS, MmaQuarters, CpAsync>>;
                 }
-                pit "pit" PitParams Dynamic {
+                "pit" PitParams Dynamic {
                     pit_f16_1x64 F16, pit_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true>>;
                 }
-                pit "pit" PitParams Dynamic {
+                "pit" PitParams Dynamic {
                     pit_right_f16_1x64 F16, pit_right_bf16_1x64 Bf16: Block, PitColumns<PitOf<64, true, C_COLUMNS>>;
                 }
-                pit_tf32 "pit_tf32" PitParams Dynamic {
+                "pit_tf32" PitParams Dynamic {
                     pit_tf32_128x1 Tf32: Block, PitWords<128>;
                     pit_tf32_64x1 Tf32: Block, PitWords<64>;
                     pit_tf32_32x1 Tf32: Block, PitWords<32>;
@@ -78,7 +78,7 @@ macro_rules! rows_gather_gemm {
                     pit_mma_tf32_64x1 Tf32: Block, PitWords<64, MmaSync, CpAsync>;
                     pit_mma_tf32_32x1 Tf32: Block, PitWords<32, MmaSync, CpAsync>;
                 }
-                pit_conv "pit_conv" PitConvParams Dynamic {
+                "pit_conv" PitConvParams Dynamic {
                     pit_conv_f16_128x256 F16, pit_conv_bf16_128x256 Bf16: Block, PitConv<PitConvOf<128, 4, false>>;
                     pit_conv_f16_128x128 F16, pit_conv_bf16_128x128 Bf16: Block, PitConv<PitConvOf<128, 2, false>>;
                     pit_conv_f16_64x256 F16, pit_conv_bf16_64x256 Bf16: Block, PitConv<PitConvOf<64, 4, false>>;
@@ -90,7 +90,7 @@ macro_rules! rows_gather_gemm {
                     pit_conv_mma_f16_filters_128x128 F16, pit_conv_mma_bf16_filters_128x128 Bf16: Block, PitConv<PitConvOf<128, 2, true, MmaQuarters, CpAsync>>;
                     pit_conv_mma_f16_filters_64x256 F16, pit_conv_mma_bf16_filters_64x256 Bf16: Block, PitConv<PitConvOf<64, 4, true, MmaQuarters, CpAsync>>;
                 }
-                pit_few "pit_few" PitFewParams Dynamic {
+                "pit_few" PitFewParams Dynamic {
                     pit_few_f16_16_n256 F16, pit_few_bf16_16_n256 Bf16: Block, FewRows<16, 8>;
                     pit_few_f16_16_n384 F16, pit_few_bf16_16_n384 Bf16: Block, FewRows<16, 12>;
                     pit_few_f16_32_n256 F16, pit_few_bf16_32_n256 Bf16: Block, FewRows<32, 8>;
@@ -100,7 +100,7 @@ macro_rules! rows_gather_gemm {
                     pit_few_mma_f16_32_n256 F16, pit_few_mma_bf16_32_n256 Bf16: Block, FewRows<32, 8, false>;
                     pit_few_mma_f16_64_n256 F16, pit_few_mma_bf16_64_n256 Bf16: Block, FewRows<64, 8, false>;
                 }
-                grouped "grouped" GroupedParams Grouped {
+                "grouped" GroupedParams Grouped {
                     grouped_f16_256 F16, grouped_bf16_256 Bf16: Block, GroupedTile<4, GroupedOf<PLAIN>>;
                     grouped_f16_128 F16, grouped_bf16_128 Bf16: Block, GroupedTile<2, GroupedOf<PLAIN>>;
                     grouped_f16_256_t F16, grouped_bf16_256_t Bf16: Block, GroupedTile<4, GroupedOf<B_COLUMNS>>;
@@ -134,7 +134,7 @@ macro_rules! rows_gather_gemm {
                     grouped_mma_f16_quantized_gated_64 F16, grouped_mma_bf16_quantized_gated_64 Bf16: Block, GroupedTile<2, GroupedOf<QUANTIZED_COLUMNS, true, 128, MmaQuarters, CpAsync>>;
                     grouped_mma_f16_quantized_gated_64_fp8 F16, grouped_mma_bf16_quantized_gated_64_fp8 Bf16: Block, GroupedTile<2, GroupedOf<QUANTIZED_COLUMNS, true, 128, MmaFp8, CpAsync>>;
                 }
-                grouped_grad "grouped_grad" GroupedGradParams Own {
+                "grouped_grad" GroupedGradParams Own {
                     grouped_grad_f16 F16, grouped_grad_bf16 Bf16: Block, GroupedGrad<4>;
                     grouped_grad_mma_f16 F16, grouped_grad_mma_bf16 Bf16: Block, GroupedGrad<2, MmaQuarters>;
                 }

@@ -6,7 +6,7 @@ macro_rules! rows_gemm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             gemm {
-                block "block" SpmmParams Product {
+                "block" SpmmParams Product {
                     block_f16_b16 F16, block_bf16_b16 Bf16, block_tf32_b16 Tf32: Block, MmaTile<16, 1, 4, true>;
                     block_f16_b32 F16, block_bf16_b32 Bf16, block_tf32_b32 Tf32: Block, MmaTile<32, 2, 4, true>;
                     block_f16_b64 F16, block_bf16_b64 Bf16, block_tf32_b64 Tf32: Block, MmaTile<64, 2, 8, true>;
@@ -14,7 +14,7 @@ macro_rules! rows_gemm {
                     block_f16_b32_any F16, block_bf16_b32_any Bf16, block_tf32_b32_any Tf32: Block, MmaTile<32, 2, 4, false>;
                     block_f16_b64_any F16, block_bf16_b64_any Bf16, block_tf32_b64_any Tf32: Block, MmaTile<64, 2, 8, false>;
                 }
-                wgmma "wgmma" WgmmaParams Product {
+                "wgmma" WgmmaParams Product {
                     wgmma_f16_64x64_n256 F16, wgmma_bf16_64x64_n256 Bf16: Block, Panel<4, PanelOf<64, 64, PLAIN>>;
                     wgmma_f16_64x64_n128 F16, wgmma_bf16_64x64_n128 Bf16: Block, Panel<2, PanelOf<64, 64, PLAIN>>;
                     wgmma_f16_64x32_n256 F16, wgmma_bf16_64x32_n256 Bf16: Block, Panel<4, PanelOf<64, 32, IN_REGISTERS>>;
@@ -64,7 +64,7 @@ macro_rules! rows_gemm {
                     panel_mma_f16_64x64_nk_n128_wide F16, panel_mma_bf16_64x64_nk_n128_wide Bf16: Block, Panel<2, PanelOf<64, 64, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>>;
                     panel_mma_f16_64x64t_n128_wide F16, panel_mma_bf16_64x64t_n128_wide Bf16: Block, Panel<2, PanelOf<64, 64, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>>;
                 }
-                dense "dense" DenseParams Product {
+                "dense" DenseParams Product {
                     dense_f16_64x64 F16, dense_bf16_64x64 Bf16: Direct, DenseTile<1, DenseOf<1, 1>>;
                     dense_f16_64x64_k2 F16, dense_bf16_64x64_k2 Bf16: Direct, DenseTile<1, DenseOf<1, 2>>;
                     dense_f16_64x64_k4 F16, dense_bf16_64x64_k4 Bf16: Direct, DenseTile<1, DenseOf<1, 4>>;
@@ -94,13 +94,13 @@ macro_rules! rows_gemm {
                     dense_mma_tf32_128x64 Tf32: Direct, DenseTile<2, DenseOf<1, 1, 4, MmaSync, CpAsync>>;
                     dense_mma_tf32_128x128 Tf32: Direct, DenseTile<2, DenseOf<2, 1, 4, MmaSync, CpAsync>>;
                 }
-                nm "nm" NmParams Product {
+                "nm" NmParams Product {
                     nm_f16_128x128 F16, nm_bf16_128x128 Bf16: Nm, TwoOfFour<1, 2, NmOf>;
                     nm_f16_128x256 F16, nm_bf16_128x256 Bf16: Nm, TwoOfFour<1, 4, NmOf>;
                     nm_mma_f16_128x128 F16, nm_mma_bf16_128x128 Bf16: Nm, TwoOfFour<1, 2, NmOf<2, MmaQuarters, CpAsync>>;
                     nm_mma_f16_256x128_wide F16, nm_mma_bf16_256x128_wide Bf16: Nm, TwoOfFour<2, 2, NmOf<2, MmaQuarters, CpAsyncWide>>;
                 }
-                narrow "narrow" WgmmaParams Narrow {
+                "narrow" WgmmaParams Narrow {
                     narrow_e4m3_64x128_n256 E4m3, narrow_e5m2_64x128_n256 E5m2, narrow_int8_64x128_n256 Int8: Block, Panel<4, PanelOf<64, 128, B_COLUMNS, 1>>;
                     narrow_e4m3_64x64_n256 E4m3, narrow_e5m2_64x64_n256 E5m2, narrow_int8_64x64_n256 Int8: Block, Panel<4, PanelOf<64, 64, B_COLUMNS, 1>>;
                     narrow_e4m3_32x32_n256 E4m3, narrow_e5m2_32x32_n256 E5m2, narrow_int8_32x32_n256 Int8: Block, Panel<4, PanelOf<32, 32, B_COLUMNS, 1>>;
@@ -109,12 +109,12 @@ macro_rules! rows_gemm {
                     narrow_mma_e4m3_32x32_n128 E4m3, narrow_mma_e5m2_32x32_n128 E5m2, narrow_mma_int8_32x32_n128 Int8: Block, Panel<2, PanelOf<32, 32, B_COLUMNS, 1, MmaQuarters, CpAsync>>;
                     narrow_mma_e4m3_32x32_n128_fp8 E4m3, narrow_mma_e5m2_32x32_n128_fp8 E5m2: Block, Panel<2, PanelOf<32, 32, B_COLUMNS, 1, MmaFp8, CpAsync>>;
                 }
-                nm_narrow "nm_narrow" NmParams Narrow {
+                "nm_narrow" NmParams Narrow {
                     nm_int8_128x256 Int8: Nm, TwoOfFour<1, 4, NmOf<1>>;
                     nm_int8_128x128 Int8: Nm, TwoOfFour<1, 2, NmOf<1>>;
                     nm_mma_int8_128x128 Int8: Nm, TwoOfFour<1, 2, NmOf<1, MmaQuarters, CpAsync>>;
                 }
-                dense_live "dense_live" DenseParams Live {
+                "dense_live" DenseParams Live {
                     dense_live_f16_128x128 F16, dense_live_bf16_128x128 Bf16: Direct, LiveTile<2, DenseOf<2, 1>>;
                     dense_live_f16_128x128_k2 F16, dense_live_bf16_128x128_k2 Bf16: Direct, LiveTile<2, DenseOf<2, 2>>;
                     dense_live_f16_128x128_k4 F16, dense_live_bf16_128x128_k4 Bf16: Direct, LiveTile<2, DenseOf<2, 4>>;
@@ -125,7 +125,7 @@ macro_rules! rows_gemm {
                     dense_live_mma_f16_128x128 F16, dense_live_mma_bf16_128x128 Bf16: Direct, LiveTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
                     dense_live_mma_f16_128x256_wide F16, dense_live_mma_bf16_128x256_wide Bf16: Direct, LiveTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;
                 }
-                dense_csr "dense_csr" DenseCsrParams Product {
+                "dense_csr" DenseCsrParams Product {
                     dense_csr_f16_64x64 F16, dense_csr_bf16_64x64 Bf16: Filled, FilledTile<1, DenseOf<1, 1>>;
                     dense_csr_f16_64x64_k2 F16, dense_csr_bf16_64x64_k2 Bf16: Filled, FilledTile<1, DenseOf<1, 2>>;
                     dense_csr_f16_64x64_k4 F16, dense_csr_bf16_64x64_k4 Bf16: Filled, FilledTile<1, DenseOf<1, 4>>;
@@ -137,7 +137,7 @@ macro_rules! rows_gemm {
                     dense_csr_mma_f16_64x64 F16, dense_csr_mma_bf16_64x64 Bf16: Filled, FilledTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
                     dense_csr_mma_f16_128x128 F16, dense_csr_mma_bf16_128x128 Bf16: Filled, FilledTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
                 }
-                dense_conv "dense_conv" DenseConvParams Own {
+                "dense_conv" DenseConvParams Own {
                     dense_conv_f16_64x64 F16, dense_conv_bf16_64x64 Bf16: Direct, ConvTile<1, DenseOf<1, 1>>;
                     dense_conv_f16_64x64_k4 F16, dense_conv_bf16_64x64_k4 Bf16: Direct, ConvTile<1, DenseOf<1, 4>>;
                     dense_conv_f16_128x64 F16, dense_conv_bf16_128x64 Bf16: Direct, ConvTile<1, DenseOf<2, 1>>;

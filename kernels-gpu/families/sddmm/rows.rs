@@ -6,7 +6,7 @@ macro_rules! rows_sddmm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             sddmm {
-                sampled "sampled" SampledParams Sampled {
+                "sampled" SampledParams Sampled {
                     sampled_f16_64 F16, sampled_bf16_64 Bf16: Block, Sampled<WINDOW_CHUNKS, WindowOf<64, BOTH_ROWS>>;
                     sampled_f16_64t F16, sampled_bf16_64t Bf16: Block, Sampled<WINDOW_CHUNKS, WindowOf<64, BOTH_COLUMNS>>;
                     sampled_f16_32 F16, sampled_bf16_32 Bf16: Block, Sampled<WINDOW_CHUNKS, WindowOf<32, BOTH_ROWS>>;
@@ -20,7 +20,7 @@ macro_rules! rows_sddmm {
                     sampled_mma_f16_16 F16, sampled_mma_bf16_16 Bf16: Block, Sampled<2, WindowOf<16, BOTH_ROWS, MmaSync, CpAsync>>;
                     sampled_mma_f16_16t F16, sampled_mma_bf16_16t Bf16: Block, Sampled<2, WindowOf<16, BOTH_COLUMNS, MmaQuarters, CpAsync>>;
                 }
-                sddmm "sddmm" SddmmParams Sampled {
+                "sddmm" SddmmParams Sampled {
                     sddmm_csr_f32_k32 F32: Csr, Dots<4, 1, SegmentOf<8, 8, 5>>;
                     sddmm_csr_f32_k64 F32: Csr, Dots<4, 2, SegmentOf<8, 8, 4>>;
                     sddmm_csr_f32_k128 F32: Csr, Dots<4, 2, SegmentOf<16, 8, 4>>;
@@ -33,13 +33,13 @@ macro_rules! rows_sddmm {
                     sddmm_csr_f16_k256 F16, sddmm_csr_bf16_k256 Bf16: Csr, Dots<8, 1, SegmentOf<32, 8, 5>>;
                     sddmm_csr_f32_any32 F32, sddmm_csr_f16_any32 F16, sddmm_csr_bf16_any32 Bf16: Csr, Dots<1, 4, SegmentOf<8, 4, 5>>;
                 }
-                sddmm "sddmm" SddmmParams SampledNarrow {
+                "sddmm" SddmmParams SampledNarrow {
                     sddmm_csr_int8_k64 Int8: Csr, Dots<8, 1, SegmentOf<8, 8, 5>>;
                     sddmm_csr_int8_k128 Int8: Csr, Dots<16, 1, SegmentOf<8, 8, 5>>;
                     sddmm_csr_int8_k256 Int8: Csr, Dots<16, 1, SegmentOf<16, 8, 5>>;
                     sddmm_csr_int8_any32 Int8: Csr, Dots<1, 4, SegmentOf<8, 4, 5>>;
                 }
-                sddmm_staged "sddmm_staged" SddmmStagedParams Sampled {
+                "sddmm_staged" SddmmStagedParams Sampled {
                     sddmm_staged_f32_k64 F32: Csr, StagedDots<2, 4, ShelfOf<8>>;
                     sddmm_staged_f32_k128 F32: Csr, StagedDots<2, 4, ShelfOf<16>>;
                     sddmm_staged_f32_k256 F32: Csr, StagedDots<2, 4, ShelfOf<32>>;
@@ -49,7 +49,7 @@ macro_rules! rows_sddmm {
                     sddmm_staged_f32_k256_99k F32: Csr, StagedDots<2, 4, ShelfOf<32, 99>>;
                     sddmm_staged_f32_k512_99k F32: Csr, StagedDots<4, 4, ShelfOf<32, 99>>;
                 }
-                sddmm_tiles "sddmm_tiles" SddmmTilesParams Sampled {
+                "sddmm_tiles" SddmmTilesParams Sampled {
                     sddmm_tiles_f16_n256 F16, sddmm_tiles_bf16_n256 Bf16: Csr, PickTile<4, PickOf<BOTH_ROWS>>;
                     sddmm_tiles_f16_n128 F16, sddmm_tiles_bf16_n128 Bf16: Csr, PickTile<2, PickOf<BOTH_ROWS>>;
                     sddmm_tiles_f16_n64 F16, sddmm_tiles_bf16_n64 Bf16: Csr, PickTile<1, PickOf<BOTH_ROWS>>;
@@ -65,7 +65,7 @@ macro_rules! rows_sddmm {
                     sddmm_tiles_mma_f16_n64t F16, sddmm_tiles_mma_bf16_n64t Bf16: Csr, PickTile<1, PickOf<BOTH_COLUMNS, 2, MmaSync, CpAsync>>;
                     sddmm_tiles_mma_tf32_n64 Tf32: Csr, PickTile<1, PickOf<BOTH_ROWS, 4, MmaSync, CpAsync>>;
                 }
-                pit_sampled "pit_sampled" PitSampledParams Dynamic {
+                "pit_sampled" PitSampledParams Dynamic {
                     pit_f16_sampled F16, pit_bf16_sampled Bf16: Block, PitSampled;
                     pit_f16_sampled_mma F16, pit_bf16_sampled_mma Bf16: Block, PitSampled<MmaSync, CpAsync>;
                 }

@@ -6,7 +6,7 @@ macro_rules! rows_spmm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             spmm {
-                spmm "spmm" SpmmParams Product {
+                "spmm" SpmmParams Product {
                     spmm_csr_f32_n32 F32: Csr, SubWarp<4, 1, SubWarpOf<8, 8, 1>>;
                     spmm_csr_f32_n64 F32: Csr, SubWarp<4, 1, SubWarpOf<16, 8, 1>>;
                     spmm_csr_f32_n128 F32: Csr, SubWarp<4, 1, SubWarpOf<32, 8, 1>>;
@@ -72,7 +72,7 @@ macro_rules! rows_spmm {
                     spmm_group_coo_bf16_n256 Bf16: GroupCoo, SubWarp<8, 1, SubWarpOf<32, 8, 1>>;
                     spmm_group_coo_bf16_any32 Bf16: GroupCoo, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
                 }
-                sell "sell" SellParams Product {
+                "sell" SellParams Product {
                     sell_f32_n1 F32, sell_f16_n1 F16, sell_bf16_n1 Bf16: SlicedEll, Sell<32, 1>;
                     sell_f16_n8 F16, sell_bf16_n8 Bf16: SlicedEll, Sell<16, 8>;
                     sell_f32_n1_wide F32, sell_f16_n1_wide F16, sell_bf16_n1_wide Bf16: SlicedEll, Sell<32, 1, 163>;
@@ -80,14 +80,14 @@ macro_rules! rows_spmm {
                     sell_f16_n8_wide F16, sell_bf16_n8_wide Bf16: SlicedEll, Sell<16, 8, 163>;
                     sell_f16_n8_small F16, sell_bf16_n8_small Bf16: SlicedEll, Sell<16, 8, 99>;
                 }
-                staged "staged" StagedParams Product {
+                "staged" StagedParams Product {
                     staged_f32_w8_p8 F32: SlicedEll, Staged<8, 8>;
                     staged_f32_w16 F32: SlicedEll, Staged<16, 1>;
                     staged_f32_w16_p2 F32: SlicedEll, Staged<16, 2>;
                     staged_f32_w16_p4 F32: SlicedEll, Staged<16, 4>;
                     staged_f32_all F32: SlicedEll, Resident<16>;
                 }
-                batched "batched" BatchedParams Product {
+                "batched" BatchedParams Product {
                     batched_csr_f32_n32 F32: Csr, SubWarp<4, 1, SubWarpOf<8, 8, 1>>;
                     batched_csr_f32_n64 F32: Csr, SubWarp<4, 1, SubWarpOf<16, 8, 1>>;
                     batched_csr_f32_n128 F32: Csr, SubWarp<4, 1, SubWarpOf<32, 8, 1>>;
@@ -110,18 +110,18 @@ macro_rules! rows_spmm {
                     batched_permuted_f16_n256_l16 F16, batched_permuted_bf16_n256_l16 Bf16: Permuted, SubWarp<8, 2, SubWarpOf<16, 4, 1>>;
                     batched_permuted_f32_any32 F32, batched_permuted_f64_any32 F64, batched_permuted_f16_any32 F16, batched_permuted_bf16_any32 Bf16: Permuted, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
                 }
-                vectors "vectors" VectorsParams Product {
+                "vectors" VectorsParams Product {
                     vectors_f16_n64_s8 F16, vectors_bf16_n64_s8 Bf16: Vector, Vectors<1, VectorsOf<1, 8>>;
                     vectors_f16_n128 F16, vectors_bf16_n128 Bf16: Vector, Vectors<2, VectorsOf<4, 1>>;
                     vectors_f16_n128_s4 F16, vectors_bf16_n128_s4 Bf16: Vector, Vectors<2, VectorsOf<1, 4>>;
                 }
-                vectors "vectors" VectorsParams Narrow {
+                "vectors" VectorsParams Narrow {
                     vectors_int8_n128 Int8: WholeVector, NarrowVectors<4, 1, true>;
                     vectors_int8_n128_s4 Int8: WholeVector, NarrowVectors<1, 4, true>;
                     vectors_int8_n128_s8 Int8: WholeVector, NarrowVectors<1, 8, true>;
                     vectors_int8_any Int8: WholeVector, NarrowVectors<4, 1, false>;
                 }
-                bitmap "bitmap" BitmapParams Product {
+                "bitmap" BitmapParams Product {
                     bitmap_f16_256x1_warps6 F16, bitmap_bf16_256x1_warps6 Bf16: Bits, WarpTile<1, 4, WarpOf<6>>;
                     bitmap_f16_256x1_halves3 F16, bitmap_bf16_256x1_halves3 Bf16: Bits, WarpTile<1, 2, WarpOf<3>>;
                     bitmap_f16_256x8_warps6 F16, bitmap_bf16_256x8_warps6 Bf16: Bits, WarpTile<8, 4, WarpOf<6>>;

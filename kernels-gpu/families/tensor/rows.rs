@@ -6,7 +6,7 @@ macro_rules! rows_tensor {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             tensor {
-                mttkrp "mttkrp" MttkrpParams Rows {
+                "mttkrp" MttkrpParams Rows {
                     mttkrp_f32_g1_n16 F32: Csr, Rows<4, 1, GatherOf<1, 4, 4>>;
                     mttkrp_f32_g1_n32 F32: Csr, Rows<4, 1, GatherOf<1, 8, 4>>;
                     mttkrp_f32_g1_n64 F32: Csr, Rows<4, 1, GatherOf<1, 16, 4>>;
@@ -68,7 +68,7 @@ macro_rules! rows_tensor {
                     mttkrp_f32_dots3_any F32, mttkrp_f64_dots3_any F64, mttkrp_f16_dots3_any F16, mttkrp_bf16_dots3_any Bf16: Csr, RowDots<3, 8, 1>;
                     mttkrp_f32_dots1_any F32, mttkrp_f64_dots1_any F64, mttkrp_f16_dots1_any F16, mttkrp_bf16_dots1_any Bf16: Csr, RowDots<1, 8, 1>;
                 }
-                tensor_product "tensor_product" TensorProductParams TensorProduct {
+                "tensor_product" TensorProductParams TensorProduct {
                     tensor_product_items_f32 F32, tensor_product_items_f64 F64, tensor_product_items_f16 F16, tensor_product_items_bf16 Bf16: Csr, TensorItems;
                     tensor_product_channels_f32 F32, tensor_product_channels_f64 F64, tensor_product_channels_f16 F16, tensor_product_channels_bf16 Bf16: Csr, TensorChannels;
                     tensor_product_sums_f32 F32, tensor_product_sums_f64 F64, tensor_product_sums_f16 F16, tensor_product_sums_bf16 Bf16: Csr, TensorSums;
@@ -79,7 +79,7 @@ macro_rules! rows_tensor {
                     tensor_product_own_traces_f32 F32, tensor_product_own_traces_f64 F64, tensor_product_own_traces_f16 F16, tensor_product_own_traces_bf16 Bf16: Csr, TensorOwnTraces;
                     tensor_product_own_weights_f32 F32, tensor_product_own_weights_f64 F64, tensor_product_own_weights_f16 F16, tensor_product_own_weights_bf16 Bf16: Csr, TensorOwnWeights;
                 }
-                equivariant "equivariant" EquivariantParams Own {
+                "equivariant" EquivariantParams Own {
                     equivariant_forward_f32_l1 F32: Direct, Equivariant<false, 1, EquivariantOf<1, false, 8>>;
                     equivariant_forward_f32_l2 F32: Direct, Equivariant<false, 1, EquivariantOf<2, false, 4>>;
                     equivariant_forward_f32_l3 F32: Direct, Equivariant<false, 1, EquivariantOf<3, false, 3>>;
@@ -91,21 +91,21 @@ macro_rules! rows_tensor {
                     equivariant_backward_f32_l2_c2 F32: Direct, Equivariant<true, 2, EquivariantOf<2, false, 6>>;
                     equivariant_backward_f32_odd F32: Direct, Equivariant<true, 1, EquivariantOf<3, true, 3>>;
                 }
-                graph "graph" GeometryParams Own {
+                "graph" GeometryParams Own {
                     edge_geometry_forward_f32 F32, edge_geometry_forward_f64 F64: Direct, GeometryForward;
                     edge_geometry_backward_f32 F32, edge_geometry_backward_f64 F64: Direct, GeometryBackward;
                 }
-                graph "graph" MessageParams Own {
+                "graph" MessageParams Own {
                     message_first_f32 F32, message_first_f64 F64, message_first_f16 F16, message_first_bf16 Bf16: Direct, FirstLargest;
                     message_pick_f32 F32, message_pick_f64 F64, message_pick_f16 F16, message_pick_bf16 Bf16: Direct, PickLargest;
                     message_weights_f32 F32, message_weights_f64 F64, message_weights_f16 F16, message_weights_bf16 Bf16: Direct, LargestWeights;
                 }
-                graph "graph" JoinParams Own {
+                "graph" JoinParams Own {
                     join_count F32: Direct, JoinCount;
                     join_starts F32: Direct, JoinStarts;
                     join_fill F32: Direct, JoinFill;
                 }
-                einsum "einsum" EinsumParams Einsum {
+                "einsum" EinsumParams Einsum {
                     einsum_f32_x1_wide1 F32: Listed, Wide<1, 0, 4>;
                     einsum_f32_x2_wide2 F32: Listed, Wide<2, 0, 4>;
                     einsum_f32_x2_wide1 F32: Listed, Wide<2, 1, 4>;

@@ -6,7 +6,7 @@ macro_rules! rows_tutorial {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             tutorial {
-                levels "levels" LevelsParams Teaching {
+                "levels" LevelsParams Teaching {
                     level_0_loop F16: Direct, Level<0>;
                     level_1_shared F16: Direct, Level<1>;
                     level_2_mma F16: Direct, Level<2>;

@@ -2,12 +2,12 @@
 //! block-sparse. Every row of the table that computes one is compared with exact integers.
 
 use crate::support::dense::strided;
-use crate::support::rows::{force, products_here};
+use crate::support::rows::{by_type, force, products_here};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{GUARD, assert_matrix, fill_blocks, gpu, spread};
-use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
+use einsparse::formats::{AnySparse, Csr, Dense};
 use einsparse::kernels::abi::{B_COLUMNS, C_COLUMNS};
-use einsparse::registry::{Dtype, Row, Scalar};
+use einsparse::registry::{Row, Scalar};
 use einsparse::{Context, Operand, Options};
 
 /// Returns small integers, so that every sum is exact.
@@ -148,11 +148,7 @@ fn every_row_of_another_order_on_the_gpu() {
         let edges: &[usize] = if row.block.0 == 64 { &[64, 128] } else { &[row.block.0 as usize] };
         for &edge in edges {
             let (order, options) = (order(row), force(row));
-            match row.dtype {
-                Dtype::F16 => check::<f16>(&gpu, edge, order, &options, row.name),
-                Dtype::Bf16 => check::<bf16>(&gpu, edge, order, &options, row.name),
-                other => panic!("{}: no case for {}", row.name, other.name()),
-            }
+            by_type!(row.dtype, check(&gpu, edge, order, &options, row.name));
         }
     }
 }

@@ -2,13 +2,13 @@
 //! CPU, are compared with exact integers.
 
 use crate::support::dense::upload;
-use crate::support::rows::{kernels_here, named};
+use crate::support::rows::{by_type, kernels_here, named};
 use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{fill_blocks, gpu, spread};
 use std::sync::Arc;
 
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Operation, Row, Scalar};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, f16};
+use einsparse::registry::{Operation, Row, Scalar};
 use einsparse::{Context, Error, Operand, Tensor};
 
 /// Returns small integers, so that every sum is exact.
@@ -147,11 +147,7 @@ fn every_row_samples_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in kernels_here().filter(|r| r.operation == Operation::Sampled && r.module == "sampled")
     {
-        match row.dtype {
-            Dtype::F16 => cases::<f16>(&gpu, row),
-            Dtype::Bf16 => cases::<bf16>(&gpu, row),
-            other => panic!("{}: no case for {}", row.name, other.name()),
-        }
+        by_type!(row.dtype, cases(&gpu, row));
     }
 }
 

@@ -6,11 +6,11 @@ mod runs;
 
 use crate::support::bounds::Bound;
 use crate::support::dense::transposed;
-use crate::support::rows::{force, kernels_here};
+use crate::support::rows::{by_type, force, kernels_here};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
-use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Operation, Row, Scalar};
+use einsparse::formats::{AnySparse, Csr, Dense, bf16};
+use einsparse::registry::{Operation, Row, Scalar};
 use einsparse::{Context, Operand, Tensor};
 
 /// Columns of S: more than the longest row.
@@ -28,18 +28,6 @@ fn rows() -> impl Iterator<Item = &'static Row> {
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
 fn by_columns(row: &Row) -> bool {
     row.order & einsparse::kernels::abi::A_COLUMNS != 0
-}
-
-macro_rules! by_dtype {
-    ($row:expr, $check:ident($($argument:expr),*)) => {
-        match $row.dtype {
-            Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument),*),
-            Dtype::F64 => $check::<f64>($($argument),*),
-            Dtype::F16 => $check::<f16>($($argument),*),
-            Dtype::Bf16 => $check::<bf16>($($argument),*),
-            other => panic!("{}: no case for {}", $row.name, other.name()),
-        }
-    };
 }
 
 /// S with values, X `[m, k]` and Y `[n, k]`.
@@ -218,11 +206,7 @@ fn tiles<T: Scalar>(context: &Context, row: &Row) {
 fn dense_tiles_are_picked_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in rows().filter(|row| row.module == "sddmm_tiles") {
-        match row.dtype {
-            Dtype::F16 => tiles::<f16>(&gpu, row),
-            Dtype::Tf32 => tiles::<f32>(&gpu, row),
-            _ => tiles::<bf16>(&gpu, row),
-        }
+        by_type!(row.dtype, tiles(&gpu, row));
     }
 }
 
@@ -230,7 +214,7 @@ fn dense_tiles_are_picked_exactly_on_the_gpu() {
 fn every_row_samples_entries_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in rows() {
-        by_dtype!(row, exact(&gpu, row));
+        by_type!(row.dtype, exact(&gpu, row));
     }
 }
 
@@ -271,7 +255,7 @@ fn random<T: Scalar>(context: &Context, row: &Row) {
 fn sampled_entries_are_within_their_bound_and_repeat_bit_by_bit() {
     let Some(gpu) = gpu() else { return };
     for row in rows() {
-        by_dtype!(row, random(&gpu, row));
+        by_type!(row.dtype, random(&gpu, row));
     }
 }
 
@@ -298,6 +282,6 @@ fn planted<T: Scalar>(context: &Context, row: &Row) {
 fn nan_and_inf_reach_only_entries_of_their_row_and_column() {
     let Some(gpu) = gpu() else { return };
     for row in rows() {
-        by_dtype!(row, planted(&gpu, row));
+        by_type!(row.dtype, planted(&gpu, row));
     }
 }

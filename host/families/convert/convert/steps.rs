@@ -12,10 +12,11 @@ use crate::error::Result;
 use crate::kernel::Kernel;
 use crate::registry::Dtype;
 
-fn accumulator(dtype: Dtype) -> Dtype {
-    match dtype {
-        Dtype::F64 => Dtype::F64,
-        _ => Dtype::F32,
+/// Returns the type of the scores of blocks. Those of integers are f32.
+fn score(dtype: Dtype) -> Dtype {
+    match dtype.accumulator() {
+        Dtype::Int32 => Dtype::F32,
+        own => own,
     }
 }
 
@@ -32,8 +33,8 @@ fn needs(row: &Row, request: &Request) -> bool {
     let top = matches!(request.choice, Some(BlockChoice::Top(_) | BlockChoice::TopPerRow(_)));
     match row.step {
         STEP_SCORE => dense && row.dtype == dtype,
-        STEP_SELECT => top && row.dtype == accumulator(dtype),
-        STEP_TALLY => row.dtype == accumulator(dtype),
+        STEP_SELECT => top && row.dtype == score(dtype),
+        STEP_TALLY => row.dtype == score(dtype),
         STEP_FILL_DENSE => dense && row.dtype.bytes() == dtype.bytes(),
         STEP_FILL_CSR => !dense && row.dtype.bytes() == dtype.bytes(),
         STEP_MARK => !dense,
