@@ -2,6 +2,7 @@
 //! the inverse deviation, the gradient of a row is `dx = r (g - mean(g) - r^2 o mean(g o))`. Sums over columns stay
 //! within a warp. Sums over rows are computed by parts, which are added in order.
 
+use super::element::element;
 use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
@@ -19,7 +20,7 @@ buffers! {
         x[]: u8, ReadWrite;
         factor<E: Elem>: E, ReadWrite;
         dy: u8, ReadWrite;
-        dx: u8, ReadWrite;
+        dx<E: Elem>: E, ReadWrite;
         stats: [u32; 2], Fresh;
         partial: f32, Fresh;
         affine: f32, ReadWrite;
@@ -31,15 +32,19 @@ by_vectors! {
     NormGradientParams NormParts: parts;
 }
 
-/// Returns the address of a row of a matrix.
+/// Loads a vector of both summands and of dy; zeros unless `inside`.
 #[inline(always)]
-fn row_at<E: Elem>(
+fn operands<E: Elem, const V: usize>(
     p: &NormGradientParams,
-    base: Global<u8, ReadWrite>,
-    of: usize,
-    row: u32,
-) -> Global<E, ReadWrite> {
-    base.row(row, p.row_bytes[of]).cast()
+    at: [u32; 2],
+    inside: bool,
+) -> [Raw; 3] {
+    let matrices = [p.x(0), p.x(1), p.dy()];
+    let mut raw = [[0; 4]; 3];
+    unroll!(of < 3, {
+        raw[of] = element(matrices[of].cast::<E>(), p.row_bytes[of], at).ld_raw::<V>(inside);
+    });
+    raw
 }
 
 /// Vector of a row: sums of x and y, and dy times the factor; zeros past the last column.
@@ -56,22 +61,18 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
     row: u32,
     first: u32,
 ) -> [Vector<V>; N] {
-    let mut raw = [[[0; 4]; N]; 3];
-    let bases = [p.x(0), p.x(1), p.dy()];
+    let mut raw = [[[0; 4]; 3]; N];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
-        unroll!(of < 3, {
-            let at = row_at::<E>(p, bases[of], of, row).bytes(column * E::BYTES);
-            raw[of][k] = at.ld_raw::<V>(column < p.width);
-        });
+        raw[k] = operands::<E, V>(p, [row, column], column < p.width);
     });
     let mut all = [Vector { z: [0.0; V], g: [0.0; V] }; N];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
         let factor = p.factor::<E>().bytes(column * E::BYTES).ld_raw::<V>(column < p.width);
         unroll!(i < V, {
-            all[k].z[i] = E::get(&raw[0][k], i) + E::get(&raw[1][k], i);
-            all[k].g[i] = E::get(&raw[2][k], i) * E::get(&factor, i);
+            all[k].z[i] = E::get(&raw[k][0], i) + E::get(&raw[k][1], i);
+            all[k].g[i] = E::get(&raw[k][2], i) * E::get(&factor, i);
         });
     });
     all
@@ -131,7 +132,7 @@ fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
             let off = own.z[i] - mean;
             out[i] = (own.g[i] - level - off * slope) * by;
         });
-        row_at::<E>(p, p.dx(), 3, row).bytes(column * E::BYTES).st_rounded(&out);
+        element(p.dx::<E>(), p.row_bytes[3], [row, column]).st_rounded(&out);
     });
     if gpu::thread().is_multiple_of(32) {
         p.stats().at(row).st([mean.to_bits(), by.to_bits()]);
@@ -149,14 +150,10 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     while first < end {
         let mut raw = [[[0; 4]; 3]; 2];
         let mut stats = [[0; 2]; 2];
-        let bases = [p.x(0), p.x(1), p.dy()];
         unroll!(j < 2, {
             let row = first + j as u32 * DOWN;
             let inside = row < end && column < p.width;
-            unroll!(of < 3, {
-                let at = row_at::<E>(p, bases[of], of, row).bytes(column * E::BYTES);
-                raw[j][of] = at.ld_raw::<V>(inside);
-            });
+            raw[j] = operands::<E, V>(p, [row, column], inside);
             stats[j] = p.stats().at(row).ld_if(inside);
         });
         unroll!(j < 2, {
