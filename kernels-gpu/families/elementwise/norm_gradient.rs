@@ -4,6 +4,7 @@
 
 use super::element::element;
 use crate::device::lanes;
+use crate::device::partial;
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -167,13 +168,12 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
         });
         first += 2 * DOWN;
     }
-    let word = |which: u32, down: u32, column: u32| {
-        copy::dynamic_shared() + ((which * DOWN + down) * width + column) * 4
-    };
+    // SAFETY: `NormParts::SHARED_BYTES` includes two sums of a vector for each thread.
+    let sums_of = |which: u32| unsafe { Shared::<f32>::dynamic(which * DOWN * width * 4) };
     unroll!(which < 2, {
         unroll!(i < V, {
-            let to = word(which as u32, down, across * V as u32 + i as u32);
-            copy::st_shared_b32(to, sums[which][i].to_bits());
+            let at = down * width + across * V as u32 + i as u32;
+            sums_of(which as u32).at(at).st(sums[which][i]);
         });
     });
     gpu::sync_threads();
@@ -181,11 +181,7 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     let (which, own) = (gpu::thread() / width, gpu::thread() % width);
     let column = gpu::block_x() * width + own;
     if which < 2 && column < p.width {
-        let (mut all, mut down) = (0.0, 0);
-        while down < DOWN {
-            all += f32::from_bits(copy::ld_shared_b32(word(which, down, own)));
-            down += 1;
-        }
+        let all = partial::of_column(sums_of(which).at(own), DOWN, width);
         sum_at(p, gpu::block_y(), which, column).st(all);
     }
 }
@@ -205,17 +201,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, NormGradientParams> for NormSum {
         if column >= p.width {
             return;
         }
-        let (mut all, mut part) = (0.0, 0);
-        while part < p.parts {
-            // Eight loads are in flight; parts past the last one are zero.
-            let mut eight = [0.0; 8];
-            unroll!(i < 8, {
-                let own = part + i as u32;
-                eight[i] = sum_at(p, own, which, column).ld_if(own < p.parts);
-            });
-            unroll!(i < 8, { all += eight[i] });
-            part += 8;
-        }
+        let all = partial::of_parts(p.parts, |part| sum_at(p, part, which, column));
         let to = which as u64 * p.width as u64 + column as u64;
         p.affine().at(to).st(all);
     }

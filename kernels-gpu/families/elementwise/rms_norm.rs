@@ -4,6 +4,7 @@
 
 use super::element::element;
 use crate::device::lanes::{self, DOWN};
+use crate::device::partial;
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -235,23 +236,20 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
         feature += AT_ONCE as u32 * part.step;
     }
     let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-    let word =
-        |warp: u32, at: u32| copy::dynamic_shared() + (warp * RMS_ACROSS * V as u32 + at) * 4;
+    let tokens = RMS_ACROSS * V as u32;
+    // SAFETY: `RmsSums::SHARED_BYTES` includes a word for each warp and token.
+    let words = unsafe { Shared::<f32>::dynamic(0) };
     unroll!(i < V, {
         let sum = lanes::sum_of::<F32>(squares[i], DOWN, part.across..32);
         if lane < part.across {
-            copy::st_shared_b32(word(warp, lane * V as u32 + i as u32), sum.to_bits());
+            words.at(warp * tokens + lane * V as u32 + i as u32).st(sum);
         }
     });
     gpu::sync_threads();
     // One thread for each token of the thread block.
     let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
-        let (mut all, mut warp) = (0.0, 0);
-        while warp < WARPS {
-            all += f32::from_bits(copy::ld_shared_b32(word(warp, gpu::thread())));
-            warp += 1;
-        }
+        let all = partial::of_column(words.at(gpu::thread()), WARPS, tokens);
         let at = gpu::block_x() as u64 * p.tokens as u64 + own as u64;
         p.partial().at(at).st(all);
     }
@@ -260,7 +258,8 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
 #[inline(always)]
 fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
     let part = Part::new(p, V as u32);
-    let word = |at: u32| copy::dynamic_shared() + at * 4;
+    // SAFETY: `RmsScale::SHARED_BYTES` includes a word for each token.
+    let words = unsafe { Shared::<f32>::dynamic(0) };
     let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
         let (mut squares, mut part) = (0.0, 0);
@@ -268,12 +267,12 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
             squares += p.partial().at(part as u64 * p.tokens as u64 + own as u64).ld();
             part += 1;
         }
-        copy::st_shared_b32(word(gpu::thread()), inverse_root(p, squares).to_bits());
+        words.at(gpu::thread()).st(inverse_root(p, squares));
     }
     gpu::sync_threads();
     let mut scales = [0.0; V];
     unroll!(i < V, {
-        scales[i] = f32::from_bits(copy::ld_shared_b32(word(part.lane * V as u32 + i as u32)))
+        scales[i] = words.at(part.lane * V as u32 + i as u32).ld();
     });
     let mut feature = part.first;
     while feature < part.end {

@@ -73,10 +73,10 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
         largest = reduce(largest, DOWN, 1..32, |x, distance| {
             x.or(F32::shfl_xor(x.value, distance), warp::shfl_xor(x.at, distance))
         });
-        let word = |warp: u32| copy::dynamic_shared() + warp * 8;
+        // SAFETY: `GreedyTile::SHARED_BYTES` includes two words for each warp.
+        let of_warps = unsafe { Shared::<[u32; 2]>::dynamic(0) };
         if gpu::thread().is_multiple_of(32) {
-            copy::st_shared_b32(word(gpu::thread() / 32), largest.value.to_bits());
-            copy::st_shared_b32(word(gpu::thread() / 32) + 4, largest.at);
+            of_warps.at(gpu::thread() / 32).st([largest.value.to_bits(), largest.at]);
         }
         gpu::sync_threads();
         if gpu::thread() != 0 {
@@ -85,7 +85,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
         let mut all = none;
         let mut warp = 0;
         while warp < THREADS / 32 {
-            let [value, at] = copy::ld_shared_v2(word(warp));
+            let [value, at] = of_warps.at(warp).ld();
             all = all.or(f32::from_bits(value), at);
             warp += 1;
         }

@@ -5,6 +5,7 @@ use core::marker::PhantomData;
 
 use super::{FIRST, Operation, RowForm, SECOND, Span, each_piece, over_lanes};
 use crate::device::prelude::*;
+use crate::device::softmax::base_of;
 use crate::families::softmax::abi::*;
 
 /// Scaled scores of one lane; -Inf for slots without an unmasked entry.
@@ -33,12 +34,6 @@ impl Finish {
             shift: if none { 0.0 } else { shift },
         }
     }
-}
-
-/// Value that is subtracted from scores; 0 if none is above -Inf, since -Inf minus itself is NaN.
-#[inline(always)]
-pub(super) fn base_of(max: f32) -> f32 {
-    if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
 /// Factor of scores. Except for the logarithm, it makes them exponents of two.

@@ -3,8 +3,9 @@
 
 use core::marker::PhantomData;
 
-use super::{FIRST, Operation, RowForm, Span, each_piece, exp, over_lanes};
+use super::{FIRST, Operation, RowForm, Span, each_piece, over_lanes};
 use crate::device::prelude::*;
+use crate::device::softmax::exp;
 use crate::families::softmax::abi::*;
 
 /// Gradient of a scaled score, from the output of the softmax, the gradient of that output, and the row's sum. `log` is

@@ -298,11 +298,6 @@ fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
     }
 }
 
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    matrix::ex2_approx(x * core::f32::consts::LOG2_E)
-}
-
 /// Sum, or maximum (NaN if one of them is NaN), over the lanes of a row, the same bits in all of them. `word`: first
 /// word of the warps' shares in shared memory. One barrier precedes the loads and none follows them. Two successive
 /// reductions therefore need different words, or a barrier between them.
@@ -314,15 +309,16 @@ fn over_lanes<F: RowForm, const MAX: bool>(x: f32, word: u32) -> f32 {
     let of_warp = 1..F::LANES.min(32);
     let mut x = lanes::reduce(x, lanes::DOWN, of_warp, |x, by| join(x, F32::shfl_xor(x, by)));
     if F::LANES > 32 {
-        let share = |warp: u32| copy::dynamic_shared() + (word + warp) * 4;
+        // SAFETY: `SoftmaxRows::SHARED_BYTES` includes two words for each warp.
+        let shares = unsafe { Shared::<f32>::dynamic(word * 4) };
         if gpu::thread().is_multiple_of(32) {
-            copy::st_shared_b32(share(gpu::thread() / 32), x.to_bits());
+            shares.at(gpu::thread() / 32).st(x);
         }
         gpu::sync_threads();
-        x = f32::from_bits(copy::ld_shared_b32(share(0)));
+        x = shares.ld();
         unroll!(other < 4, {
             if other > 0 {
-                x = join(x, f32::from_bits(copy::ld_shared_b32(share(other as u32))));
+                x = join(x, shares.at(other as u32).ld());
             }
         });
     }

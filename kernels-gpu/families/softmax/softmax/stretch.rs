@@ -11,10 +11,11 @@
 //! The last step reads the slots that the thread itself overwrites in the next stretch, so no fourth barrier is needed.
 //! For the gradient, shared memory holds the terms of each row's sum, then the sum; both operands stay in registers.
 
-use super::forward::{Finish, base_of};
+use super::forward::Finish;
 use super::gradient::slope;
-use super::{RowForm, Span, exp};
+use super::{RowForm, Span};
 use crate::device::prelude::*;
+use crate::device::softmax::{base_of, exp};
 use crate::families::softmax::abi::*;
 
 /// Marks a masked entry in place of its sum: a NaN that no arithmetic produces.
@@ -59,8 +60,9 @@ impl Stretch {
 /// Address of group `index` of four slots. One group is left out after every eight, so that rows of 16 begin in
 /// different banks.
 #[inline(always)]
-fn place(index: u32) -> u32 {
-    copy::dynamic_shared() + (index + index / 8) * 16
+fn place(index: u32) -> Shared<[u32; 4]> {
+    // SAFETY: `SoftmaxRows::SHARED_BYTES` includes the stretch and the slots past it that threads of rows read.
+    unsafe { Shared::<[u32; 4]>::dynamic(0) }.at(index + index / 8)
 }
 
 /// First slot of vector `r` of this thread.
@@ -76,7 +78,7 @@ fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
         if half * 4 < VEC {
             let mut words = [0; 4];
             unroll!(i < 4, { words[i] = values[half * 4 + i].to_bits() });
-            copy::st_shared_v4(place(slot / 4 + half as u32), words);
+            place(slot / 4 + half as u32).st(words);
         }
     });
 }
@@ -87,7 +89,7 @@ fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
     let mut words = [0; VEC];
     unroll!(half < 2, {
         if half * 4 < VEC {
-            let four = copy::ld_shared_v4(place(slot / 4 + half as u32));
+            let four = place(slot / 4 + half as u32).ld();
             unroll!(i < 4, { words[half * 4 + i] = four[i] });
         }
     });
@@ -141,7 +143,7 @@ impl PerThread {
     /// Loads group `j`. Past the row these are numbers of other rows, past the last row unused slots.
     #[inline(always)]
     fn load(self, j: usize) -> [f32; 4] {
-        copy::ld_shared_v4(place(self.first + j as u32)).map(f32::from_bits)
+        place(self.first + j as u32).ld().map(f32::from_bits)
     }
 
     /// Stores the unmasked entries of group `j`.
@@ -149,11 +151,11 @@ impl PerThread {
     fn store(self, j: usize, words: [u32; 4]) {
         let at = place(self.first + j as u32);
         if self.is_live(j, 0) && self.is_live(j, 3) {
-            copy::st_shared_v4(at, words);
+            at.st(words);
         } else {
             unroll!(i < 4, {
                 if self.is_live(j, i) {
-                    copy::st_shared_b32(at + i as u32 * 4, words[i]);
+                    at.cast::<u32>().at(i as u32).st(words[i]);
                 }
             });
         }
@@ -164,7 +166,7 @@ impl PerThread {
     fn hide(self, word: u32) {
         let mut at = self.live;
         while at < self.end {
-            copy::st_shared_b32(place(self.first + at / 4) + at % 4 * 4, word);
+            place(self.first + at / 4).cast::<u32>().at(at % 4).st(word);
             at += 1;
         }
     }
