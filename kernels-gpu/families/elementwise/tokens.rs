@@ -74,9 +74,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
             x.or(F32::shfl_xor(x.value, distance), warp::shfl_xor(x.at, distance))
         });
         // SAFETY: `GreedyTile::SHARED_BYTES` includes two words for each warp.
-        let of_warps = unsafe { Shared::<[u32; 2]>::dynamic(0) };
+        let of_warp = |warp: u32| unsafe { Shared::<[u32; 2]>::dynamic(warp * 8) };
         if gpu::thread().is_multiple_of(32) {
-            of_warps.at(gpu::thread() / 32).st([largest.value.to_bits(), largest.at]);
+            of_warp(gpu::thread() / 32).st([largest.value.to_bits(), largest.at]);
         }
         gpu::sync_threads();
         if gpu::thread() != 0 {
@@ -85,7 +85,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
         let mut all = none;
         let mut warp = 0;
         while warp < THREADS / 32 {
-            let [value, at] = of_warps.at(warp).ld();
+            let [value, at] = of_warp(warp).ld();
             all = all.or(f32::from_bits(value), at);
             warp += 1;
         }
