@@ -63,7 +63,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
     ) -> Scores {
         let lane = gpu::opaque_thread() % 32;
         let mut scores = Self::scores::<E>(queries, slot, lane);
-        if keys < <Decode<CHUNKS>>::KEYS as u32 {
+        if keys < <Decode<CHUNKS>>::KEYS {
             Self::hide(&mut scores, keys, lane);
         }
         self.soften(&mut scores, scale);
