@@ -160,7 +160,7 @@ trait Sums {
     fn place(bytes: u32, row: u32) -> u32;
     fn add(&mut self, stage: u32);
     /// Stores the sums in the partial sums of the part.
-    fn leave(&self, p: &WeightParams);
+    fn store(&self, p: &WeightParams);
 }
 
 /// Loads eight numbers of a row of a stage: four from `at`, and four half a row after it.
@@ -205,13 +205,13 @@ impl Sums for Fma {
     }
 
     #[inline(always)]
-    fn leave(&self, p: &WeightParams) {
+    fn store(&self, p: &WeightParams) {
         unroll!(i < 8, {
             unroll!(j < 8, {
                 let half = |at: usize, extent: u32| at as u32 / 4 * extent / 2 + at as u32 % 4;
                 let input = half(i, INPUTS) + gpu::thread() / 8 * 4;
                 let output = half(j, OUTPUTS) + gpu::thread() % 8 * 4;
-                leave_one(p, [input, output], self.0[i][j]);
+                store_sum(p, [input, output], self.0[i][j]);
             });
         });
     }
@@ -254,14 +254,14 @@ impl Sums for Mma {
     }
 
     #[inline(always)]
-    fn leave(&self, p: &WeightParams) {
+    fn store(&self, p: &WeightParams) {
         let (warp, lane) = gpu::warp_and_lane();
         unroll!(m < 2, {
             unroll!(n < 8, {
                 unroll!(i < 4, {
                     let input = warp * 32 + 16 * m as u32 + i as u32 / 2 * 8 + lane / 4;
                     let output = 8 * n as u32 + lane % 4 * 2 + i as u32 % 2;
-                    leave_one(p, [input, output], self.0[m][n][i]);
+                    store_sum(p, [input, output], self.0[m][n][i]);
                 });
             });
         });
@@ -277,7 +277,7 @@ fn sums_at(p: &WeightParams, part: u32, input: u32) -> Global<f32, Fresh> {
 
 /// Stores an element of a tile's sums.
 #[inline(always)]
-fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
+fn store_sum(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
     let input = gpu::block_y() * INPUTS + input;
     let output = gpu::block_x() * OUTPUTS + output;
     let to = sums_at(p, gpu::block_z(), input).at(output).cast::<u32>();
@@ -288,7 +288,7 @@ fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
 /// Adds the sums of the threads for each of `COLUMNS` columns through shared memory, in order, and stores them after the
 /// sums of the inputs.
 #[inline(always)]
-fn leave_bias<const COLUMNS: u32>(p: &WeightParams, sums: [f32; 4], threads: u32) {
+fn store_bias<const COLUMNS: u32>(p: &WeightParams, sums: [f32; 4], threads: u32) {
     let thread = gpu::thread();
     // SAFETY: the `SHARED_BYTES` of both tiles include four words for each thread.
     let at = unsafe { Shared::<[u32; 4]>::dynamic(0) };
@@ -322,10 +322,10 @@ fn tile<E: Elem<Acc = f32>, S: Sums, const VEC: usize, const GATE: bool>(p: &Wei
         sums.add(stage);
         stage ^= 1;
     }
-    sums.leave(p);
+    sums.store(p);
     // Slower warps still read the last stage.
     gpu::sync_threads();
-    leave_bias::<OUTPUTS>(p, bias, THREADS);
+    store_bias::<OUTPUTS>(p, bias, THREADS);
 }
 
 #[inline(always)]
@@ -405,7 +405,7 @@ fn bias_tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
         });
         at += BIAS_ROWS;
     }
-    leave_bias::<BIAS_COLUMNS>(p, sums, BIAS_THREADS);
+    store_bias::<BIAS_COLUMNS>(p, sums, BIAS_THREADS);
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for BiasTile {

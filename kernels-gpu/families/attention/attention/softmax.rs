@@ -20,7 +20,8 @@ pub(super) struct Entries<const C: usize> {
 /// Base and sum of exponentials of two rows, of which a thread holds a quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Score to which exponentials are relative, before scaling, until it [`grows`]. -Inf without entries.
+    /// Score to which exponentials are relative, before scaling. It moves if the max [`grows`] too
+    /// far above it. -Inf without entries.
     pub base: [f32; 2],
     /// Sum over this thread's columns only.
     pub sum: [f32; 2],

@@ -233,7 +233,7 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Decod
         let mut chunk = work.find(gpu::block_x());
         while chunk.chunks > 0 {
             let mut sums = Self::walk::<E>(p, at, &chunk, &mut ring);
-            Self::leave(p, &mut sums);
+            Self::store(p, &mut sums);
             gpu::sync_threads();
             Self::join::<E>(p, &chunk);
             // The next tiles are copied over these sums.

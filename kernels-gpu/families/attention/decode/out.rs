@@ -55,7 +55,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
 
     /// Stores the sums of a warp in its ring.
     #[inline(always)]
-    pub(super) fn leave(p: &DecodeParams, sums: &mut Sums<CHUNKS>) {
+    pub(super) fn store(p: &DecodeParams, sums: &mut Sums<CHUNKS>) {
         let (lane, warp) = place();
         let (row, column) = frag::accumulator(lane, 0);
         let all = sums.sum.map(quad_sum);
