@@ -139,18 +139,18 @@ const DY: u32 = WEIGHT_ROWS * INPUTS * 4;
 #[inline(always)]
 fn store<E: Elem, S: Sums>(stage: u32, loaded: &Loaded) {
     let (at, thread) = (stage_at(stage), gpu::opaque_thread());
-    let four = |byte: u32, values: [f32; 4]| {
+    let four = |to: Shared<[u32; 4]>, values: [f32; 4]| {
         let mut bits = values.map(f32::to_bits);
         if matches!(E::DTYPE, Dtype::Tf32) {
             bits = bits.map(matrix::cvt_rna_tf32);
         }
-        at.bytes(byte).st(bits);
+        to.st(bits);
     };
     unroll!(j < 2, {
         let to = (thread + THREADS * j as u32) * 16;
-        four(S::place(to, thread / 32), loaded.x[j]);
+        four(at.bytes(S::place(to, thread / 32)), loaded.x[j]);
     });
-    four(DY + S::place(thread * 16, thread / 16), loaded.dy);
+    four(at.bytes(DY).bytes(S::place(thread * 16, thread / 16)), loaded.dy);
 }
 
 /// Sums of a thread, and the way in which a stage is added to them.
