@@ -33,21 +33,6 @@ by_vectors! {
     NormGradientParams NormParts: parts;
 }
 
-/// Loads a vector of both summands and of dy; zeros unless `inside`.
-#[inline(always)]
-fn operands<E: Elem, const V: usize>(
-    p: &NormGradientParams,
-    at: [u32; 2],
-    inside: bool,
-) -> [Raw; 3] {
-    let matrices = [p.x(0), p.x(1), p.dy()];
-    let mut raw = [[0; 4]; 3];
-    unroll!(of < 3, {
-        raw[of] = element(matrices[of].cast::<E>(), p.row_bytes[of], at).ld_raw::<V>(inside);
-    });
-    raw
-}
-
 /// Vector of a row: sums of x and y, and dy times the factor; zeros past the last column.
 #[derive(Clone, Copy)]
 struct Vector<const V: usize> {
@@ -63,9 +48,13 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
     first: u32,
 ) -> [Vector<V>; N] {
     let mut raw = [[[0; 4]; 3]; N];
+    let matrices = [p.x(0), p.x(1), p.dy()];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
-        raw[k] = operands::<E, V>(p, [row, column], column < p.width);
+        unroll!(of < 3, {
+            let at = element(matrices[of].cast::<E>(), p.row_bytes[of], [row, column]);
+            raw[k][of] = at.ld_raw::<V>(column < p.width);
+        });
     });
     let mut all = [Vector { z: [0.0; V], g: [0.0; V] }; N];
     unroll!(k < N, {
@@ -151,10 +140,14 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     while first < end {
         let mut raw = [[[0; 4]; 3]; 2];
         let mut stats = [[0; 2]; 2];
+        let matrices = [p.x(0), p.x(1), p.dy()];
         unroll!(j < 2, {
             let row = first + j as u32 * DOWN;
             let inside = row < end && column < p.width;
-            raw[j] = operands::<E, V>(p, [row, column], inside);
+            unroll!(of < 3, {
+                let at = element(matrices[of].cast::<E>(), p.row_bytes[of], [row, column]);
+                raw[j][of] = at.ld_raw::<V>(inside);
+            });
             stats[j] = p.stats().at(row).ld_if(inside);
         });
         unroll!(j < 2, {

@@ -262,9 +262,11 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
     let words = unsafe { Shared::<f32>::dynamic(0) };
     let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
-        let squares = partial::of_parts(p.parts, |part| {
-            p.partial().at(part as u64 * p.tokens as u64 + own as u64)
-        });
+        let (mut squares, mut part) = (0.0, 0);
+        while part < p.parts {
+            squares += p.partial().at(part as u64 * p.tokens as u64 + own as u64).ld();
+            part += 1;
+        }
         words.at(gpu::thread()).st(inverse_root(p, squares));
     }
     gpu::sync_threads();
