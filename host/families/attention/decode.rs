@@ -106,7 +106,7 @@ impl DecodeLaunch {
         extents: DecodeExtents,
         scale: f64,
     ) -> Result<Self> {
-        within("queries of a head of keys", extents.group, DECODE_GROUP)?;
+        within("queries of a head of keys", extents.group, DECODE_GROUP as usize)?;
         let cut = Cut::new(extents, resident(device.machine(), row) as usize)?;
         // Sequences of one chunk store no partial sums.
         let parts = match cut.slots {

@@ -62,7 +62,7 @@ impl<'a> View<'a> {
             while i < p.most && seen > 0 {
                 let block = all.row(row, p.row_bytes).at(i).ld();
                 if block < seen {
-                    copy::red_shared_or(word(half, block / 32), 1 << (block % 32));
+                    word(half, block / 32).red_or(1 << (block % 32));
                 }
                 i += SCAN_THREADS;
             }
@@ -75,20 +75,16 @@ impl<'a> View<'a> {
         let own = gpu::thread();
         let (mut a, mut b) = (0, 0);
         if own < BLOCKS_MOST / 32 {
-            a = copy::ld_shared_b32(word(0, own));
-            b = copy::ld_shared_b32(word(1, own));
+            a = word(0, own).ld();
+            b = word(1, own).ld();
         }
         let mut counts = [0; MASK_CLASSES];
         unroll!(class < 3, {
-            let mut bits = match class {
-                0 => a & b,
-                1 => a & !b,
-                _ => b & !a,
-            };
+            let mut bits = classes_of([a, b])[class];
             let (mut before, all) = scan(bits.count_ones());
             counts[class] = all;
             while bits != 0 {
-                copy::st_shared_b32(place(class, before), own * 32 + bits.trailing_zeros());
+                place(class, before).st(own * 32 + bits.trailing_zeros());
                 bits &= bits - 1;
                 before += 1;
             }
@@ -99,12 +95,8 @@ impl<'a> View<'a> {
     /// Returns the two blocks of tile `index` of a class of `count` blocks.
     #[inline(always)]
     fn pair(&self, class: usize, index: u32, count: u32) -> [u32; 2] {
-        let first = copy::ld_shared_b32(place(class, 2 * index));
-        let second = if 2 * index + 1 < count {
-            copy::ld_shared_b32(place(class, 2 * index + 1))
-        } else {
-            NONE
-        };
+        let first = place(class, 2 * index).ld();
+        let second = if 2 * index + 1 < count { place(class, 2 * index + 1).ld() } else { NONE };
         [first, second]
     }
 
@@ -211,14 +203,16 @@ impl<'a> View<'a> {
 
 /// Returns the shared address of a word of the bits of a half.
 #[inline(always)]
-fn word(half: usize, word: u32) -> u32 {
-    copy::dynamic_shared() + BLOCK_BITS + (half as u32 * (BLOCKS_MOST / 32) + word) * 4
+fn word(half: usize, word: u32) -> Shared<u32> {
+    // SAFETY: `KeyBlocks::SHARED_BYTES` includes the bits of both halves.
+    unsafe { Shared::<u32>::dynamic(BLOCK_BITS) }.at(half as u32 * (BLOCKS_MOST / 32) + word)
 }
 
 /// Returns the shared address of block `index` of a class.
 #[inline(always)]
-fn place(class: usize, index: u32) -> u32 {
-    copy::dynamic_shared() + BLOCK_LISTS + (class as u32 * BLOCKS_MOST + index) * 4
+fn place(class: usize, index: u32) -> Shared<u32> {
+    // SAFETY: `KeyBlocks::SHARED_BYTES` includes the lists of all classes.
+    unsafe { Shared::<u32>::dynamic(BLOCK_LISTS) }.at(class as u32 * BLOCKS_MOST + index)
 }
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, KeyBlocksParams> for KeyBlocks {
@@ -226,7 +220,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, KeyBlocksParams> for KeyBlocks {
     unsafe fn run(p: &KeyBlocksParams, _: Maps) {
         grid::launch_dependents();
         if gpu::thread() < 2 * BLOCKS_MOST / 32 {
-            copy::st_shared_b32(word(0, gpu::thread()), 0);
+            word(0, gpu::thread()).st(0);
         }
         gpu::sync_threads();
         grid::wait_dependency();

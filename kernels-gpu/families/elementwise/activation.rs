@@ -1,5 +1,6 @@
 //! Function of every element, and its gradient. All data is read once and written once.
 
+use super::element::{gate, own_vector};
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -20,14 +21,10 @@ by_vectors! {
 
 #[inline(always)]
 fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &ActivationParams) {
-    let index = gpu::block_x() as u64 * ELEMENTWISE_THREADS as u64 + gpu::thread() as u64;
-    let across = (p.columns / V as u32) as u64;
-    // Checked: only the host guarantees that the divisor is nonzero.
-    let row = index.checked_div(across).unwrap_or(0);
-    let column = (index - row * across) * (V as u32 * E::BYTES) as u64;
-    if row >= p.rows as u64 {
+    let Some([row, vector]) = own_vector(p.rows, p.columns / V as u32) else {
         return;
-    }
+    };
+    let column = vector * (V as u32 * E::BYTES) as u64;
     let at = |matrix: Global<E, ReadWrite>, of: usize| {
         matrix.bytes(row * p.row_bytes[of] as u64).bytes(column)
     };
@@ -42,20 +39,7 @@ fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &Activati
             out[i] = if masked { 0.0 } else { slope * E::get(&dy, i) };
         });
     } else {
-        unroll!(four < 2, {
-            let mut own = [0.0; 4];
-            unroll!(i < 4, {
-                if 4 * four + i < V {
-                    own[i] = E::get(&x, 4 * four + i);
-                }
-            });
-            let own = glu::gate::<E>(p.flags, own);
-            unroll!(i < 4, {
-                if 4 * four + i < V {
-                    out[4 * four + i] = own[i];
-                }
-            });
-        });
+        out = gate::<E, V>(p.flags, &x);
     }
     at(p.out(), 2).st_rounded(&out);
 }

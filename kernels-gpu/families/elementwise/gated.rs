@@ -1,5 +1,6 @@
 //! Gates of gated linear units (arXiv 2002.05202). All data is read once and written once.
 
+use super::element::{gate, own_vector};
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -18,32 +19,13 @@ by_vectors! {
 
 #[inline(always)]
 fn vector<E: Elem<Acc = f32>, const V: usize>(p: &GatedParams) {
-    let index = gpu::block_x() as u64 * ELEMENTWISE_THREADS as u64 + gpu::thread() as u64;
-    let across = (p.columns / V as u32) as u64;
-    // The divisor below must not be zero.
-    if across == 0 {
+    let Some([row, vector]) = own_vector(p.rows, p.columns / V as u32) else {
         return;
-    }
-    let (row, column) = (index / across, (index % across) * V as u64);
-    if row >= p.rows as u64 {
-        return;
-    }
+    };
+    let column = vector * V as u64;
     let from = p.x::<E>().bytes(row * p.x_row as u64).at(column);
     let (gates, factors) = (from.ld_raw::<V>(true), from.bytes(p.apart).ld_raw::<V>(true));
-    let mut out = [0.0; V];
-    unroll!(four < 2, {
-        let mut x = [0.0; 4];
-        unroll!(i < 4, {
-            if 4 * four + i < V {
-                x[i] = E::get(&gates, 4 * four + i);
-            }
-        });
-        let x = glu::gate::<E>(p.flags, x);
-        unroll!(i < 4, {
-            if 4 * four + i < V {
-                out[4 * four + i] = x[i] * E::get(&factors, 4 * four + i);
-            }
-        });
-    });
+    let mut out = gate::<E, V>(p.flags, &gates);
+    unroll!(i < V, { out[i] *= E::get(&factors, i) });
     p.out::<E>().bytes(row * p.out_row as u64).at(column).st_rounded(&out);
 }

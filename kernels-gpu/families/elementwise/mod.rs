@@ -25,6 +25,8 @@ macro_rules! by_vectors {
 #[cfg(any(module = "elementwise", feature = "cuda_std"))]
 mod activation;
 #[cfg(any(module = "elementwise", feature = "cuda_std"))]
+mod element;
+#[cfg(any(module = "elementwise", feature = "cuda_std"))]
 mod gated;
 #[cfg(any(module = "elementwise", feature = "cuda_std"))]
 mod norm_gradient;

@@ -2,7 +2,9 @@
 //! the inverse deviation, the gradient of a row is `dx = r (g - mean(g) - r^2 o mean(g o))`. Sums over columns stay
 //! within a warp. Sums over rows are computed by parts, which are added in order.
 
+use super::element::element;
 use crate::device::lanes;
+use crate::device::partial;
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -19,7 +21,7 @@ buffers! {
         x[]: u8, ReadWrite;
         factor<E: Elem>: E, ReadWrite;
         dy: u8, ReadWrite;
-        dx: u8, ReadWrite;
+        dx<E: Elem>: E, ReadWrite;
         stats: [u32; 2], Fresh;
         partial: f32, Fresh;
         affine: f32, ReadWrite;
@@ -29,17 +31,6 @@ buffers! {
 by_vectors! {
     NormGradientParams NormInput: input;
     NormGradientParams NormParts: parts;
-}
-
-/// Returns the address of a row of a matrix.
-#[inline(always)]
-fn row_at<E: Elem>(
-    p: &NormGradientParams,
-    base: Global<u8, ReadWrite>,
-    of: usize,
-    row: u32,
-) -> Global<E, ReadWrite> {
-    base.row(row, p.row_bytes[of]).cast()
 }
 
 /// Vector of a row: sums of x and y, and dy times the factor; zeros past the last column.
@@ -56,13 +47,13 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
     row: u32,
     first: u32,
 ) -> [Vector<V>; N] {
-    let mut raw = [[[0; 4]; N]; 3];
-    let bases = [p.x(0), p.x(1), p.dy()];
+    let mut raw = [[[0; 4]; 3]; N];
+    let matrices = [p.x(0), p.x(1), p.dy()];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
         unroll!(of < 3, {
-            let at = row_at::<E>(p, bases[of], of, row).bytes(column * E::BYTES);
-            raw[of][k] = at.ld_raw::<V>(column < p.width);
+            let at = element(matrices[of].cast::<E>(), p.row_bytes[of], [row, column]);
+            raw[k][of] = at.ld_raw::<V>(column < p.width);
         });
     });
     let mut all = [Vector { z: [0.0; V], g: [0.0; V] }; N];
@@ -70,8 +61,8 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
         let column = first + k as u32 * 32 * V as u32;
         let factor = p.factor::<E>().bytes(column * E::BYTES).ld_raw::<V>(column < p.width);
         unroll!(i < V, {
-            all[k].z[i] = E::get(&raw[0][k], i) + E::get(&raw[1][k], i);
-            all[k].g[i] = E::get(&raw[2][k], i) * E::get(&factor, i);
+            all[k].z[i] = E::get(&raw[k][0], i) + E::get(&raw[k][1], i);
+            all[k].g[i] = E::get(&raw[k][2], i) * E::get(&factor, i);
         });
     });
     all
@@ -131,7 +122,7 @@ fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
             let off = own.z[i] - mean;
             out[i] = (own.g[i] - level - off * slope) * by;
         });
-        row_at::<E>(p, p.dx(), 3, row).bytes(column * E::BYTES).st_rounded(&out);
+        element(p.dx::<E>(), p.row_bytes[3], [row, column]).st_rounded(&out);
     });
     if gpu::thread().is_multiple_of(32) {
         p.stats().at(row).st([mean.to_bits(), by.to_bits()]);
@@ -149,12 +140,12 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     while first < end {
         let mut raw = [[[0; 4]; 3]; 2];
         let mut stats = [[0; 2]; 2];
-        let bases = [p.x(0), p.x(1), p.dy()];
+        let matrices = [p.x(0), p.x(1), p.dy()];
         unroll!(j < 2, {
             let row = first + j as u32 * DOWN;
             let inside = row < end && column < p.width;
             unroll!(of < 3, {
-                let at = row_at::<E>(p, bases[of], of, row).bytes(column * E::BYTES);
+                let at = element(matrices[of].cast::<E>(), p.row_bytes[of], [row, column]);
                 raw[j][of] = at.ld_raw::<V>(inside);
             });
             stats[j] = p.stats().at(row).ld_if(inside);
@@ -170,13 +161,12 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
         });
         first += 2 * DOWN;
     }
-    let word = |which: u32, down: u32, column: u32| {
-        copy::dynamic_shared() + ((which * DOWN + down) * width + column) * 4
-    };
+    // SAFETY: `NormParts::SHARED_BYTES` includes two sums of a vector for each thread.
+    let sums_of = |which: u32| unsafe { Shared::<f32>::dynamic(which * DOWN * width * 4) };
     unroll!(which < 2, {
         unroll!(i < V, {
-            let to = word(which as u32, down, across * V as u32 + i as u32);
-            copy::st_shared_b32(to, sums[which][i].to_bits());
+            let at = down * width + across * V as u32 + i as u32;
+            sums_of(which as u32).at(at).st(sums[which][i]);
         });
     });
     gpu::sync_threads();
@@ -184,11 +174,7 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     let (which, own) = (gpu::thread() / width, gpu::thread() % width);
     let column = gpu::block_x() * width + own;
     if which < 2 && column < p.width {
-        let (mut all, mut down) = (0.0, 0);
-        while down < DOWN {
-            all += f32::from_bits(copy::ld_shared_b32(word(which, down, own)));
-            down += 1;
-        }
+        let all = partial::of_column(sums_of(which).at(own), DOWN, width);
         sum_at(p, gpu::block_y(), which, column).st(all);
     }
 }
@@ -208,17 +194,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, NormGradientParams> for NormSum {
         if column >= p.width {
             return;
         }
-        let (mut all, mut part) = (0.0, 0);
-        while part < p.parts {
-            // Eight loads are in flight; parts past the last one are zero.
-            let mut eight = [0.0; 8];
-            unroll!(i < 8, {
-                let own = part + i as u32;
-                eight[i] = sum_at(p, own, which, column).ld_if(own < p.parts);
-            });
-            unroll!(i < 8, { all += eight[i] });
-            part += 8;
-        }
+        let all = partial::of_parts(p.parts, |part| sum_at(p, part, which, column));
         let to = which as u64 * p.width as u64 + column as u64;
         p.affine().at(to).st(all);
     }

@@ -2,7 +2,9 @@
 //! registers. With tokens in columns, adjacent elements of a row are different tokens: thread blocks share the features
 //! and not the tokens, and exchange sums between two launches.
 
+use super::element::element;
 use crate::device::lanes::{self, DOWN};
+use crate::device::partial;
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
@@ -44,38 +46,82 @@ by_vectors! {
     RmsNormParams RmsScale: scale;
 }
 
-/// Loads [`AT_ONCE`] vectors at the positions that `at` returns. With two summands these are sums, which are also
-/// stored.
+/// Position of a vector, and whether it is inside.
+type Place = ([u32; 2], bool);
+
+/// Loads [`AT_ONCE`] vectors of x.
+#[inline(always)]
+fn load_x<E: Elem, const V: usize>(p: &RmsNormParams, at: impl Fn(u32) -> Place) -> [Raw; AT_ONCE] {
+    let mut x = [[0; 4]; AT_ONCE];
+    unroll!(i < AT_ONCE, {
+        let (from, inside) = at(i as u32);
+        x[i] = element(p.x::<E>(), p.x_row, from).ld_raw::<V>(inside);
+    });
+    x
+}
+
+/// Loads [`AT_ONCE`] vectors. With two summands these are sums, which are also stored.
 #[inline(always)]
 fn load<E: Elem<Acc = f32>, const V: usize>(
     p: &RmsNormParams,
-    at: impl Fn(u32) -> ([u32; 2], bool),
+    at: impl Fn(u32) -> Place,
 ) -> [Raw; AT_ONCE] {
-    let place = |base: Global<E, ReadWrite>, pitch: u32, [row, column]: [u32; 2]| {
-        base.row(row, pitch).bytes(column * E::BYTES)
-    };
-    let mut x = [[0; 4]; AT_ONCE];
+    let mut x = load_x::<E, V>(p, &at);
+    if p.y == 0 {
+        return x;
+    }
     let mut y = [[0; 4]; AT_ONCE];
     unroll!(i < AT_ONCE, {
-        let (to, inside) = at(i as u32);
-        x[i] = place(p.x(), p.x_row, to).ld_raw::<V>(inside);
-        y[i] = place(p.y(), p.y_row, to).ld_raw::<V>(inside && p.y != 0);
+        let (from, inside) = at(i as u32);
+        y[i] = element(p.y::<E>(), p.y_row, from).ld_raw::<V>(inside);
     });
-    if p.y != 0 {
-        unroll!(i < AT_ONCE, {
-            let (to, inside) = at(i as u32);
-            let (mut sum, mut stored) = ([0.0; 8], [0.0; V]);
-            unroll!(j < V, {
-                sum[j] = E::get(&x[i], j) + E::get(&y[i], j);
-                stored[j] = sum[j];
-            });
-            x[i] = E::put(&sum);
-            if inside {
-                place(p.x(), p.x_row, to).st_rounded(&stored);
-            }
+    unroll!(i < AT_ONCE, {
+        let (to, inside) = at(i as u32);
+        let (mut sum, mut stored) = ([0.0; 8], [0.0; V]);
+        unroll!(j < V, {
+            sum[j] = E::get(&x[i], j) + E::get(&y[i], j);
+            stored[j] = sum[j];
         });
-    }
+        x[i] = E::put(&sum);
+        if inside {
+            element(p.x::<E>(), p.x_row, to).st_rounded(&stored);
+        }
+    });
     x
+}
+
+/// Multiplies [`AT_ONCE`] vectors by `scales` and by the factors of their features, and stores them. Features are
+/// columns, or rows if `in_rows` is set.
+#[inline(always)]
+fn finish<E: Elem<Acc = f32>, const V: usize>(
+    p: &RmsNormParams,
+    raw: &[Raw; AT_ONCE],
+    at: impl Fn(u32) -> Place,
+    scales: [f32; V],
+    in_rows: bool,
+) {
+    // All factors are loaded before the first store: `out` may alias them.
+    let mut factors = [[0; 4]; AT_ONCE];
+    unroll!(k < AT_ONCE, {
+        let ([row, column], inside) = at(k as u32);
+        let factor = |feature: u32| p.factor::<E>().bytes(feature * E::BYTES);
+        factors[k] = if in_rows {
+            factor(row).ld_raw::<1>(inside)
+        } else {
+            factor(column).ld_raw::<V>(inside)
+        };
+    });
+    unroll!(k < AT_ONCE, {
+        let (to, inside) = at(k as u32);
+        if inside {
+            let mut out = [0.0; V];
+            unroll!(i < V, {
+                let factor = E::get(&factors[k], if in_rows { 0 } else { i });
+                out[i] = E::get(&raw[k], i) * scales[i] * factor;
+            });
+            element(p.out::<E>(), p.out_row, to).st_rounded(&out);
+        }
+    });
 }
 
 #[inline(always)]
@@ -106,35 +152,12 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
     if LANES > 32 {
         squares = lanes::over_warps::<WARPS>(squares);
     }
-    let scale = inverse_root(p, squares);
-    let finish = |raw: &[Raw; AT_ONCE], first: u32| {
-        // All factors are loaded before the first store: `out` may alias them.
-        let mut factors = [[0; 4]; AT_ONCE];
-        unroll!(k < AT_ONCE, {
-            let ([_, column], inside) = at(first)(k as u32);
-            factors[k] = p.factor::<E>().bytes(column * E::BYTES).ld_raw::<V>(inside);
-        });
-        unroll!(k < AT_ONCE, {
-            let ([_, column], inside) = at(first)(k as u32);
-            if inside {
-                let mut out = [0.0; V];
-                unroll!(i < V, { out[i] = E::get(&raw[k], i) * scale * E::get(&factors[k], i) });
-                let line = p.out::<E>().row(token, p.out_row);
-                line.bytes(column * E::BYTES).st_rounded(&out);
-            }
-        });
-    };
-    finish(&kept, 0);
+    let scales = [inverse_root(p, squares); V];
+    finish::<E, V>(p, &kept, at(0), scales, false);
     // The other vectors are loaded again: each thread reads what it has written itself.
     let mut first = AT_ONCE as u32 * step;
     while first < p.width {
-        let from = p.x::<E>().row(token, p.x_row);
-        let mut raw = [[0; 4]; AT_ONCE];
-        unroll!(i < AT_ONCE, {
-            let ([_, column], inside) = at(first)(i as u32);
-            raw[i] = from.bytes(column * E::BYTES).ld_raw::<V>(inside);
-        });
-        finish(&raw, first);
+        finish::<E, V>(p, &load_x::<E, V>(p, at(first)), at(first), scales, false);
         first += AT_ONCE as u32 * step;
     }
 }
@@ -168,9 +191,9 @@ struct Part {
 
 impl Part {
     #[inline(always)]
-    fn new<const V: u32>(p: &RmsNormParams) -> Part {
-        let base = gpu::block_y() * RMS_ACROSS * V;
-        let left = (p.tokens - base).div_ceil(V);
+    fn new(p: &RmsNormParams, vector: u32) -> Part {
+        let base = gpu::block_y() * RMS_ACROSS * vector;
+        let left = (p.tokens - base).div_ceil(vector);
         let mut across = 1;
         unroll!(i < 5, { across = if across < left { across * 2 } else { across } });
         let lane = gpu::thread() % across;
@@ -179,7 +202,7 @@ impl Part {
         Part {
             across,
             lane,
-            token: base + lane * V,
+            token: base + lane * vector,
             inside: lane < left,
             first: from + gpu::thread() / across,
             step: THREADS / across,
@@ -189,7 +212,7 @@ impl Part {
 
     /// Returns the position of the thread's `i`th feature from `feature` on.
     #[inline(always)]
-    fn at(self, feature: u32) -> impl Fn(u32) -> ([u32; 2], bool) {
+    fn at(self, feature: u32) -> impl Fn(u32) -> Place {
         move |i: u32| {
             let row = feature + i * self.step;
             ([row, self.token], self.inside && row < self.end)
@@ -199,11 +222,7 @@ impl Part {
 
 #[inline(always)]
 fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
-    let part = match V {
-        8 => Part::new::<8>(p),
-        4 => Part::new::<4>(p),
-        _ => Part::new::<1>(p),
-    };
+    let part = Part::new(p, V as u32);
     let mut squares = [0.0; V];
     let mut feature = part.first;
     while feature < part.end {
@@ -217,23 +236,20 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
         feature += AT_ONCE as u32 * part.step;
     }
     let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-    let word =
-        |warp: u32, at: u32| copy::dynamic_shared() + (warp * RMS_ACROSS * V as u32 + at) * 4;
+    let tokens = RMS_ACROSS * V as u32;
+    // SAFETY: `RmsSums::SHARED_BYTES` includes a word for each warp and token.
+    let words = unsafe { Shared::<f32>::dynamic(0) };
     unroll!(i < V, {
         let sum = lanes::sum_of::<F32>(squares[i], DOWN, part.across..32);
         if lane < part.across {
-            copy::st_shared_b32(word(warp, lane * V as u32 + i as u32), sum.to_bits());
+            words.at(warp * tokens + lane * V as u32 + i as u32).st(sum);
         }
     });
     gpu::sync_threads();
     // One thread for each token of the thread block.
     let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
-        let (mut all, mut warp) = (0.0, 0);
-        while warp < WARPS {
-            all += f32::from_bits(copy::ld_shared_b32(word(warp, gpu::thread())));
-            warp += 1;
-        }
+        let all = partial::of_column(words.at(gpu::thread()), WARPS, tokens);
         let at = gpu::block_x() as u64 * p.tokens as u64 + own as u64;
         p.partial().at(at).st(all);
     }
@@ -241,12 +257,9 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
 
 #[inline(always)]
 fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
-    let part = match V {
-        8 => Part::new::<8>(p),
-        4 => Part::new::<4>(p),
-        _ => Part::new::<1>(p),
-    };
-    let word = |at: u32| copy::dynamic_shared() + at * 4;
+    let part = Part::new(p, V as u32);
+    // SAFETY: `RmsScale::SHARED_BYTES` includes a word for each token.
+    let words = unsafe { Shared::<f32>::dynamic(0) };
     let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
         let (mut squares, mut part) = (0.0, 0);
@@ -254,33 +267,17 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
             squares += p.partial().at(part as u64 * p.tokens as u64 + own as u64).ld();
             part += 1;
         }
-        copy::st_shared_b32(word(gpu::thread()), inverse_root(p, squares).to_bits());
+        words.at(gpu::thread()).st(inverse_root(p, squares));
     }
     gpu::sync_threads();
     let mut scales = [0.0; V];
     unroll!(i < V, {
-        scales[i] = f32::from_bits(copy::ld_shared_b32(word(part.lane * V as u32 + i as u32)))
+        scales[i] = words.at(part.lane * V as u32 + i as u32).ld();
     });
     let mut feature = part.first;
     while feature < part.end {
-        let mut raw = [[0; 4]; AT_ONCE];
-        let mut factors = [[0; 4]; AT_ONCE];
-        unroll!(k < AT_ONCE, {
-            let ([row, column], inside) = part.at(feature)(k as u32);
-            let at = p.x::<E>().row(row, p.x_row).bytes(column * E::BYTES);
-            raw[k] = at.ld_raw::<V>(inside);
-            factors[k] = p.factor::<E>().bytes(row * E::BYTES).ld_raw::<1>(inside);
-        });
-        unroll!(k < AT_ONCE, {
-            let ([row, column], inside) = part.at(feature)(k as u32);
-            if inside {
-                let factor = E::get(&factors[k], 0);
-                let mut out = [0.0; V];
-                unroll!(i < V, { out[i] = E::get(&raw[k], i) * scales[i] * factor });
-                let row = p.out::<E>().row(row, p.out_row);
-                row.bytes(column * E::BYTES).st_rounded(&out);
-            }
-        });
+        let at = part.at(feature);
+        finish::<E, V>(p, &load_x::<E, V>(p, &at), &at, scales, true);
         feature += AT_ONCE as u32 * part.step;
     }
 }

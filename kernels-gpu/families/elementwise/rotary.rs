@@ -1,6 +1,7 @@
 //! Rotary positions (RoPE, arXiv 2104.09864): element `i` of a head and the element half a head further are rotated as
 //! a pair, as in Llama. Angles are counted in turns and in f64, so that large positions are as exact as small ones.
 
+use super::element::element;
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 use core::f32::consts::TAU;
@@ -45,8 +46,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RotaryParams> for RotaryTile 
 
 /// Returns token, head and first element of this thread's pairs.
 #[inline(always)]
-fn place<const V: u32>(p: &RotaryParams) -> Option<[u32; 3]> {
-    let chunks = p.dim / (2 * V);
+fn place(p: &RotaryParams, vector: u32) -> Option<[u32; 3]> {
+    let chunks = p.dim / (2 * vector);
     let heads = p.heads + 2 * p.key_heads;
     // The divisors below must not be zero.
     if chunks == 0 || heads == 0 || p.tokens == 0 {
@@ -61,7 +62,7 @@ fn place<const V: u32>(p: &RotaryParams) -> Option<[u32; 3]> {
         let rest = index / chunks;
         [rest / heads, rest % heads, index % chunks]
     };
-    (token < p.tokens && head < heads).then_some([token, head, chunk * V])
+    (token < p.tokens && head < heads).then_some([token, head, chunk * vector])
 }
 
 #[inline(always)]
@@ -72,16 +73,15 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
 ) -> [f32; V] {
     let mut values = [0.0; V];
     if p.flags & ELEMENTWISE_VECTORS != 0 {
-        let raw = p.x::<E>().row(token, p.x_row).bytes(feature * E::BYTES).ld_raw::<V>(true);
+        let raw = element(p.x::<E>(), p.x_row, [token, feature]).ld_raw::<V>(true);
         unroll!(i < V, { values[i] = E::get(&raw, i) });
         return values;
     }
     unroll!(i < V, {
         let feature = feature + i as u32;
-        let [row, column] =
-            if p.flags & ELEMENTWISE_COLUMNS != 0 { [feature, token] } else { [token, feature] };
-        let at = p.x::<E>().row(row, p.x_row).bytes(column * E::BYTES);
-        values[i] = E::get(&at.ld_raw::<1>(true), 0);
+        let columns = p.flags & ELEMENTWISE_COLUMNS != 0;
+        let at = if columns { [feature, token] } else { [token, feature] };
+        values[i] = E::get(&element(p.x::<E>(), p.x_row, at).ld_raw::<1>(true), 0);
     });
     values
 }
@@ -97,10 +97,7 @@ fn angle(turns: f64) -> [f32; 2] {
 
 #[inline(always)]
 fn pairs<E: Elem<Acc = f32>, const V: usize>(p: &RotaryParams) {
-    let Some([token, head, first]) = (match V {
-        4 => place::<4>(p),
-        _ => place::<8>(p),
-    }) else {
+    let Some([token, head, first]) = place(p, V as u32) else {
         return;
     };
     let half = p.dim / 2;

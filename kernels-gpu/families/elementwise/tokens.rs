@@ -1,5 +1,6 @@
 //! Token look-up in a table, and the number of the largest logit, so that a generation step does not involve the host.
 
+use super::element::{element, own_vector};
 use crate::device::lanes::{DOWN, reduce};
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
@@ -24,18 +25,12 @@ by_vectors! {
 /// Looks up the features of tokens; a token without a row gets zeros.
 #[inline(always)]
 fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
-    let index = gpu::block_x() as u64 * THREADS as u64 + gpu::thread() as u64;
     let columns = p.flags & ELEMENTWISE_COLUMNS != 0;
-    let across = if columns { p.count } else { p.width / V as u32 } as u64;
-    // The divisor below must not be zero.
-    if across == 0 {
+    let [rows, across] = if columns { [p.width, p.count] } else { [p.count, p.width / V as u32] };
+    let Some([far, near]) = own_vector(rows, across) else {
         return;
-    }
-    let (far, near) = (index / across, index % across);
+    };
     let (token, feature) = if columns { (near, far) } else { (far, near * V as u64) };
-    if token >= p.count as u64 || feature >= p.width as u64 {
-        return;
-    }
     let number = p.tokens().at(token).ld();
     let from = p.table::<E>().row(number, p.table_row).at(feature);
     let raw = from.ld_raw::<V>(number < p.vocabulary);
@@ -78,10 +73,10 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
         largest = reduce(largest, DOWN, 1..32, |x, distance| {
             x.or(F32::shfl_xor(x.value, distance), warp::shfl_xor(x.at, distance))
         });
-        let word = |warp: u32| copy::dynamic_shared() + warp * 8;
+        // SAFETY: `GreedyTile::SHARED_BYTES` includes two words for each warp.
+        let of_warp = |warp: u32| unsafe { Shared::<[u32; 2]>::dynamic(warp * 8) };
         if gpu::thread().is_multiple_of(32) {
-            copy::st_shared_b32(word(gpu::thread() / 32), largest.value.to_bits());
-            copy::st_shared_b32(word(gpu::thread() / 32) + 4, largest.at);
+            of_warp(gpu::thread() / 32).st([largest.value.to_bits(), largest.at]);
         }
         gpu::sync_threads();
         if gpu::thread() != 0 {
@@ -90,7 +85,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
         let mut all = none;
         let mut warp = 0;
         while warp < THREADS / 32 {
-            let [value, at] = copy::ld_shared_v2(word(warp));
+            let [value, at] = of_warp(warp).ld();
             all = all.or(f32::from_bits(value), at);
             warp += 1;
         }
@@ -108,10 +103,9 @@ fn scan<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams, none: Largest) -> 
     let mut largest = none;
     let mut first = gpu::thread() * V as u32;
     while first < p.vocabulary {
-        let [row, column] =
-            if p.flags & ELEMENTWISE_COLUMNS != 0 { [first, token] } else { [token, first] };
-        let at = p.table::<E>().row(row, p.table_row).bytes(column * E::BYTES);
-        let raw = at.ld_raw::<V>(true);
+        let columns = p.flags & ELEMENTWISE_COLUMNS != 0;
+        let at = if columns { [first, token] } else { [token, first] };
+        let raw = element(p.table::<E>(), p.table_row, at).ld_raw::<V>(true);
         unroll!(i < V, { largest = largest.or(E::get(&raw, i), first + i as u32) });
         first += THREADS * V as u32;
     }

@@ -4,8 +4,9 @@
 
 use crate::device::lanes::{self, reduced};
 use crate::device::prelude::*;
+use crate::device::softmax::{base_of, exp};
 use crate::families::optimizer::abi::*;
-use core::f32::consts::{LN_2, LOG2_E};
+use core::f32::consts::LN_2;
 
 const THREADS: u32 = CROSS_ENTROPY_THREADS;
 const NONE: f32 = f32::NEG_INFINITY;
@@ -65,17 +66,6 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, CrossEntropyParams> for Cross
     }
 }
 
-/// Returns the base of the exponentials; 0 if no score is above -Inf, because -Inf - (-Inf) is NaN.
-#[inline(always)]
-fn base_of(max: f32) -> f32 {
-    if max == NONE { 0.0 } else { max }
-}
-
-#[inline(always)]
-fn power(difference: f32) -> f32 {
-    matrix::ex2_approx(difference * LOG2_E)
-}
-
 /// Partial result of a lane for a row: the max logit, the sum of exponentials relative to it, the logit of the label.
 #[derive(Clone, Copy)]
 struct Seen {
@@ -121,7 +111,7 @@ fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
         };
         let seen = read::<E, VEC, LANES>(p, part);
         let base = base_of(reduced::<LANES, true>(seen.max));
-        let all = reduced::<LANES, false>(seen.sum * power(seen.max - base));
+        let all = reduced::<LANES, false>(seen.sum * exp(seen.max - base));
         let target = reduced::<LANES, false>(seen.target);
         if part.live && lane == 0 {
             sum += LN_2 * matrix::lg2_approx(all) + base - target;
@@ -162,9 +152,9 @@ fn read<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
             max = matrix::max_nan(max, x[i]);
         });
         let base = base_of(max);
-        seen.sum *= power(seen.max - base);
+        seen.sum *= exp(seen.max - base);
         unroll!(i < VEC, {
-            seen.sum += power(x[i] - base);
+            seen.sum += exp(x[i] - base);
         });
         seen.max = max;
     }
@@ -188,7 +178,7 @@ fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
         let mut out = [0.0; VEC];
         unroll!(i < VEC, {
             let one = if column + i as u32 == part.label { 1.0 } else { 0.0 };
-            let share = power(E::get(&raw, i) - base) * inverse;
+            let share = exp(E::get(&raw, i) - base) * inverse;
             if part.live {
                 out[i] = (share - one) * factor;
             }
@@ -212,15 +202,16 @@ fn block_total(x: f32) -> f32 {
 #[inline(always)]
 fn mean(p: &CrossEntropyParams, sum: f32, factor: f32) {
     const { assert!(THREADS == 8 * 32) };
-    let told = copy::dynamic_shared() + THREADS / 32 * 4;
+    // SAFETY: the `SHARED_BYTES` of the tile include a word after those of the warps.
+    let told = unsafe { Shared::<u32>::dynamic(THREADS / 32 * 4) };
     let own = block_total(sum);
     if gpu::thread() == 0 {
         p.partial().at(gpu::block_x()).st(own);
         global::fence_gpu();
-        copy::st_shared_b32(told, p.words().at(1u32).atom_add(1));
+        told.st(p.words().at(1u32).atom_add(1));
     }
     gpu::sync_threads();
-    if copy::ld_shared_b32(told) + 1 != gpu::grid_x() {
+    if told.ld() + 1 != gpu::grid_x() {
         return;
     }
     global::fence_gpu();

@@ -3,6 +3,7 @@
 //! columns, so a stage is stored in the order of its loads, as f32. Sums are f32. Products run on CUDA cores, or on
 //! Tensor Cores in TF32, which represents every f16 and bf16 exactly.
 
+use crate::device::partial;
 use crate::device::prelude::*;
 use crate::families::optimizer::abi::*;
 
@@ -30,6 +31,28 @@ struct Loaded {
     x: [[f32; 4]; 2],
     dy: [f32; 4],
     gate: [f32; 4],
+}
+
+/// Rounds and stores four elements of a row; those outside are not stored.
+#[inline(always)]
+fn store_four<E: Elem<Acc = f32>, const VEC: usize>(
+    row: Global<E, ReadWrite>,
+    column: u32,
+    columns: u32,
+    four: &[f32; 4],
+) {
+    let to = row.bytes(column * E::BYTES);
+    if VEC == 4 {
+        if column < columns {
+            to.st_rounded(four);
+        }
+    } else {
+        unroll!(i < 4, {
+            if column + (i as u32) < columns {
+                to.at(i as u32).st_rounded(&[four[i]]);
+            }
+        });
+    }
 }
 
 /// Loads four elements of a row; zeros outside.
@@ -97,27 +120,17 @@ fn gated<E: Elem<Acc = f32>, const VEC: usize>(
     let thread = gpu::opaque_thread();
     let row = from + thread / 16;
     let column = gpu::block_x() * OUTPUTS + thread % 16 * 4;
-    if gpu::block_y() != 0 || row >= end {
-        return;
-    }
-    let to = p.dy::<E>().row(row, p.dy_bytes).bytes(column * E::BYTES);
-    if VEC == 4 {
-        if column < p.outputs {
-            to.st_rounded(&loaded.dy);
-        }
-    } else {
-        unroll!(i < 4, {
-            if column + (i as u32) < p.outputs {
-                to.at(i as u32).st_rounded(&[loaded.dy[i]]);
-            }
-        });
+    if gpu::block_y() == 0 && row < end {
+        let to = p.dy::<E>().row(row, p.dy_bytes);
+        store_four::<E, VEC>(to, column, p.outputs, &loaded.dy);
     }
 }
 
 /// Returns the shared address of a stage of X, which that of dY follows.
 #[inline(always)]
-fn stage_at(stage: u32) -> u32 {
-    copy::dynamic_shared() + stage * WEIGHT_ROWS * (INPUTS + OUTPUTS) * 4
+fn stage_at(stage: u32) -> Shared<[u32; 4]> {
+    // SAFETY: `WeightTile::SHARED_BYTES` includes two stages.
+    unsafe { Shared::dynamic(stage * WEIGHT_ROWS * (INPUTS + OUTPUTS) * 4) }
 }
 
 /// Offset of dY in a stage.
@@ -126,18 +139,18 @@ const DY: u32 = WEIGHT_ROWS * INPUTS * 4;
 #[inline(always)]
 fn store<E: Elem, S: Sums>(stage: u32, loaded: &Loaded) {
     let (at, thread) = (stage_at(stage), gpu::opaque_thread());
-    let four = |to: u32, values: [f32; 4]| {
+    let four = |to: Shared<[u32; 4]>, values: [f32; 4]| {
         let mut bits = values.map(f32::to_bits);
         if matches!(E::DTYPE, Dtype::Tf32) {
             bits = bits.map(matrix::cvt_rna_tf32);
         }
-        copy::st_shared_v4(to, bits);
+        to.st(bits);
     };
     unroll!(j < 2, {
         let to = (thread + THREADS * j as u32) * 16;
-        four(at + S::place(to, thread / 32), loaded.x[j]);
+        four(at.bytes(S::place(to, thread / 32)), loaded.x[j]);
     });
-    four(at + DY + S::place(thread * 16, thread / 16), loaded.dy);
+    four(at.bytes(DY).bytes(S::place(thread * 16, thread / 16)), loaded.dy);
 }
 
 /// Sums of a thread, and the way in which a stage is added to them.
@@ -147,16 +160,13 @@ trait Sums {
     fn place(bytes: u32, row: u32) -> u32;
     fn add(&mut self, stage: u32);
     /// Stores the sums in the partial sums of the part.
-    fn leave(&self, p: &WeightParams);
+    fn store(&self, p: &WeightParams);
 }
 
 /// Loads eight numbers of a row of a stage: four from `at`, and four half a row after it.
 #[inline(always)]
-fn eight(at: u32, half: u32) -> [f32; 8] {
-    let (low, high) = (
-        copy::ld_shared_v4(at).map(f32::from_bits),
-        copy::ld_shared_v4(at + half).map(f32::from_bits),
-    );
+fn eight(at: Shared<[u32; 4]>, half: u32) -> [f32; 8] {
+    let (low, high) = (at.ld().map(f32::from_bits), at.bytes(half).ld().map(f32::from_bits));
     let mut all = [0.0; 8];
     unroll!(i < 4, {
         all[i] = low[i];
@@ -181,11 +191,11 @@ impl Sums for Fma {
         let at = stage_at(stage);
         // Lanes of a warp read 64 bytes of X and 128 of dY, without bank conflicts.
         let thread = gpu::opaque_thread();
-        let x_at = at + thread / 8 * 16;
-        let dy_at = at + DY + thread % 8 * 16;
+        let x_at = at.at(thread / 8);
+        let dy_at = at.bytes(DY).at(thread % 8);
         unroll!(k < 8, {
-            let x = eight(x_at + k as u32 * INPUTS * 4, INPUTS * 2);
-            let dy = eight(dy_at + k as u32 * OUTPUTS * 4, OUTPUTS * 2);
+            let x = eight(x_at.bytes(k as u32 * INPUTS * 4), INPUTS * 2);
+            let dy = eight(dy_at.bytes(k as u32 * OUTPUTS * 4), OUTPUTS * 2);
             unroll!(i < 8, {
                 unroll!(j < 8, {
                     self.0[i][j] = matrix::fma_f32(x[i], dy[j], self.0[i][j]);
@@ -195,13 +205,13 @@ impl Sums for Fma {
     }
 
     #[inline(always)]
-    fn leave(&self, p: &WeightParams) {
+    fn store(&self, p: &WeightParams) {
         unroll!(i < 8, {
             unroll!(j < 8, {
                 let half = |at: usize, extent: u32| at as u32 / 4 * extent / 2 + at as u32 % 4;
                 let input = half(i, INPUTS) + gpu::thread() / 8 * 4;
                 let output = half(j, OUTPUTS) + gpu::thread() % 8 * 4;
-                leave_one(p, [input, output], self.0[i][j]);
+                store_sum(p, [input, output], self.0[i][j]);
             });
         });
     }
@@ -226,33 +236,32 @@ impl Sums for Mma {
         // Offsets of steps of eight columns within 32, in this lane's row.
         let mut steps = [0; 4];
         unroll!(j < 4, { steps[j] = Self::place(32 * j as u32, row) });
-        let at = stage_at(stage) + group * 4;
-        let x_at = at + row * INPUTS * 4 + warp * 128;
-        let dy_at = at + DY + row * OUTPUTS * 4;
+        let at = stage_at(stage).cast::<u32>().at(group);
+        let x_at = at.at(row * INPUTS).bytes(warp * 128);
+        let dy_at = at.bytes(DY).at(row * OUTPUTS);
         let mut x = [[0; 4]; 2];
         unroll!(m < 2, {
             unroll!(i < 4, {
                 let below = i as u32 / 2 * 4 * INPUTS * 4;
-                x[m][i] = copy::ld_shared_b32(x_at + steps[2 * m + i % 2] + below);
+                x[m][i] = x_at.bytes(steps[2 * m + i % 2] + below).ld();
             });
         });
         unroll!(n < 8, {
-            let at = dy_at + steps[n % 4] + n as u32 / 4 * 128;
-            let below = at + 4 * OUTPUTS * 4;
-            let dy = [copy::ld_shared_b32(at), copy::ld_shared_b32(below)];
+            let at = dy_at.bytes(steps[n % 4] + n as u32 / 4 * 128);
+            let dy = [at.ld(), at.at(4 * OUTPUTS).ld()];
             unroll!(m < 2, { matrix::mma_tf32(&mut self.0[m][n], x[m], dy) });
         });
     }
 
     #[inline(always)]
-    fn leave(&self, p: &WeightParams) {
+    fn store(&self, p: &WeightParams) {
         let (warp, lane) = gpu::warp_and_lane();
         unroll!(m < 2, {
             unroll!(n < 8, {
                 unroll!(i < 4, {
                     let input = warp * 32 + 16 * m as u32 + i as u32 / 2 * 8 + lane / 4;
                     let output = 8 * n as u32 + lane % 4 * 2 + i as u32 % 2;
-                    leave_one(p, [input, output], self.0[m][n][i]);
+                    store_sum(p, [input, output], self.0[m][n][i]);
                 });
             });
         });
@@ -268,7 +277,7 @@ fn sums_at(p: &WeightParams, part: u32, input: u32) -> Global<f32, Fresh> {
 
 /// Stores an element of a tile's sums.
 #[inline(always)]
-fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
+fn store_sum(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
     let input = gpu::block_y() * INPUTS + input;
     let output = gpu::block_x() * OUTPUTS + output;
     let to = sums_at(p, gpu::block_z(), input).at(output).cast::<u32>();
@@ -276,24 +285,20 @@ fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
     to.st_if(sum.to_bits(), inside);
 }
 
-/// Stores the sums of columns: eight threads have partial sums of each, which are added through shared memory.
+/// Adds the sums of the threads for each of `COLUMNS` columns through shared memory, in order, and stores them after the
+/// sums of the inputs.
 #[inline(always)]
-fn leave_bias(p: &WeightParams, sums: [f32; 4]) {
-    gpu::sync_threads();
+fn store_bias<const COLUMNS: u32>(p: &WeightParams, sums: [f32; 4], threads: u32) {
     let thread = gpu::thread();
-    copy::st_shared_v4(copy::dynamic_shared() + thread * 16, sums.map(f32::to_bits));
+    // SAFETY: the `SHARED_BYTES` of both tiles include four words for each thread.
+    let at = unsafe { Shared::<[u32; 4]>::dynamic(0) };
+    at.at(thread).st(sums.map(f32::to_bits));
     gpu::sync_threads();
-    let output = gpu::block_x() * OUTPUTS + thread;
-    if gpu::block_y() != 0 || thread >= OUTPUTS || output >= p.outputs {
-        return;
+    let output = gpu::block_x() * COLUMNS + thread;
+    if gpu::block_y() == 0 && thread < COLUMNS && output < p.outputs {
+        let all = partial::of_column(at.cast().at(thread), 4 * threads / COLUMNS, COLUMNS);
+        sums_at(p, gpu::block_z(), p.inputs).at(output).st(all);
     }
-    let mut all = 0.0;
-    unroll!(row < 8, {
-        let at = copy::dynamic_shared() + (row as u32 * OUTPUTS + thread) * 4;
-        all += f32::from_bits(copy::ld_shared_b32(at));
-    });
-    let row = sums_at(p, gpu::block_z(), p.inputs);
-    row.at(output).st(all);
 }
 
 #[inline(always)]
@@ -317,8 +322,10 @@ fn tile<E: Elem<Acc = f32>, S: Sums, const VEC: usize, const GATE: bool>(p: &Wei
         sums.add(stage);
         stage ^= 1;
     }
-    sums.leave(p);
-    leave_bias(p, bias);
+    sums.store(p);
+    // Slower warps still read the last stage.
+    gpu::sync_threads();
+    store_bias::<OUTPUTS>(p, bias, THREADS);
 }
 
 #[inline(always)]
@@ -391,35 +398,14 @@ fn bias_tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
         unroll!(j < 4, {
             unroll!(i < 4, { sums[i] += all[j][i] });
             let row = from + j as u32 * (BIAS_THREADS / 8);
-            let to = p.dy::<E>().row(row, p.dy_bytes).bytes(column * E::BYTES);
-            if VEC == 4 {
-                if stores && row < end && column < p.outputs {
-                    to.st_rounded(&all[j]);
-                }
-            } else {
-                unroll!(i < 4, {
-                    if stores && row < end && column + (i as u32) < p.outputs {
-                        to.at(i as u32).st_rounded(&[all[j][i]]);
-                    }
-                });
+            if stores && row < end {
+                let to = p.dy::<E>().row(row, p.dy_bytes);
+                store_four::<E, VEC>(to, column, p.outputs, &all[j]);
             }
         });
         at += BIAS_ROWS;
     }
-    copy::st_shared_v4(copy::dynamic_shared() + thread * 16, sums.map(f32::to_bits));
-    gpu::sync_threads();
-    let output = gpu::block_x() * BIAS_COLUMNS + thread;
-    if thread >= BIAS_COLUMNS || output >= p.outputs {
-        return;
-    }
-    let (mut all, mut row) = (0.0, 0);
-    while row < BIAS_THREADS / 8 {
-        let at = copy::dynamic_shared() + (row * BIAS_COLUMNS + thread) * 4;
-        all += f32::from_bits(copy::ld_shared_b32(at));
-        row += 1;
-    }
-    let row = sums_at(p, gpu::block_z(), 0);
-    row.at(output).st(all);
+    store_bias::<BIAS_COLUMNS>(p, sums, BIAS_THREADS);
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for BiasTile {
@@ -446,15 +432,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
         if output >= p.outputs || to.is_null() {
             return;
         }
-        let own = |part: u32| sums_at(p, part, input).at(output).ld_if(part < p.parts);
-        let (mut all, mut part) = (0.0, 0);
-        while part < p.parts {
-            // Eight loads are in flight; those past the last part are zero.
-            let mut eight = [0.0; 8];
-            unroll!(i < 8, { eight[i] = own(part + i as u32) });
-            unroll!(i < 8, { all += eight[i] });
-            part += 8;
-        }
+        let all = partial::of_parts(p.parts, |part| sums_at(p, part, input).at(output));
         to.at(output).st(all);
     }
 }

@@ -6,11 +6,11 @@ use core::marker::PhantomData;
 use crate::abi::{LoaderInfo, MapWords, PANEL_BYTES, Tile, Tma};
 
 /// Warps of a thread block. Each has its own ring.
-pub const DECODE_WARPS: usize = 4;
+pub const DECODE_WARPS: u32 = 4;
 /// Max query heads that share a key head: the rows of an `mma`.
-pub const DECODE_GROUP: usize = 16;
+pub const DECODE_GROUP: u32 = 16;
 /// Slots of a warp's ring: tiles of keys, or of values.
-pub const DECODE_SLOTS: usize = 3;
+pub const DECODE_SLOTS: u32 = 3;
 /// Max tiles of all warps in a chunk: 1 MB of keys and values.
 pub const DECODE_MOST: u32 = 16;
 
@@ -21,32 +21,32 @@ pub struct Decode<const CHUNKS: usize, L = Tma>(PhantomData<L>);
 
 impl<const CHUNKS: usize, L> Decode<CHUNKS, L> {
     /// Keys that a warp multiplies at once.
-    pub const KEYS: usize = 64 / CHUNKS;
+    pub const KEYS: u32 = 64 / CHUNKS as u32;
     /// Bytes of 64 elements of these keys.
-    pub const BOX: usize = Self::KEYS * PANEL_BYTES;
+    pub const BOX: u32 = Self::KEYS * PANEL_BYTES as u32;
     /// Bytes of a slot: of the keys, or of their values.
-    pub const SLOT: usize = CHUNKS * Self::BOX;
+    pub const SLOT: u32 = CHUNKS as u32 * Self::BOX;
     /// Bytes of a warp's ring. It holds the warp's sums after the last product.
-    pub const RING: usize = DECODE_SLOTS * Self::SLOT;
+    pub const RING: u32 = DECODE_SLOTS * Self::SLOT;
     /// Bytes of a row of sums, padded so that a quarter of a warp stores to different banks.
-    pub const ROW: usize = CHUNKS * 256 + 32;
+    pub const ROW: u32 = CHUNKS as u32 * 256 + 32;
     /// Offset of base and sum of each row of each warp.
-    pub const STATS: usize = DECODE_WARPS * Self::RING;
+    pub const STATS: u32 = DECODE_WARPS * Self::RING;
     /// Offset of the barriers: full of each slot of each warp.
-    pub const BARRIERS: usize = Self::STATS + DECODE_WARPS * DECODE_GROUP * 8;
+    pub const BARRIERS: u32 = Self::STATS + DECODE_WARPS * DECODE_GROUP * 8;
     /// Offset of a word shared by all warps.
-    pub const TOLD: usize = Self::BARRIERS + DECODE_WARPS * DECODE_SLOTS * 8;
+    pub const TOLD: u32 = Self::BARRIERS + DECODE_WARPS * DECODE_SLOTS * 8;
 }
 
 impl<const CHUNKS: usize, L: LoaderInfo> Tile for Decode<CHUNKS, L> {
-    const THREADS: u32 = DECODE_WARPS as u32 * 32;
+    const THREADS: u32 = DECODE_WARPS * 32;
     const NEEDS: u32 = L::NEEDS;
     const STANDS_IN: bool = !L::BY_ONE;
     const MIN_BLOCKS: u32 = 2;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
-    const BURST: u32 = DECODE_SLOTS as u32;
-    const BLOCK: (u32, u32) = (DECODE_GROUP as u32, Self::KEYS as u32);
-    const SHARED_BYTES: u32 = Self::TOLD as u32 + 16;
+    const BURST: u32 = DECODE_SLOTS;
+    const BLOCK: (u32, u32) = (DECODE_GROUP, Self::KEYS);
+    const SHARED_BYTES: u32 = Self::TOLD + 16;
     const ACCESS: u32 = 16;
 }
 
@@ -141,7 +141,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(decode_unit(64), 4 * <Decode<1>>::KEYS as u32);
-        assert_eq!(decode_unit(128), 4 * <Decode<2>>::KEYS as u32);
+        assert_eq!(decode_unit(64), 4 * <Decode<1>>::KEYS);
+        assert_eq!(decode_unit(128), 4 * <Decode<2>>::KEYS);
     }
 }

@@ -68,6 +68,12 @@ pub const fn mask_tiles(pieces: usize) -> usize {
 /// Classes of pieces: visible to both halves of 128 queries, to the first alone, to the second alone.
 pub const MASK_CLASSES: usize = 3;
 
+/// Returns the pieces of each class, as bits, from those visible to each half.
+#[inline(always)]
+pub const fn classes_of([a, b]: [u32; 2]) -> [u32; MASK_CLASSES] {
+    [a & b, a & !b, b & !a]
+}
+
 /// Returns the tiles of each class from the pieces of each class.
 #[inline(always)]
 pub fn class_tiles(pieces: [u32; MASK_CLASSES]) -> [u32; MASK_CLASSES] {

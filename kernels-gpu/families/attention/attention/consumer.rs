@@ -64,7 +64,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             let mut out = Acc::<CHUNKS>::zero();
             let mut rows = Rows::NONE;
             if now.tiles > 0 {
-                barrier::wait(Self::full(Self::QUERIES), queries_parity);
+                Self::full(Self::QUERIES).wait(queries_parity);
                 queries_parity ^= 1;
                 ring = Self::walk::<E>(p, now, group, ring, &mut out, &mut rows);
             }
@@ -181,7 +181,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     fn take(ring: &mut Place, valid: bool) -> u32 {
         let (slot, parity) = *ring;
         if valid {
-            barrier::wait(Self::full(slot), parity);
+            Self::full(slot).wait(parity);
             *ring = Self::next(*ring);
         }
         slot
@@ -206,16 +206,15 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     #[inline(always)]
     fn hold(rows: &Rows) {
         if warp::ballot(rows.sum[0] + rows.sum[1] < 0.0) != 0 {
-            copy::st_shared_b32(Self::scratch() + 8, 0);
+            Self::scratch().at(2).st(0);
         }
     }
 
     /// Issues the products `Q K^T` of a tile of keys.
     #[inline(always)]
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, group: u32) {
-        let queries = copy::dynamic_shared() + group * (CHUNKS * SMEM_TILE) as u32;
-        let queries = frag::descriptor(queries, PANEL_BYTES as u32, 16);
-        let keys = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, 16);
+        let queries = Self::query_tile(group, 0).descriptor(PANEL_BYTES as u32, 16);
+        let keys = Self::stage(slot).descriptor(PANEL_BYTES as u32, 16);
         unroll!(c < CHUNKS, most 4, {
             unroll!(step < STEPS, most 4, {
                 let a = onward(queries, c * SMEM_TILE + step * 32);
@@ -228,7 +227,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Issues the products of the weights (the rounded exponentials) with a tile of values.
     #[inline(always)]
     fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights<2>) {
-        let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SMEM_TILE as u32);
+        let values = Self::stage(slot).descriptor(PANEL_BYTES as u32, SMEM_TILE as u32);
         unroll!(step < 8, {
             let at = step / STEPS * CHUNKS * SMEM_TILE + step % STEPS * 16 * PANEL_BYTES;
             let weights = weights[step / STEPS][step % STEPS];

@@ -75,8 +75,16 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Stages for Attention<CHUNKS, A, L> {
 impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// Returns the shared address of two words for the split-K fix-up of the warpgroups.
     #[inline(always)]
-    fn scratch() -> u32 {
-        copy::dynamic_shared() + (Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32
+    fn scratch() -> Shared<u32> {
+        // SAFETY: `Attention::SHARED_BYTES` includes `SCRATCH` bytes after the barriers.
+        unsafe { Shared::dynamic((Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32) }
+    }
+
+    /// Returns the shared address of 64 elements, `chunk`, of the queries of a half.
+    #[inline(always)]
+    fn query_tile(half: u32, chunk: u32) -> Shared<u8> {
+        // SAFETY: `Attention::SHARED_BYTES` includes the queries before the ring.
+        unsafe { Shared::dynamic((half * CHUNKS as u32 + chunk) * SMEM_TILE as u32) }
     }
 }
 
@@ -104,12 +112,12 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 continue;
             }
             let full = Self::full(Self::QUERIES);
-            barrier::wait(Self::empty(Self::QUERIES), queries_parity);
+            Self::empty(Self::QUERIES).wait(queries_parity);
             queries_parity ^= 1;
-            barrier::arrive_expect_tx(full, Self::BYTES as u32);
+            full.arrive_expect_tx(Self::BYTES as u32);
             unroll!(half < 2, {
                 unroll!(c < CHUNKS, most 4, {
-                    let to = copy::dynamic_shared() + ((half * CHUNKS + c) * SMEM_TILE) as u32;
+                    let to = Self::query_tile(half as u32, c as u32);
                     let row = now.row + (half * HALF) as u32;
                     at.map(0).load_3d(to, [c as u32 * 64, row, now.head], full);
                 });
@@ -147,11 +155,11 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         place: impl Fn(usize, usize) -> usize,
     ) {
         let full = Self::full(slot);
-        barrier::wait(Self::empty(slot), parity);
-        barrier::arrive_expect_tx(full, Self::BYTES as u32);
+        Self::empty(slot).wait(parity);
+        full.arrive_expect_tx(Self::BYTES as u32);
         unroll!(piece < 2, {
             unroll!(c < CHUNKS, most 4, {
-                let to = Self::stage(slot) + (place(piece, c) * SMEM_TILE) as u32;
+                let to = Self::stage(slot).bytes((place(piece, c) * SMEM_TILE) as u32);
                 map.load_3d(to, [c as u32 * 64, keys[piece], head], full);
             });
         });

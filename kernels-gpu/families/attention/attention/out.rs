@@ -7,7 +7,7 @@ use crate::device::prelude::*;
 use crate::device::split_k;
 use crate::device::store::StoreTile;
 use crate::families::attention::abi::*;
-use crate::families::attention::lanes::{quad_sum, shift_of};
+use crate::families::attention::lanes::{quad_sum, rescaling};
 
 const LN_2: f32 = core::f32::consts::LN_2;
 
@@ -48,7 +48,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         let own = [rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]];
         row_place(now.part()).st(own.map(f32::to_bits));
         let counter = p.counters().at(now.counter * 2 + group);
-        let told = Self::scratch() + group * 4;
+        let told = Self::scratch().at(group);
         if !split_k::warpgroup_arrives_last(counter, now.count(), told, group) {
             return false;
         }
@@ -123,7 +123,8 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         }
         let c = p.out().row(now.head, p.out_head);
         let output = Output::plain(c, p.out_row, CHUNKS as u32 * 64, FLAG_VECTORS);
-        let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        // SAFETY: `Attention::SHARED_BYTES` includes an output buffer for each half.
+        let smem = unsafe { Shared::dynamic((Self::OUT + group as usize * SMEM_TILE) as u32) };
         StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (group, smem), 1, out);
     }
 }
@@ -134,9 +135,8 @@ fn merge(rows: &mut Rows, own: [f32; 4], scale: f32) -> ([f32; 2], [f32; 2]) {
     let (mut old, mut more) = ([0f32; 2], [0f32; 2]);
     unroll!(r < 2, {
         let largest = rows.base[r].max(own[r]);
-        let shift = shift_of(largest, scale);
-        old[r] = matrix::ex2_approx_ftz(matrix::fma_f32(rows.base[r], scale, shift));
-        more[r] = matrix::ex2_approx_ftz(matrix::fma_f32(own[r], scale, shift));
+        old[r] = rescaling(rows.base[r], largest, scale);
+        more[r] = rescaling(own[r], largest, scale);
         rows.base[r] = largest;
         rows.sum[r] = matrix::fma_f32(own[2 + r], more[r], rows.sum[r] * old[r]);
     });

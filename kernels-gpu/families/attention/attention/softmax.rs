@@ -2,7 +2,7 @@
 
 use crate::device::prelude::*;
 use crate::families::attention::abi::MASK_ALL;
-use crate::families::attention::lanes::{SLACK, quad_max, shift_of};
+use crate::families::attention::lanes::{grows, quad_max, rescaling, shift_of};
 
 /// Weights of 64 queries and `C` x 64 keys: the exponentials, rounded. They are left operands (fragments in registers)
 /// of the products with 16 values each. The division by their sum follows in the epilogue.
@@ -20,7 +20,8 @@ pub(super) struct Entries<const C: usize> {
 /// Base and sum of exponentials of two rows, of which a thread holds a quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Score to which exponentials are relative, before scaling: at most [`SLACK`] below the max. -Inf without entries.
+    /// Score to which exponentials are relative, before scaling. It moves if the max [`grows`] too
+    /// far above it. -Inf without entries.
     pub base: [f32; 2],
     /// Sum over this thread's columns only.
     pub sum: [f32; 2],
@@ -93,13 +94,6 @@ fn tops<const C: usize>(max: Largest<C>) -> [f32; 2] {
     top.map(quad_max)
 }
 
-/// Returns whether the base moves: the max exceeds it by more than [`SLACK`], scaled. False for -Inf and -Inf, and for
-/// Inf and Inf, which gives NaN below.
-#[inline(always)]
-fn grows(top: f32, base: f32, scale: f32) -> bool {
-    (top - base) * scale > SLACK
-}
-
 /// Replaces scores by exponentials relative to a base, which `rows` keeps together with their sums. Returns the factors
 /// of the earlier sums.
 #[inline(always)]
@@ -129,7 +123,7 @@ pub(super) fn softmax<const C: usize>(
         let base = if grown { top[r] } else { old };
         shift[r] = shift_of(base, scale);
         if grown {
-            shrink[r] = matrix::ex2_approx_ftz(matrix::fma_f32(old, scale, shift[r]));
+            shrink[r] = rescaling(old, base, scale);
         }
         rows.base[r] = base;
     });

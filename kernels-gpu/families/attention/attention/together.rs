@@ -165,10 +165,10 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     /// Returns the shared address of a sum of exponentials. Four lanes share a row and the eighth below it; the first
     /// two of them keep one sum each. Registers do not suffice for eight sums and bases.
     #[inline(always)]
-    fn sum_place(half: usize) -> u32 {
+    fn sum_place(half: usize) -> Shared<f32> {
         let (lane, warp) = gpu::lane_and_warp();
         let row = half as u32 * HALF as u32 + warp * 16 + lane % 2 * 8 + lane / 4;
-        Self::scratch() + 16 + row * 4
+        Self::scratch().bytes(16).at(row).cast()
     }
 
     /// Returns whether this lane keeps a sum.
@@ -185,8 +185,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
             let first = gpu::opaque_thread() % 2 == 0;
             let (more, by) = if first { (more[0], by[0]) } else { (more[1], by[1]) };
             let place = Self::sum_place(half);
-            let sum = f32::from_bits(copy::ld_shared_b32(place));
-            copy::st_shared_b32(place, matrix::fma_f32(sum, by, more).to_bits());
+            place.st(matrix::fma_f32(place.ld(), by, more));
         }
     }
 
@@ -197,8 +196,8 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
             return [0.0; 2];
         }
         let place = Self::sum_place(half);
-        let sum = f32::from_bits(copy::ld_shared_b32(place));
-        copy::st_shared_b32(place, 0);
+        let sum = place.ld();
+        place.st(0.0);
         let first = gpu::opaque_thread() % 2 == 0;
         if first { [sum, 0.0] } else { [0.0, sum] }
     }
@@ -270,7 +269,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         map: (TensorMap, &MapWords),
         place: [u32; 2],
         ring: &mut Places<Self>,
-        first: impl FnOnce(u32),
+        first: impl FnOnce(Shared<Mbarrier>),
     ) {
         let team = Team { thread: gpu::opaque_thread(), threads: Self::THREADS };
         let to = Self::stage(ring.ahead.wait_empty());
@@ -281,7 +280,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
             first(full);
             unroll!(c < CHUNKS, most 4, {
                 let place = [c as u32 * 64, place[0], head];
-                L::tile(team, to + (c * SMEM_TILE) as u32, map, place, BOXED, full);
+                L::tile(team, to.bytes((c * SMEM_TILE) as u32), map, place, BOXED, full);
             });
         });
         ring.ahead.advance();
@@ -290,13 +289,13 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     /// Starts the copy of this warp's queries. They arrive with the first keys. Their buffer is also the output buffer;
     /// a warp reads and writes only the rows of its own queries there.
     #[inline(always)]
-    fn copy_queries(p: &AttentionParams, at: Maps, now: Queries, full: u32) {
+    fn copy_queries(p: &AttentionParams, at: Maps, now: Queries, full: Shared<Mbarrier>) {
         let (_, warp) = gpu::lane_and_warp();
         // The buffer may hold results of earlier queries.
         warp::sync(u32::MAX);
         unroll!(half < 2, {
             unroll!(c < CHUNKS, most 4, {
-                let to = copy::dynamic_shared() + ((half * CHUNKS + c) * SMEM_TILE) as u32 + warp * 2048;
+                let to = Self::query_tile(half as u32, c as u32).bytes(warp * 2048);
                 let row = now.row + (half * HALF) as u32 + warp * 16;
                 let place = [c as u32 * 64, row, now.head];
                 L::tile(Team::warp(), to, (at.map(0), &p.q_map), place, OWN_QUERIES, full);
@@ -307,11 +306,11 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     /// Computes the scores of a piece for the halves that have entries.
     #[inline(always)]
     fn score_pieces<E: WgmmaElem>(scores: &mut [Acc<1>; 2], slot: u32, halves: u32) {
-        let keys = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, 16);
+        let keys = Self::stage(slot).descriptor(PANEL_BYTES as u32, 16);
         let (lane, warp) = gpu::lane_and_warp();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let byte = (warp * 16 + row) * PANEL_BYTES as u32 + chunk * 16;
-        let queries = frag::swizzled(copy::dynamic_shared() + byte, PANEL_BYTES as u32);
+        let queries = Self::query_tile(0, 0).bytes(byte).swizzled(PANEL_BYTES as u32);
         // `opaque` keeps this a loop for LLVM, which would otherwise precompute addresses in registers that are not
         // available.
         macro_rules! score {
@@ -319,10 +318,10 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
                 let mut c = warp::opaque(0);
                 while c < CHUNKS as u32 {
                     warp::nounroll();
-                    let queries = queries + c * SMEM_TILE as u32;
+                    let queries = queries.bytes(c * SMEM_TILE as u32);
                     let fragment = |step: usize, half: usize| {
-                        let from = queries ^ (step * 32) as u32;
-                        matrix::ldmatrix_x4(from + (half * CHUNKS * SMEM_TILE) as u32)
+                        let from = queries.flipped((step * 32) as u32);
+                        from.bytes((half * CHUNKS * SMEM_TILE) as u32).ldmatrix()
                     };
                     let keys = keys + (c * (SMEM_TILE / 16) as u32) as u64;
                     MmaSync::mma_two::<E, 1, 0, { $which }>(scores, fragment, keys);
@@ -346,7 +345,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         weights: &[Weights<1>; 2],
         halves: u32,
     ) {
-        let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SMEM_TILE as u32);
+        let values = Self::stage(slot).descriptor(PANEL_BYTES as u32, SMEM_TILE as u32);
         let fragment = |step: usize, half: usize| weights[half][0][step];
         match halves {
             BOTH => MmaSync::mma_two::<E, CHUNKS, 1, BOTH>(out, fragment, values),

@@ -41,24 +41,27 @@ fn place() -> (u32, u32) {
 impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// Returns the shared address of a warp's ring.
     #[inline(always)]
-    fn ring(warp: u32) -> u32 {
-        copy::dynamic_shared() + warp * Self::RING as u32
+    fn ring(warp: u32) -> Shared<u8> {
+        // SAFETY: `Decode::SHARED_BYTES` includes the rings of all warps.
+        unsafe { Shared::dynamic(warp * Self::RING) }
     }
 
     #[inline(always)]
-    fn full(warp: u32, slot: u32) -> u32 {
-        copy::dynamic_shared() + Self::BARRIERS as u32 + (warp * DECODE_SLOTS as u32 + slot) * 8
+    fn full(warp: u32, slot: u32) -> Shared<Mbarrier> {
+        // SAFETY: `Decode::SHARED_BYTES` includes the barriers of all warps.
+        let barriers = unsafe { Shared::<Mbarrier>::dynamic(Self::BARRIERS) };
+        barriers.at(warp * DECODE_SLOTS + slot)
     }
 
     #[inline(always)]
     fn next((slot, parity): Place) -> Place {
-        if slot + 1 == DECODE_SLOTS as u32 { (0, parity ^ 1) } else { (slot + 1, parity) }
+        if slot + 1 == DECODE_SLOTS { (0, parity ^ 1) } else { (slot + 1, parity) }
     }
 
     /// Returns the first key of tile `j` of this warp.
     #[inline(always)]
     fn key(chunk: &Chunk, warp: u32, j: u32) -> u32 {
-        chunk.from + (warp + j * DECODE_WARPS as u32) * Self::KEYS as u32
+        chunk.from + (warp + j * DECODE_WARPS) * Self::KEYS
     }
 
     /// Starts the copies of this warp's tile `i / 2`: of its keys, or of its values if `i` is odd. The whole warp calls
@@ -70,12 +73,12 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
             let key = Self::key(chunk, warp, i / 2);
             let map = at.map(i % 2);
             let full = Self::full(warp, slot);
-            let to = Self::ring(warp) + slot * Self::SLOT as u32;
-            L::expect(full, lane, Self::SLOT as u32, false);
+            let to = Self::ring(warp).bytes(slot * Self::SLOT);
+            L::expect(full, lane, Self::SLOT, false);
             let copy = |words: &MapWords| {
-                let shape = Shape { rows: Self::KEYS, row_bytes: PANEL_BYTES, element: 2 };
+                let shape = Shape { rows: Self::KEYS as usize, row_bytes: PANEL_BYTES, element: 2 };
                 unroll!(c < CHUNKS, most 4, {
-                    let to = to + (c * Self::BOX) as u32;
+                    let to = to.bytes(c as u32 * Self::BOX);
                     let place = [c as u32 * 64, key, chunk.pair];
                     L::tile(Team::warp(), to, (map, words), place, shape, full);
                 });
@@ -99,11 +102,11 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         ring: &mut Place,
     ) -> Sums<CHUNKS> {
         let (lane, warp) = place();
-        let tiles = (chunk.to - chunk.from).div_ceil(Self::KEYS as u32);
-        let tiles = (tiles + DECODE_WARPS as u32 - 1 - warp) / DECODE_WARPS as u32;
+        let tiles = (chunk.to - chunk.from).div_ceil(Self::KEYS);
+        let tiles = (tiles + DECODE_WARPS - 1 - warp) / DECODE_WARPS;
         let mut ahead = *ring;
         let mut j = 0;
-        while j < 2 * tiles && j < DECODE_SLOTS as u32 {
+        while j < 2 * tiles && j < DECODE_SLOTS {
             Self::fetch(p, at, chunk, [warp, j, ahead.0]);
             ahead = Self::next(ahead);
             j += 1;
@@ -113,34 +116,34 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         j = 0;
         while j < tiles {
             let key = Self::key(chunk, warp, j);
-            let slot = Self::ring(warp) + ring.0 * Self::SLOT as u32;
+            let slot = Self::ring(warp).bytes(ring.0 * Self::SLOT);
             // The row that this step appends to the cache, if it is in this tile.
             let fresh = (chunk.length - 1).wrapping_sub(key);
-            let fresh = p.fresh[0] != 0 && fresh < Self::KEYS as u32;
+            let fresh = p.fresh[0] != 0 && fresh < Self::KEYS;
             let row = Self::load_cg(p, chunk.pair, fresh, lane);
-            barrier::wait(Self::full(warp, ring.0), ring.1);
+            Self::full(warp, ring.0).wait(ring.1);
             if fresh {
                 Self::put_fresh(p, chunk, key, slot, row, false);
             }
             let weights = sums.score::<E>(&queries, slot, chunk.to.wrapping_sub(key), p.scale);
             // All lanes have read the slot, so it may be overwritten.
             warp::sync(u32::MAX);
-            if 2 * j + (DECODE_SLOTS as u32) < 2 * tiles {
-                Self::fetch(p, at, chunk, [warp, 2 * j + DECODE_SLOTS as u32, ring.0]);
+            if 2 * j + DECODE_SLOTS < 2 * tiles {
+                Self::fetch(p, at, chunk, [warp, 2 * j + DECODE_SLOTS, ring.0]);
             }
             *ring = Self::next(*ring);
-            let slot = Self::ring(warp) + ring.0 * Self::SLOT as u32;
-            barrier::wait(Self::full(warp, ring.0), ring.1);
+            let slot = Self::ring(warp).bytes(ring.0 * Self::SLOT);
+            Self::full(warp, ring.0).wait(ring.1);
             if fresh {
                 Self::put_fresh(p, chunk, key, slot, row, true);
             }
-            if key + Self::KEYS as u32 > chunk.to {
+            if key + Self::KEYS > chunk.to {
                 Self::clear_values(slot, chunk.to - key, lane);
             }
             sums.weigh::<E>(&weights, slot);
             warp::sync(u32::MAX);
-            if 2 * j + 1 + (DECODE_SLOTS as u32) < 2 * tiles {
-                Self::fetch(p, at, chunk, [warp, 2 * j + 1 + DECODE_SLOTS as u32, ring.0]);
+            if 2 * j + 1 + DECODE_SLOTS < 2 * tiles {
+                Self::fetch(p, at, chunk, [warp, 2 * j + 1 + DECODE_SLOTS, ring.0]);
             }
             *ring = Self::next(*ring);
             j += 1;
@@ -172,7 +175,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         p: &DecodeParams,
         chunk: &Chunk,
         key: u32,
-        slot: u32,
+        slot: Shared<u8>,
         row: [u32; 4],
         of_values: bool,
     ) {
@@ -185,9 +188,9 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
             (p.cache(0), p.cache_pair[0], p.cache_row[0])
         };
         if lane < 16 * CHUNKS as u32 && values == of_values {
-            let boxed = slot + piece / 8 * Self::BOX as u32;
+            let boxed = slot.bytes(piece / 8 * Self::BOX);
             let place = frag::swizzle(last - key, piece % 8, PANEL_BYTES as u32);
-            copy::st_shared_v4(boxed + place, row);
+            boxed.bytes(place).cast::<[u32; 4]>().st(row);
             cache.row(chunk.pair, pair).row(last, each).at(piece).st(row);
         }
         warp::sync(u32::MAX);
@@ -195,12 +198,12 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
 
     /// Sets values past the last key to zero: their contents times the weight 0 must be 0.
     #[inline(always)]
-    fn clear_values(slot: u32, keys: u32, lane: u32) {
+    fn clear_values(slot: Shared<u8>, keys: u32, lane: u32) {
         let mut at = keys * PANEL_BYTES as u32 + lane * 16;
-        while at < Self::BOX as u32 {
+        while at < Self::BOX {
             unroll!(c < CHUNKS, most 4, {
-                let values = slot + (c * Self::BOX) as u32;
-                copy::st_shared_v4(values + at, [0; 4]);
+                let values = slot.bytes(c as u32 * Self::BOX);
+                values.bytes(at).cast::<[u32; 4]>().st([0; 4]);
             });
             at += 512;
         }
@@ -216,8 +219,8 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Decod
         grid::launch_dependents();
         if gpu::thread() == 0 {
             let mut slot = 0;
-            while slot < (DECODE_WARPS * DECODE_SLOTS) as u32 {
-                barrier::init(Self::full(0, slot), L::arrivals(32, false));
+            while slot < DECODE_WARPS * DECODE_SLOTS {
+                Self::full(0, slot).init(L::arrivals(32, false));
                 slot += 1;
             }
             barrier::init_fence();
@@ -230,7 +233,7 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Decod
         let mut chunk = work.find(gpu::block_x());
         while chunk.chunks > 0 {
             let mut sums = Self::walk::<E>(p, at, &chunk, &mut ring);
-            Self::leave(p, &mut sums);
+            Self::store(p, &mut sums);
             gpu::sync_threads();
             Self::join::<E>(p, &chunk);
             // The next tiles are copied over these sums.

@@ -8,7 +8,7 @@ use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::device::split_k::block_arrives_last;
 use crate::families::attention::abi::*;
-use crate::families::attention::lanes::{quad_sum, shift_of};
+use crate::families::attention::lanes::{quad_sum, rescaling};
 
 /// Chunks whose sums are loaded at once.
 const TOGETHER: u32 = 8;
@@ -26,22 +26,16 @@ impl Part {
     /// Rescales the sums to a base that is not below their own.
     #[inline(always)]
     fn rise(&mut self, base: f32, scale: f32) {
-        let by = self.weight(base, scale);
+        let by = rescaling(self.base, base, scale);
         self.base = base;
         self.sum *= by;
         self.out = self.out.map(|x| x * by);
     }
 
-    /// Returns the factor that rescales the sums from this base to another.
-    #[inline(always)]
-    fn weight(&self, base: f32, scale: f32) -> f32 {
-        matrix::ex2_approx_ftz(matrix::fma_f32(self.base, scale, shift_of(base, scale)))
-    }
-
     /// Adds sums relative to a base that is not above this one.
     #[inline(always)]
     fn add(&mut self, other: &Part, scale: f32) {
-        let by = other.weight(self.base, scale);
+        let by = rescaling(other.base, self.base, scale);
         self.sum = matrix::fma_f32(other.sum, by, self.sum);
         unroll!(i < 4, {
             self.out[i] = matrix::fma_f32(other.out[i], by, self.out[i]);
@@ -54,30 +48,30 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     const VECTORS: u32 = 16 * CHUNKS as u32;
 
     #[inline(always)]
-    fn stats(warp: u32, row: u32) -> u32 {
-        copy::dynamic_shared() + Self::STATS as u32 + (warp * DECODE_GROUP as u32 + row) * 8
+    fn stats(warp: u32, row: u32) -> Shared<[u32; 2]> {
+        // SAFETY: `Decode::SHARED_BYTES` includes two words for each warp and row.
+        unsafe { Shared::<[u32; 2]>::dynamic(Self::STATS) }.at(warp * DECODE_GROUP + row)
     }
 
     /// Stores the sums of a warp in its ring.
     #[inline(always)]
-    pub(super) fn leave(p: &DecodeParams, sums: &mut Sums<CHUNKS>) {
+    pub(super) fn store(p: &DecodeParams, sums: &mut Sums<CHUNKS>) {
         let (lane, warp) = place();
         let (row, column) = frag::accumulator(lane, 0);
         let all = sums.sum.map(quad_sum);
         unroll!(r < 2, {
             let row = row + 8 * r as u32;
             if row < p.group {
-                let to = Self::ring(warp) + row * Self::ROW as u32 + column * 4;
+                let to = Self::ring(warp).bytes(row * Self::ROW + column * 4);
                 unroll!(c < CHUNKS, most 4, {
                     unroll!(n < 8, {
                         let two = [sums.out[c][n][2 * r], sums.out[c][n][2 * r + 1]];
-                        let to = to + (c * 256 + n * 32) as u32;
-                        copy::st_shared_v2(to, two.map(f32::to_bits));
+                        to.bytes((c * 256 + n * 32) as u32).cast::<[u32; 2]>().st(two.map(f32::to_bits));
                     });
                 });
                 if lane.is_multiple_of(4) {
                     let own = [sums.base[r], all[r]];
-                    copy::st_shared_v2(Self::stats(warp, row), own.map(f32::to_bits));
+                    Self::stats(warp, row).st(own.map(f32::to_bits));
                 }
             }
         });
@@ -86,13 +80,13 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// Returns the joined sums of all warps for a row and vector.
     #[inline(always)]
     fn of_warps(row: u32, vector: u32, scale: f32) -> Part {
-        let mut parts = [Part::NONE; DECODE_WARPS];
+        let mut parts = [Part::NONE; DECODE_WARPS as usize];
         let mut all = Part::NONE;
         unroll!(w < 4, {
             let warp = w as u32;
-            let [base, sum] = copy::ld_shared_v2(Self::stats(warp, row)).map(f32::from_bits);
-            let at = Self::ring(warp) + row * Self::ROW as u32 + vector * 16;
-            let out = copy::ld_shared_v4(at).map(f32::from_bits);
+            let [base, sum] = Self::stats(warp, row).ld().map(f32::from_bits);
+            let row = Self::ring(warp).bytes(row * Self::ROW).cast::<[u32; 4]>();
+            let out = row.at(vector).ld().map(f32::from_bits);
             all.base = all.base.max(base);
             parts[w] = Part { base, sum, out };
         });
@@ -123,7 +117,8 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
             i += Self::THREADS;
         }
         let counter = p.counters().at(chunk.pair);
-        let told = copy::dynamic_shared() + Self::TOLD as u32;
+        // SAFETY: `Decode::SHARED_BYTES` includes this word.
+        let told = unsafe { Shared::dynamic(Self::TOLD) };
         if chunk.chunks > 1 && block_arrives_last(counter, chunk.chunks, told) {
             Self::join_chunks::<E>(p, chunk);
         }

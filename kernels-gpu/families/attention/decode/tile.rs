@@ -4,7 +4,7 @@ use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::device::tile::{ATile, BTile};
 use crate::families::attention::abi::*;
-use crate::families::attention::lanes::{SLACK, quad_max, shift_of};
+use crate::families::attention::lanes::{grows, quad_max, rescaling, shift_of};
 
 /// Queries as left operands: by 64 elements, then by 16 elements of them.
 pub(super) struct Queries<const CHUNKS: usize>([[[u32; 4]; 4]; CHUNKS]);
@@ -57,13 +57,13 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
     pub(super) fn score<E: MmaElem>(
         &mut self,
         queries: &Queries<CHUNKS>,
-        slot: u32,
+        slot: Shared<u8>,
         keys: u32,
         scale: f32,
     ) -> Scores {
         let lane = gpu::opaque_thread() % 32;
         let mut scores = Self::scores::<E>(queries, slot, lane);
-        if keys < <Decode<CHUNKS>>::KEYS as u32 {
+        if keys < <Decode<CHUNKS>>::KEYS {
             Self::hide(&mut scores, keys, lane);
         }
         self.soften(&mut scores, scale);
@@ -71,16 +71,16 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
     }
 
     #[inline(always)]
-    fn scores<E: MmaElem>(queries: &Queries<CHUNKS>, slot: u32, lane: u32) -> Scores {
+    fn scores<E: MmaElem>(queries: &Queries<CHUNKS>, slot: Shared<u8>, lane: u32) -> Scores {
         let mut scores = [[0.0; 4]; 8];
         let (key, piece) = frag::ldmatrix_x4_columns(lane);
         unroll!(c < CHUNKS, most 4, {
-            let keys = ATile(slot + (c * <Decode<CHUNKS>>::BOX) as u32);
+            let keys = ATile(slot.bytes(c as u32 * <Decode<CHUNKS>>::BOX));
             unroll!(step < 4, {
                 unroll!(s < 4, {
                     if s < Self::STEPS {
                         let from = keys.chunk(s as u32 * 16 + key, step as u32 * 2 + piece);
-                        let [a, b, x, y] = matrix::ldmatrix_x4(from);
+                        let [a, b, x, y] = from.ldmatrix();
                         E::mma(&mut scores[2 * s], queries.0[c][step], [a, b]);
                         E::mma(&mut scores[2 * s + 1], queries.0[c][step], [x, y]);
                     }
@@ -115,10 +115,9 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
             });
         });
         let top = top.map(quad_max);
-        // False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
-        let grows = [0, 1].map(|r| (top[r] - self.base[r]) * scale > SLACK);
-        if warp::ballot(grows[0] || grows[1]) != 0 {
-            self.move_base(top, grows, scale);
+        let grown = [0, 1].map(|r| grows(top[r], self.base[r], scale));
+        if warp::ballot(grown[0] || grown[1]) != 0 {
+            self.move_base(top, grown, scale);
         }
         let shift = self.base.map(|base| shift_of(base, scale));
         unroll!(n < 8, {
@@ -133,12 +132,11 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
     }
 
     #[inline(always)]
-    fn move_base(&mut self, top: [f32; 2], grows: [bool; 2], scale: f32) {
+    fn move_base(&mut self, top: [f32; 2], grown: [bool; 2], scale: f32) {
         let mut by = [1f32; 2];
         unroll!(r < 2, {
-            if grows[r] {
-                let shift = shift_of(top[r], scale);
-                by[r] = matrix::ex2_approx_ftz(matrix::fma_f32(self.base[r], scale, shift));
+            if grown[r] {
+                by[r] = rescaling(self.base[r], top[r], scale);
                 self.base[r] = top[r];
                 self.sum[r] *= by[r];
             }
@@ -154,14 +152,14 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
 
     /// Multiplies the rounded exponentials by the values: two atoms of 8 keys are one of 16.
     #[inline(always)]
-    pub(super) fn weigh<E: MmaElem>(&mut self, scores: &Scores, slot: u32) {
+    pub(super) fn weigh<E: MmaElem>(&mut self, scores: &Scores, slot: Shared<u8>) {
         let lane = gpu::opaque_thread() % 32;
         unroll!(s < 4, {
             if s < Self::STEPS {
                 let [a, b] = [scores[2 * s], scores[2 * s + 1]];
                 let weights = E::put(&[a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]);
                 unroll!(c < CHUNKS, most 4, {
-                    let at = slot + (c * <Decode<CHUNKS>>::BOX) as u32;
+                    let at = slot.bytes(c as u32 * <Decode<CHUNKS>>::BOX);
                     let values = BTile::<PANEL_BYTES>(at);
                     unroll!(n < 4, {
                         let [x, y] = values.fragment_b16(s as u32, n as u32 * 16, lane);

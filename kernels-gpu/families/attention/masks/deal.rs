@@ -2,7 +2,7 @@
 //! shares, one for each thread block of the attention kernel. Groups with few tiles are never split, and no part is
 //! short.
 
-use super::over;
+use super::{area, over};
 use crate::device::prelude::*;
 use crate::device::scan::inclusive;
 use crate::device::split_k::block_arrives_last;
@@ -50,14 +50,14 @@ fn sums(value: u32, large: bool) -> ([u32; 2], bool) {
     let lane = gpu::thread() % 32;
     let sum = inclusive(value);
     let vote = warp::ballot(large);
-    let place = copy::dynamic_shared() + MASK_SUMS;
+    let of_warps = area::<[u32; 2]>(MASK_SUMS);
     if lane == 31 {
-        copy::st_shared_v2(place + gpu::thread() / 32 * 8, [sum, vote]);
+        of_warps.at(gpu::thread() / 32).st([sum, vote]);
     }
     gpu::sync_threads();
     let (mut before, mut all, mut any) = (0, 0, 0);
     unroll!(w < 8, {
-        let [of_warp, vote] = copy::ld_shared_v2(place + w as u32 * 8);
+        let [of_warp, vote] = of_warps.at(w as u32).ld();
         if (w as u32) < gpu::thread() / 32 {
             before += of_warp;
         }
@@ -72,7 +72,7 @@ impl Row<'_> {
     #[inline(always)]
     fn before(&self, group: u32) -> u32 {
         if self.groups < NEAR {
-            copy::ld_shared_b32(copy::dynamic_shared() + group * 4)
+            area::<u32>(0).at(group).ld()
         } else {
             self.p.prefix().at(group).ld()
         }
@@ -82,7 +82,7 @@ impl Row<'_> {
     #[inline(always)]
     fn say(&self, group: u32, before: u32) {
         if self.groups < NEAR {
-            copy::st_shared_b32(copy::dynamic_shared() + group * 4, before);
+            area::<u32>(0).at(group).st(before);
         } else {
             self.p.prefix().at(group).st(before);
         }
@@ -184,8 +184,7 @@ impl MaskTiles {
     /// Distributes the work of the first `strips` strips in the thread block that arrives last. All threads call it.
     #[inline(always)]
     pub(super) fn deal_last(p: &MaskParams, strips: u32) {
-        let told = copy::dynamic_shared() + MASK_TOLD;
-        if !block_arrives_last(p.status(), p.strips * p.count, told) {
+        if !block_arrives_last(p.status(), p.strips * p.count, area(MASK_TOLD)) {
             return;
         }
         let groups = strips * p.heads;

@@ -45,10 +45,11 @@ fn over(a: u32, b: u32) -> u32 {
     a.checked_div(b).unwrap_or(0)
 }
 
-/// Returns the pieces by class from those visible to each half.
+/// Shared memory at an offset such as [`MASK_DIAGONALS`].
 #[inline(always)]
-fn classes_of([a, b]: [u32; 2]) -> [u32; MASK_CLASSES] {
-    [a & b, a & !b, b & !a]
+fn area<T>(offset: u32) -> Shared<T> {
+    // SAFETY: `MaskTiles::SHARED_BYTES` includes the areas.
+    unsafe { Shared::dynamic(offset) }
 }
 
 impl View<'_> {
@@ -76,24 +77,25 @@ impl View<'_> {
     fn list(&self) -> u32 {
         let pieces = self.p.n.div_ceil(MASK_PIECE);
         let thread = gpu::thread();
-        let votes = copy::dynamic_shared() + MASK_VOTES;
+        let (states, votes) = (area::<u32>(MASK_STATES), area::<[u32; 2]>(MASK_VOTES));
+        let listed = area::<u32>(MASK_LIST);
         let mut from = 0;
         while from < pieces {
             let piece = from + thread;
             let word = if piece < pieces { self.state(piece) } else { 0 };
             let seen = [0, 1].map(|half| warp::ballot(word >> (STATE + 2 * half) & 3 != 0));
             if piece < pieces {
-                copy::st_shared_b32(copy::dynamic_shared() + MASK_STATES + piece * 4, word);
+                states.at(piece).st(word);
             }
             if thread.is_multiple_of(32) && piece < pieces {
-                copy::st_shared_v2(votes + piece / 32 * 8, seen);
+                votes.at(piece / 32).st(seen);
             }
             from += MASK_THREADS;
         }
         gpu::sync_threads();
         let (words, mut counts, mut w) = (pieces.div_ceil(32), [0; MASK_CLASSES], 0);
         while w < words {
-            let classes = classes_of(copy::ld_shared_v2(votes + w * 8));
+            let classes = classes_of(votes.at(w).ld());
             unroll!(c < 3, { counts[c] += classes[c].count_ones() });
             w += 1;
         }
@@ -106,30 +108,28 @@ impl View<'_> {
         // Default for the second piece of a tile: an empty one, past the last key.
         let mut i = thread;
         while i < 2 * count {
-            copy::st_shared_b32(copy::dynamic_shared() + MASK_LIST + i * 4, pieces);
+            listed.at(i).st(pieces);
             i += MASK_THREADS;
         }
         gpu::sync_threads();
         let (mut before, lane) = ([0; MASK_CLASSES], thread % 32);
         w = 0;
         while w < words {
-            let classes = classes_of(copy::ld_shared_v2(votes + w * 8));
+            let classes = classes_of(votes.at(w).ld());
             if w % (MASK_THREADS / 32) == thread / 32 {
                 let in_front = (1 << lane) - 1;
-                let (mut rank, mut place, mut listed) = (0, 0, false);
+                let (mut rank, mut place, mut visible) = (0, 0, false);
                 unroll!(c < 3, {
                     let own = before[c] + (classes[c] & in_front).count_ones();
                     rank += own;
                     if classes[c] >> lane & 1 != 0 {
-                        listed = true;
+                        visible = true;
                         place = 2 * class_place(tiles, c, own / 2) + own % 2;
                     }
                 });
-                if listed {
-                    let from = copy::dynamic_shared() + MASK_STATES + (w * 32 + lane) * 4;
+                if visible {
                     let place = if apart { place } else { rank };
-                    let to = copy::dynamic_shared() + MASK_LIST + place * 4;
-                    copy::st_shared_b32(to, copy::ld_shared_b32(from));
+                    listed.at(place).st(states.at(w * 32 + lane).ld());
                 }
             }
             unroll!(c < 3, { before[c] += classes[c].count_ones() });
@@ -142,7 +142,7 @@ impl View<'_> {
     /// Returns the pieces of a tile.
     #[inline(always)]
     fn listed(&self, tile: u32) -> [u32; 2] {
-        copy::ld_shared_v2(copy::dynamic_shared() + MASK_LIST + tile * 8)
+        area::<[u32; 2]>(MASK_LIST).at(tile).ld()
     }
 
     /// Writes the tiles. `base`: index of the first.

@@ -1,5 +1,6 @@
 //! Flags of a mask for 128 queries: bits of keys and diagonals in shared memory, bits of these queries in registers.
 
+use super::area;
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
@@ -63,7 +64,7 @@ fn sixteen(flags: Flags, from: i32, count: i32) -> u32 {
 
 /// Stores `words` words of flag bits from `from` on to shared memory. A thread has four accesses in flight at once.
 #[inline(always)]
-fn fill(to: u32, flags: Flags, from: i32, count: i32, words: u32) {
+fn fill(to: Shared<u16>, flags: Flags, from: i32, count: i32, words: u32) {
     let mut first = gpu::thread();
     while first < 2 * words {
         let mut raw = [[0; 4]; 4];
@@ -81,7 +82,7 @@ fn fill(to: u32, flags: Flags, from: i32, count: i32, words: u32) {
                 sixteen(flags, from, count)
             };
             if i < 2 * words {
-                copy::st_shared_b16(to + i * 2, bits);
+                to.at(i).st(bits);
             }
         });
         first += 4 * MASK_THREADS;
@@ -110,7 +111,7 @@ impl MaskFlags for View<'_> {
 
     #[inline(always)]
     fn columns(&self, key: u32) -> u64 {
-        let [low, high] = copy::ld_shared_v2(copy::dynamic_shared() + key / 8);
+        let [low, high] = area::<[u32; 2]>(key / 8).ld();
         low as u64 | (high as u64) << 32
     }
 
@@ -125,8 +126,8 @@ impl MaskFlags for View<'_> {
     #[inline(always)]
     fn diagonals(&self, first: i32) -> u64 {
         let at = (first - self.first) as u32;
-        let from = copy::dynamic_shared() + MASK_DIAGONALS + at / 32 * 4;
-        let [a, b, c] = [0, 4, 8].map(|i| copy::ld_shared_b32(from + i));
+        let from = area::<u32>(MASK_DIAGONALS).at(at / 32);
+        let [a, b, c] = [0, 1, 2].map(|i| from.at(i).ld());
         let (low, by) = (a as u64 | (b as u64) << 32, at % 32);
         if by == 0 { low } else { low >> by | (c as u64) << (64 - by) }
     }
@@ -163,13 +164,12 @@ impl<'a> View<'a> {
     pub(super) fn new(p: &'a MaskParams, mask: u32, strip: u32) -> Self {
         let top = strip * STRIP as u32;
         let columns = flags_of(p.columns(), mask, p.mask_bytes[1]);
-        fill(copy::dynamic_shared(), columns, 0, p.n as i32, p.n.div_ceil(64) * 2);
+        fill(area(0), columns, 0, p.n as i32, p.n.div_ceil(64) * 2);
         // From the last query's diagonal of the first key to the first query's diagonal of the last key.
         let first = (p.m as i32 - top as i32 - STRIP as i32) & !15;
         let diagonals = flags_of(p.diagonals(), mask, p.mask_bytes[3]);
-        let to = copy::dynamic_shared() + MASK_DIAGONALS;
         let count = (p.m + p.n - 1) as i32;
-        fill(to, diagonals, first, count, (p.n + 480).div_ceil(32));
+        fill(area(MASK_DIAGONALS), diagonals, first, count, (p.n + 480).div_ceil(32));
         let rows = flags_of(p.rows(), mask, p.mask_bytes[2]);
         let full = p.flags & MASK_FULL != 0;
         let own = |from: u32| {

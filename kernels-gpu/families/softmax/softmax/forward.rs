@@ -3,8 +3,9 @@
 
 use core::marker::PhantomData;
 
-use super::{FIRST, RowForm, SECOND, Span, each_piece, reduce, store_sums};
+use super::{FIRST, Operation, RowForm, SECOND, Span, each_piece, over_lanes};
 use crate::device::prelude::*;
+use crate::device::softmax::base_of;
 use crate::families::softmax::abi::*;
 
 /// Scaled scores of one lane; -Inf for slots without an unmasked entry.
@@ -35,12 +36,6 @@ impl Finish {
     }
 }
 
-/// Value that is subtracted from scores; 0 if none is above -Inf, since -Inf minus itself is NaN.
-#[inline(always)]
-pub(super) fn base_of(max: f32) -> f32 {
-    if max == f32::NEG_INFINITY { 0.0 } else { max }
-}
-
 /// Factor of scores. Except for the logarithm, it makes them exponents of two.
 #[inline(always)]
 fn factor(scale: f32, log: bool) -> f32 {
@@ -58,9 +53,31 @@ fn power(difference: f32, log: bool) -> f32 {
 pub(super) struct Forward<const VEC: usize, const REP: usize, F>(PhantomData<F>);
 
 impl<const VEC: usize, const REP: usize, F: RowForm> Forward<VEC, REP, F> {
-    /// Loads the lane's scores, and returns them with their maximum.
+    /// Sum of the exponentials relative to `base`. The exponentials, for the logarithm the differences, replace the
+    /// scores.
     #[inline(always)]
-    fn scores(p: &SoftmaxParams, span: Span) -> (Scores<VEC, REP>, f32) {
+    fn exponentials(scores: &mut Scores<VEC, REP>, base: f32) -> f32 {
+        let mut sum = 0.0;
+        unroll!(r < REP, {
+            unroll!(i < VEC, {
+                let difference = scores[r][i] - base;
+                let power = power(difference, F::LOG);
+                sum += power;
+                scores[r][i] = if F::LOG { difference } else { power };
+            });
+        });
+        sum
+    }
+}
+
+impl<const VEC: usize, const REP: usize, F: RowForm> Operation for Forward<VEC, REP, F> {
+    const VEC: u32 = VEC as u32;
+    const LANES: u32 = F::LANES;
+    /// The lane's scores and their maximum.
+    type Values = (Scores<VEC, REP>, f32);
+
+    #[inline(always)]
+    fn load(p: &SoftmaxParams, span: Span) -> Self::Values {
         let factor = factor(p.scale, F::LOG);
         let lane = span.lane::<VEC, F>();
         let mut raw = [[0u32; 4]; REP];
@@ -79,24 +96,34 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Forward<VEC, REP, F> {
         (scores, max)
     }
 
-    /// Sum of the exponentials relative to `base`. The exponentials, for the logarithm the differences, replace the
-    /// scores.
     #[inline(always)]
-    fn exponentials(scores: &mut Scores<VEC, REP>, base: f32) -> f32 {
-        let mut sum = 0.0;
-        unroll!(r < REP, {
-            unroll!(i < VEC, {
-                let difference = scores[r][i] - base;
-                let power = power(difference, F::LOG);
-                sum += power;
-                scores[r][i] = if F::LOG { difference } else { power };
-            });
+    fn reduce((scores, max): &mut Self::Values, _: Span) -> [f32; 2] {
+        let max = over_lanes::<F, true>(*max, FIRST);
+        let sum = Self::exponentials(scores, base_of(max));
+        [max, over_lanes::<F, false>(sum, SECOND)]
+    }
+
+    /// Joins maxima and sums in order (Milakov and Gimelshein, arXiv 1805.02867). The scores were read again, from L2.
+    #[inline(always)]
+    fn join(p: &SoftmaxParams, piece: u32, (scores, _): &mut Self::Values) -> [f32; 2] {
+        let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
+        each_piece(p, piece, |[more_max, more_sum]| {
+            let above = matrix::max_nan(max, more_max);
+            let base = base_of(above);
+            let (more, less) = (power(more_max - base, F::LOG), power(max - base, F::LOG));
+            sum = matrix::fma_f32(more_sum, more, sum * less);
+            max = above;
         });
-        sum
+        let all = over_lanes::<F, true>(max, FIRST);
+        let base = base_of(all);
+        let sum = over_lanes::<F, false>(sum * power(max - base, F::LOG), SECOND);
+        Self::exponentials(scores, base);
+        [all, sum]
     }
 
     #[inline(always)]
-    fn write(p: &SoftmaxParams, span: Span, values: &Scores<VEC, REP>, finish: Finish) {
+    fn write(p: &SoftmaxParams, span: Span, (values, _): &Self::Values, [max, sum]: [f32; 2]) {
+        let finish = Finish::new(max, sum, F::LOG);
         let lane = span.lane::<VEC, F>();
         let masked = if F::LOG { f32::NEG_INFINITY } else { 0.0 };
         unroll!(r < REP, {
@@ -115,44 +142,5 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Forward<VEC, REP, F> {
             }
             lane.store(p.output(), r, &out);
         });
-    }
-
-    /// Computes a row that fits the registers of its lanes.
-    #[inline(always)]
-    pub fn row(p: &SoftmaxParams, span: Span) {
-        let (mut values, max) = Self::scores(p, span);
-        let max = reduce::<F, true>(max, FIRST);
-        let sum = Self::exponentials(&mut values, base_of(max));
-        let sum = reduce::<F, false>(sum, SECOND);
-        let finish = Finish::new(max, sum, F::LOG);
-        Self::write(p, span, &values, finish);
-    }
-
-    /// Computes a piece of a longer row. The preceding launch stores each piece's maximum and sum (Milakov and
-    /// Gimelshein, arXiv 1805.02867). This one joins those of the row, in order, and reads the piece again, from L2.
-    #[inline(always)]
-    pub fn piece(p: &SoftmaxParams, span: Span, index: u32) {
-        let (mut values, max) = Self::scores(p, span);
-        if p.flags & SOFTMAX_SUMS != 0 {
-            grid::launch_dependents();
-            let max = reduce::<F, true>(max, FIRST);
-            let sum = Self::exponentials(&mut values, base_of(max));
-            let sum = reduce::<F, false>(sum, SECOND);
-            store_sums(p, index, [max, sum]);
-            return;
-        }
-        let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
-        each_piece(p, index, |[more_max, more_sum]| {
-            let above = matrix::max_nan(max, more_max);
-            let base = base_of(above);
-            let (more, less) = (power(more_max - base, F::LOG), power(max - base, F::LOG));
-            sum = matrix::fma_f32(more_sum, more, sum * less);
-            max = above;
-        });
-        let all = reduce::<F, true>(max, FIRST);
-        let base = base_of(all);
-        let sum = reduce::<F, false>(sum * power(max - base, F::LOG), SECOND);
-        Self::exponentials(&mut values, base);
-        Self::write(p, span, &values, Finish::new(all, sum, F::LOG));
     }
 }

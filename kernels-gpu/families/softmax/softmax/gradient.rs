@@ -3,8 +3,9 @@
 
 use core::marker::PhantomData;
 
-use super::{FIRST, RowForm, Span, each_piece, exp, reduce, store_sums};
+use super::{FIRST, Operation, RowForm, Span, each_piece, over_lanes};
 use crate::device::prelude::*;
+use crate::device::softmax::exp;
 use crate::families::softmax::abi::*;
 
 /// Gradient of a scaled score, from the output of the softmax, the gradient of that output, and the row's sum. `log` is
@@ -14,15 +15,29 @@ pub(super) fn slope(y: f32, dy: f32, sum: f32, log: bool) -> f32 {
     if log { matrix::fma_f32(-exp(y), sum, dy) } else { y * (dy - sum) }
 }
 
-/// Output of the softmax (`given`) and the gradient of that output (`upstream`), as loaded.
-type Pair<const REP: usize> = ([Raw; REP], [Raw; REP]);
-
 /// Gradient of a row of which a lane holds `REP` vectors.
 pub(super) struct Gradient<const VEC: usize, const REP: usize, F>(PhantomData<F>);
 
 impl<const VEC: usize, const REP: usize, F: RowForm> Gradient<VEC, REP, F> {
+    /// Sum over the lanes of a row. The shares of the next row are stored to the same words.
     #[inline(always)]
-    fn load(p: &SoftmaxParams, span: Span) -> Pair<REP> {
+    fn over_row(sum: f32) -> [f32; 2] {
+        let sum = over_lanes::<F, false>(sum, FIRST);
+        if F::LANES > 32 {
+            gpu::sync_threads();
+        }
+        [sum, 0.0]
+    }
+}
+
+impl<const VEC: usize, const REP: usize, F: RowForm> Operation for Gradient<VEC, REP, F> {
+    const VEC: u32 = VEC as u32;
+    const LANES: u32 = F::LANES;
+    /// Output of the softmax (`given`) and the gradient of that output (`upstream`), as loaded.
+    type Values = ([Raw; REP], [Raw; REP]);
+
+    #[inline(always)]
+    fn load(p: &SoftmaxParams, span: Span) -> Self::Values {
         let (mut given, mut upstream) = ([[0u32; 4]; REP], [[0u32; 4]; REP]);
         let lane = span.lane::<VEC, F>();
         unroll!(r < REP, {
@@ -32,9 +47,8 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Gradient<VEC, REP, F> {
         (given, upstream)
     }
 
-    /// This lane's share of the sum over the row.
     #[inline(always)]
-    fn share(span: Span, (given, upstream): &Pair<REP>) -> f32 {
+    fn reduce((given, upstream): &mut Self::Values, span: Span) -> [f32; 2] {
         let mut sum = 0.0;
         let lane = span.lane::<VEC, F>();
         unroll!(r < REP, {
@@ -46,11 +60,19 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Gradient<VEC, REP, F> {
                 }
             });
         });
-        sum
+        Self::over_row(sum)
     }
 
     #[inline(always)]
-    fn write(p: &SoftmaxParams, span: Span, (given, upstream): &Pair<REP>, sum: f32) {
+    fn join(p: &SoftmaxParams, piece: u32, _: &mut Self::Values) -> [f32; 2] {
+        let mut sum = 0.0;
+        each_piece(p, piece, |[more, _]| sum += more);
+        Self::over_row(sum)
+    }
+
+    #[inline(always)]
+    fn write(p: &SoftmaxParams, span: Span, values: &Self::Values, [sum, _]: [f32; 2]) {
+        let (given, upstream) = values;
         let lane = span.lane::<VEC, F>();
         unroll!(r < REP, {
             let mut out = [0.0; VEC];
@@ -63,39 +85,5 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Gradient<VEC, REP, F> {
             });
             lane.store(p.output(), r, &out);
         });
-    }
-
-    /// Computes a row that fits the registers of its lanes.
-    #[inline(always)]
-    pub(super) fn row(p: &SoftmaxParams, span: Span) {
-        let pair = Self::load(p, span);
-        let sum = reduce::<F, false>(Self::share(span, &pair), FIRST);
-        if F::LANES > 32 {
-            // The next row's shares are stored to the same words.
-            gpu::sync_threads();
-        }
-        Self::write(p, span, &pair, sum);
-    }
-
-    /// Computes a piece of a longer row with a whole thread block. The preceding launch stores the pieces' sums; this
-    /// one adds those of the row, in order.
-    #[inline(always)]
-    pub(super) fn piece(p: &SoftmaxParams, span: Span, index: u32) {
-        let pair = Self::load(p, span);
-        let mut sum = 0.0;
-        let sums_only = p.flags & SOFTMAX_SUMS != 0;
-        if sums_only {
-            grid::launch_dependents();
-            sum = Self::share(span, &pair);
-        } else {
-            each_piece(p, index, |[more, _]| sum += more);
-        }
-        let sum = reduce::<F, false>(sum, FIRST);
-        gpu::sync_threads();
-        if sums_only {
-            store_sums(p, index, [sum, 0.0]);
-        } else {
-            Self::write(p, span, &pair, sum);
-        }
     }
 }

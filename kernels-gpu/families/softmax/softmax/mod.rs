@@ -67,7 +67,11 @@ impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> SoftmaxRows<VEC,
                 if gpu::block_x() < p.blocks[$class + 1] {
                     const { assert!($(agree::<$lanes>($class, $rep as u32, WIDE as u32))||+) };
                     $(if const { agree::<$lanes>($class, $rep as u32, WIDE as u32) } {
-                        return deal::<E, VEC, $lanes, { $rep }, $class, GRADIENT, LOG>(p);
+                        return if GRADIENT {
+                            deal::<Gradient<VEC, { $rep }, RowOf<E, $lanes, LOG>>>(p, $class)
+                        } else {
+                            deal::<Forward<VEC, { $rep }, RowOf<E, $lanes, LOG>>>(p, $class)
+                        };
                     })+
                 }
             )+};
@@ -88,9 +92,9 @@ impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> SoftmaxRows<VEC,
         const { assert!(WIDE as u32 / 2 * VEC as u32 * SOFTMAX_THREADS == STRETCH_SLOTS) };
         const { assert!(WIDE == 8 || WIDE == 4) };
         if WIDE == 8 {
-            stretch::deal::<E, VEC, 4, GRADIENT, LOG>(p);
+            stretch::deal::<VEC, 4, RowOf<E, SOFTMAX_THREADS, LOG>>(p, GRADIENT);
         } else {
-            stretch::deal::<E, VEC, 2, GRADIENT, LOG>(p);
+            stretch::deal::<VEC, 2, RowOf<E, SOFTMAX_THREADS, LOG>>(p, GRADIENT);
         }
     }
 }
@@ -120,6 +124,22 @@ impl<E: Elem<Acc = f32>, const LANES: u32, const LOG: bool> RowForm for RowOf<E,
     type E = E;
 }
 
+/// Softmax or its gradient, of a row that is in the registers of its lanes.
+trait Operation {
+    /// Elements of a vector.
+    const VEC: u32;
+    /// Lanes that hold a row.
+    const LANES: u32;
+    /// A lane's part of a row.
+    type Values;
+    fn load(p: &SoftmaxParams, span: Span) -> Self::Values;
+    /// Maximum and sum over the row; for the gradient only the sum.
+    fn reduce(values: &mut Self::Values, span: Span) -> [f32; 2];
+    /// [`Operation::reduce`] over all pieces of the row, from the results of the preceding launch.
+    fn join(p: &SoftmaxParams, piece: u32, values: &mut Self::Values) -> [f32; 2];
+    fn write(p: &SoftmaxParams, span: Span, values: &Self::Values, found: [f32; 2]);
+}
+
 /// Position of a row, a piece or a stretch. Slots (elements) are counted from the aligned vector that holds its first
 /// entry.
 #[derive(Clone, Copy)]
@@ -136,20 +156,20 @@ struct Span {
 
 impl Span {
     #[inline(always)]
-    fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Span {
+    fn load(p: &SoftmaxParams, vector: u32, index: u32, count: u32) -> Span {
         let valid = index < count;
         let [start, len] = p.items().at(index).ld_if(valid);
         let live = match p.live {
             0 => len,
             _ => p.live().at(index).ld_if(valid),
         };
-        Span::new::<VEC>(p, start, len, live)
+        Span::new(p, vector, [start, len, live])
     }
 
     /// Span in this thread block's head. All heads begin at multiples of a vector.
     #[inline(always)]
-    fn new<const VEC: usize>(p: &SoftmaxParams, start: u32, len: u32, live: u32) -> Span {
-        let lead = start % VEC as u32;
+    fn new(p: &SoftmaxParams, vector: u32, [start, len, live]: [u32; 3]) -> Span {
+        let lead = start % vector;
         Span {
             base: gpu::block_y() as u64 * p.stride + (start - lead) as u64,
             lead,
@@ -230,34 +250,32 @@ impl<const VEC: usize, F: RowForm> Lane<VEC, F> {
 /// Distributes the items of a class over its thread blocks. All threads of a block iterate equally often, so that they
 /// can exchange values.
 #[inline(always)]
-fn deal<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const LANES: u32,
-    const REP: usize,
-    const CLASS: usize,
-    const GRADIENT: bool,
-    const LOG: bool,
->(
-    p: &SoftmaxParams,
-) {
-    let rows = SOFTMAX_THREADS / LANES;
-    let step = (p.blocks[CLASS + 1] - p.blocks[CLASS]) * rows;
-    let end = p.firsts[CLASS + 1];
-    let own = gpu::thread() / LANES;
-    let mut first = p.firsts[CLASS] + (gpu::block_x() - p.blocks[CLASS]) * rows;
-    let mut next = Span::load::<VEC>(p, first + own, end);
+fn deal<O: Operation>(p: &SoftmaxParams, class: usize) {
+    let rows = SOFTMAX_THREADS / O::LANES;
+    let step = (p.blocks[class + 1] - p.blocks[class]) * rows;
+    let end = p.firsts[class + 1];
+    let own = gpu::thread() / O::LANES;
+    let mut first = p.firsts[class] + (gpu::block_x() - p.blocks[class]) * rows;
+    let mut next = Span::load(p, O::VEC, first + own, end);
     while first < end {
         let (span, index) = (next, first);
         first += step;
         // The position of the next row is loaded while this one is computed.
-        next = Span::load::<VEC>(p, first + own, end);
-        match (GRADIENT, CLASS) {
-            (false, 0) => Forward::<VEC, REP, RowOf<E, LANES, LOG>>::piece(p, span, index),
-            (false, _) => Forward::<VEC, REP, RowOf<E, LANES, LOG>>::row(p, span),
-            (true, 0) => Gradient::<VEC, REP, RowOf<E, LANES, LOG>>::piece(p, span, index),
-            (true, _) => Gradient::<VEC, REP, RowOf<E, LANES, LOG>>::row(p, span),
-        }
+        next = Span::load(p, O::VEC, first + own, end);
+        let mut values = O::load(p, span);
+        let found = if class > 0 {
+            O::reduce(&mut values, span)
+        } else if p.flags & SOFTMAX_SUMS != 0 {
+            grid::launch_dependents();
+            let found = O::reduce(&mut values, span);
+            if gpu::thread() == 0 {
+                sums_of(p, index).st(found.map(f32::to_bits));
+            }
+            continue;
+        } else {
+            O::join(p, index, &mut values)
+        };
+        O::write(p, span, &values, found);
     }
 }
 
@@ -265,14 +283,6 @@ fn deal<
 #[inline(always)]
 fn sums_of(p: &SoftmaxParams, piece: u32) -> Global<[u32; 2], Fresh> {
     p.sums().at(gpu::block_y() as u64 * p.firsts[1] as u64 + piece as u64)
-}
-
-/// Stores the thread block's result for a piece.
-#[inline(always)]
-fn store_sums(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
-    if gpu::thread() == 0 {
-        sums_of(p, piece).st(found.map(f32::to_bits));
-    }
 }
 
 /// Reads the results of all pieces of this piece's row: each thread its share of them, in order.
@@ -288,37 +298,27 @@ fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
     }
 }
 
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    matrix::ex2_approx(x * core::f32::consts::LOG2_E)
-}
-
 /// Sum, or maximum (NaN if one of them is NaN), over the lanes of a row, the same bits in all of them. `word`: first
 /// word of the warps' shares in shared memory. One barrier precedes the loads and none follows them. Two successive
 /// reductions therefore need different words, or a barrier between them.
 #[inline(always)]
-fn reduce<F: RowForm, const MAX: bool>(x: f32, word: u32) -> f32 {
+fn over_lanes<F: RowForm, const MAX: bool>(x: f32, word: u32) -> f32 {
     let join = |a: f32, b: f32| {
         if MAX { matrix::max_nan(a, b) } else { a + b }
     };
-    let mut x = match F::LANES {
-        4 => lanes::reduced::<4, MAX>(x),
-        8 => lanes::reduced::<8, MAX>(x),
-        _ => {
-            const { assert!(matches!(F::LANES, 4 | 8 | 32 | SOFTMAX_THREADS)) };
-            lanes::reduced::<32, MAX>(x)
-        }
-    };
+    let of_warp = 1..F::LANES.min(32);
+    let mut x = lanes::reduce(x, lanes::DOWN, of_warp, |x, by| join(x, F32::shfl_xor(x, by)));
     if F::LANES > 32 {
-        let share = |warp: u32| copy::dynamic_shared() + (word + warp) * 4;
+        // SAFETY: `SoftmaxRows::SHARED_BYTES` includes two words for each warp.
+        let shares = unsafe { Shared::<f32>::dynamic(word * 4) };
         if gpu::thread().is_multiple_of(32) {
-            copy::st_shared_b32(share(gpu::thread() / 32), x.to_bits());
+            shares.at(gpu::thread() / 32).st(x);
         }
         gpu::sync_threads();
-        x = f32::from_bits(copy::ld_shared_b32(share(0)));
+        x = shares.ld();
         unroll!(other < 4, {
             if other > 0 {
-                x = join(x, f32::from_bits(copy::ld_shared_b32(share(other as u32))));
+                x = join(x, shares.at(other as u32).ld());
             }
         });
     }

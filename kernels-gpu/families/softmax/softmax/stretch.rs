@@ -11,10 +11,11 @@
 //! The last step reads the slots that the thread itself overwrites in the next stretch, so no fourth barrier is needed.
 //! For the gradient, shared memory holds the terms of each row's sum, then the sum; both operands stay in registers.
 
-use super::forward::{Finish, base_of};
+use super::forward::Finish;
 use super::gradient::slope;
-use super::{Span, exp};
+use super::{RowForm, Span};
 use crate::device::prelude::*;
+use crate::device::softmax::{base_of, exp};
 use crate::families::softmax::abi::*;
 
 /// Marks a masked entry in place of its sum: a NaN that no arithmetic produces.
@@ -34,11 +35,11 @@ struct Stretch {
 
 impl Stretch {
     #[inline(always)]
-    fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Stretch {
+    fn load(p: &SoftmaxParams, vector: u32, index: u32, count: u32) -> Stretch {
         let valid = index < count;
         let first = p.firsts[SOFTMAX_STRETCHES];
         let [start, len] = p.items().at(index).ld_if(valid);
-        let span = Span::new::<VEC>(p, start, len, len);
+        let span = Span::new(p, vector, [start, len, len]);
         let own = index - first;
         let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::opaque_thread() as u64;
         let from = p.bounds().at(bounds).ld_if(valid);
@@ -59,29 +60,15 @@ impl Stretch {
 /// Address of group `index` of four slots. One group is left out after every eight, so that rows of 16 begin in
 /// different banks.
 #[inline(always)]
-fn place(index: u32) -> u32 {
-    copy::dynamic_shared() + (index + index / 8) * 16
+fn place(index: u32) -> Shared<[u32; 4]> {
+    // SAFETY: `SoftmaxRows::SHARED_BYTES` includes the stretch and the slots past it that threads of rows read.
+    unsafe { Shared::<[u32; 4]>::dynamic(0) }.at(index + index / 8)
 }
 
 /// First slot of vector `r` of this thread.
 #[inline(always)]
 fn slot<const VEC: usize>(r: usize) -> u32 {
     (gpu::opaque_thread() + r as u32 * SOFTMAX_THREADS) * VEC as u32
-}
-
-/// Loads this thread's vectors of an operand.
-#[inline(always)]
-fn load<E: Elem, const VEC: usize, const REP: usize>(
-    from: Global<E, ReadWrite>,
-    span: Span,
-) -> [Raw; REP] {
-    let mut raw = [[0u32; 4]; REP];
-    unroll!(r < REP, {
-        let slot = slot::<VEC>(r);
-        let at = from.at(span.base + slot as u64);
-        raw[r] = at.ld_raw::<VEC>(slot < span.end);
-    });
-    raw
 }
 
 /// Stores a vector of numbers to its slots.
@@ -91,7 +78,7 @@ fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
         if half * 4 < VEC {
             let mut words = [0; 4];
             unroll!(i < 4, { words[i] = values[half * 4 + i].to_bits() });
-            copy::st_shared_v4(place(slot / 4 + half as u32), words);
+            place(slot / 4 + half as u32).st(words);
         }
     });
 }
@@ -102,32 +89,11 @@ fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
     let mut words = [0; VEC];
     unroll!(half < 2, {
         if half * 4 < VEC {
-            let four = copy::ld_shared_v4(place(slot / 4 + half as u32));
+            let four = place(slot / 4 + half as u32).ld();
             unroll!(i < 4, { words[half * 4 + i] = four[i] });
         }
     });
     words
-}
-
-/// Stores the elements of a vector that belong to the stretch: whole vectors, and at its ends single elements.
-#[inline(always)]
-fn store<E: Elem<Acc = f32>, const VEC: usize>(
-    to: Global<E, ReadWrite>,
-    span: Span,
-    first: u32,
-    values: &[f32; VEC],
-) {
-    let at = to.at(span.base + first as u64);
-    if first >= span.lead && first + VEC as u32 <= span.end {
-        at.st_rounded(values);
-    } else {
-        unroll!(i < VEC, {
-            let slot = first + i as u32;
-            if slot >= span.lead && slot < span.end {
-                at.at(i as u64).st_rounded(&[values[i]]);
-            }
-        });
-    }
 }
 
 /// Numbers of a row in groups of four. Groups at its ends are shared with the neighbouring rows.
@@ -157,10 +123,14 @@ impl PerThread {
         }
     }
 
-    /// Returns whether a row of this warp reaches pair `c` of groups.
+    /// Calls `work` with the index of each group of four that a row of this warp reaches, in pairs.
     #[inline(always)]
-    fn reaches(self, c: usize) -> bool {
-        warp::ballot(self.live > c as u32 * 8) != 0
+    fn each_group(self, mut work: impl FnMut(usize)) {
+        unroll!(c < 4, {
+            if warp::ballot(self.live > c as u32 * 8) != 0 {
+                unroll!(half < 2, { work(c * 2 + half) });
+            }
+        });
     }
 
     /// Returns whether slot `i` of group `j` is an unmasked entry.
@@ -173,7 +143,7 @@ impl PerThread {
     /// Loads group `j`. Past the row these are numbers of other rows, past the last row unused slots.
     #[inline(always)]
     fn load(self, j: usize) -> [f32; 4] {
-        copy::ld_shared_v4(place(self.first + j as u32)).map(f32::from_bits)
+        place(self.first + j as u32).ld().map(f32::from_bits)
     }
 
     /// Stores the unmasked entries of group `j`.
@@ -181,11 +151,11 @@ impl PerThread {
     fn store(self, j: usize, words: [u32; 4]) {
         let at = place(self.first + j as u32);
         if self.is_live(j, 0) && self.is_live(j, 3) {
-            copy::st_shared_v4(at, words);
+            at.st(words);
         } else {
             unroll!(i < 4, {
                 if self.is_live(j, i) {
-                    copy::st_shared_b32(at + i as u32 * 4, words[i]);
+                    at.cast::<u32>().at(i as u32).st(words[i]);
                 }
             });
         }
@@ -196,7 +166,7 @@ impl PerThread {
     fn hide(self, word: u32) {
         let mut at = self.live;
         while at < self.end {
-            copy::st_shared_b32(place(self.first + at / 4) + at % 4 * 4, word);
+            place(self.first + at / 4).cast::<u32>().at(at % 4).st(word);
             at += 1;
         }
     }
@@ -204,63 +174,45 @@ impl PerThread {
 
 /// Computes the softmax of this thread's scaled row, in place.
 #[inline(always)]
-fn soften<const LOG: bool>(own: PerThread) {
+fn soften(own: PerThread, log: bool) {
     let mut values: Fours = [[f32::NEG_INFINITY; 4]; 8];
     let mut max = f32::NEG_INFINITY;
-    unroll!(c < 4, {
-        if own.reaches(c) {
-            unroll!(half < 2, {
-                let j = c * 2 + half;
-                let scores = own.load(j);
-                unroll!(i < 4, {
-                    if own.is_live(j, i) {
-                        values[j][i] = scores[i];
-                    }
-                    max = matrix::max_nan(max, values[j][i]);
-                });
-            });
-        }
+    own.each_group(|j| {
+        let scores = own.load(j);
+        unroll!(i < 4, {
+            if own.is_live(j, i) {
+                values[j][i] = scores[i];
+            }
+            max = matrix::max_nan(max, values[j][i]);
+        });
     });
     let base = base_of(max);
     let shift = -base * core::f32::consts::LOG2_E;
     let mut sum = 0.0;
-    unroll!(c < 4, {
-        if own.reaches(c) {
-            unroll!(half < 2, {
-                unroll!(i < 4, {
-                    let score = values[c * 2 + half][i];
-                    let (power, value) = if LOG {
-                        (exp(score - base), score - base)
-                    } else {
-                        // The rounding error of the shift is the same for the whole row.
-                        let power = matrix::fma_f32(score, core::f32::consts::LOG2_E, shift);
-                        let power = matrix::ex2_approx_ftz(power);
-                        (power, power)
-                    };
-                    sum += power;
-                    values[c * 2 + half][i] = value;
-                });
-            });
-        }
+    own.each_group(|j| {
+        unroll!(i < 4, {
+            let score = values[j][i];
+            let (power, value) = if log {
+                (exp(score - base), score - base)
+            } else {
+                // The rounding error of the shift is the same for the whole row.
+                let power = matrix::fma_f32(score, core::f32::consts::LOG2_E, shift);
+                let power = matrix::ex2_approx_ftz(power);
+                (power, power)
+            };
+            sum += power;
+            values[j][i] = value;
+        });
     });
-    let finish = Finish::new(max, sum, LOG);
+    let finish = Finish::new(max, sum, log);
     // The group at an end of a row holds words of the next row, which another thread writes: all load before any
     // stores.
     gpu::sync_threads();
-    unroll!(c < 4, {
-        if own.reaches(c) {
-            unroll!(half < 2, {
-                let j = c * 2 + half;
-                let mut words = [0; 4];
-                unroll!(i < 4, {
-                    let value = matrix::fma_f32(values[j][i], finish.factor, finish.shift);
-                    words[i] = value.to_bits();
-                });
-                own.store(j, words);
-            });
-        }
+    own.each_group(|j| {
+        let value = |x: f32| matrix::fma_f32(x, finish.factor, finish.shift);
+        own.store(j, values[j].map(|x| value(x).to_bits()));
     });
-    let masked: f32 = if LOG { f32::NEG_INFINITY } else { 0.0 };
+    let masked: f32 = if log { f32::NEG_INFINITY } else { 0.0 };
     own.hide(masked.to_bits());
 }
 
@@ -268,112 +220,84 @@ fn soften<const LOG: bool>(own: PerThread) {
 #[inline(always)]
 fn add(own: PerThread) {
     let mut sum = 0.0;
-    unroll!(c < 4, {
-        if own.reaches(c) {
-            unroll!(half < 2, {
-                let j = c * 2 + half;
-                let more = own.load(j);
-                unroll!(i < 4, {
-                    if own.is_live(j, i) {
-                        sum += more[i];
-                    }
-                });
-            });
-        }
+    own.each_group(|j| {
+        let more = own.load(j);
+        unroll!(i < 4, {
+            if own.is_live(j, i) {
+                sum += more[i];
+            }
+        });
     });
-    // The group at an end of a row holds words of the next row, which another thread writes: all load before any
-    // stores.
+    // As in [`soften`].
     gpu::sync_threads();
-    unroll!(c < 4, {
-        if own.reaches(c) {
-            unroll!(half < 2, { own.store(c * 2 + half, [sum.to_bits(); 4]) });
-        }
-    });
+    own.each_group(|j| own.store(j, [sum.to_bits(); 4]));
     own.hide(MASKED);
 }
 
+/// Softmax of the rows of a stretch, or its gradient. For the gradient, shared memory holds terms of sums.
 #[inline(always)]
-fn forward<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
+fn process<const VEC: usize, const REP: usize, F: RowForm>(
     p: &SoftmaxParams,
     own: Stretch,
+    gradient: bool,
 ) {
-    let raw = load::<E, VEC, REP>(p.input(), own.span);
+    let (mut given, mut upstream) = ([[0; 4]; REP], [[0; 4]; REP]);
+    let lane = own.span.lane::<VEC, F>();
+    unroll!(r < REP, {
+        given[r] = lane.load(p.input(), r);
+        if gradient {
+            upstream[r] = lane.load(p.upstream(), r);
+        }
+    });
     unroll!(r < REP, {
         let mut values = [0.0; VEC];
-        unroll!(i < VEC, { values[i] = E::get(&raw[r], i) * p.scale });
+        unroll!(i < VEC, {
+            let weight = if gradient && F::LOG { 1.0 } else { F::E::get(&given[r], i) };
+            values[i] = weight * if gradient { F::E::get(&upstream[r], i) } else { p.scale };
+        });
         put(slot::<VEC>(r), &values);
     });
     gpu::sync_threads();
-    soften::<LOG>(PerThread::new(own));
+    if gradient {
+        add(PerThread::new(own));
+    } else {
+        soften(PerThread::new(own), F::LOG);
+    }
     gpu::sync_threads();
+    let lane = own.span.lane::<VEC, F>();
     unroll!(r < REP, {
         let slot = slot::<VEC>(r);
         if slot < own.span.end {
             let words = get::<VEC>(slot);
             let mut values = [0.0; VEC];
-            unroll!(i < VEC, { values[i] = f32::from_bits(words[i]) });
-            store::<E, VEC>(p.output(), own.span, slot, &values);
-        }
-    });
-}
-
-#[inline(always)]
-fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: bool>(
-    p: &SoftmaxParams,
-    own: Stretch,
-) {
-    let given = load::<E, VEC, REP>(p.input(), own.span);
-    let upstream = load::<E, VEC, REP>(p.upstream(), own.span);
-    unroll!(r < REP, {
-        let mut values = [0.0; VEC];
-        unroll!(i < VEC, {
-            let weight = if LOG { 1.0 } else { E::get(&given[r], i) };
-            values[i] = weight * E::get(&upstream[r], i);
-        });
-        put(slot::<VEC>(r), &values);
-    });
-    gpu::sync_threads();
-    add(PerThread::new(own));
-    gpu::sync_threads();
-    unroll!(r < REP, {
-        let slot = slot::<VEC>(r);
-        if slot < own.span.end {
-            let sums = get::<VEC>(slot);
-            let mut values = [0.0; VEC];
             unroll!(i < VEC, {
-                let (y, dy) = (E::get(&given[r], i), E::get(&upstream[r], i));
-                let slope = slope(y, dy, f32::from_bits(sums[i]), LOG) * p.scale;
-                values[i] = if sums[i] == MASKED { 0.0 } else { slope };
+                values[i] = f32::from_bits(words[i]);
+                if gradient {
+                    let (y, dy) = (F::E::get(&given[r], i), F::E::get(&upstream[r], i));
+                    let slope = slope(y, dy, values[i], F::LOG) * p.scale;
+                    values[i] = if words[i] == MASKED { 0.0 } else { slope };
+                }
             });
-            store::<E, VEC>(p.output(), own.span, slot, &values);
+            lane.store(p.output(), r, &values);
         }
     });
 }
 
 /// Distributes the stretches over thread blocks. The position of the next stretch is loaded while this one is computed.
 #[inline(always)]
-pub(super) fn deal<
-    E: Elem<Acc = f32>,
-    const VEC: usize,
-    const REP: usize,
-    const GRADIENT: bool,
-    const LOG: bool,
->(
+pub(super) fn deal<const VEC: usize, const REP: usize, F: RowForm>(
     p: &SoftmaxParams,
+    gradient: bool,
 ) {
     const CLASS: usize = SOFTMAX_STRETCHES;
     let step = p.blocks[CLASS + 1] - p.blocks[CLASS];
     let end = p.firsts[CLASS + 1];
     let mut index = p.firsts[CLASS] + gpu::block_x() - p.blocks[CLASS];
-    let mut next = Stretch::load::<VEC>(p, index, end);
+    let mut next = Stretch::load(p, VEC as u32, index, end);
     while index < end {
         let own = next;
         index += step;
-        next = Stretch::load::<VEC>(p, index, end);
-        if GRADIENT {
-            gradient::<E, VEC, REP, LOG>(p, own);
-        } else {
-            forward::<E, VEC, REP, LOG>(p, own);
-        }
+        next = Stretch::load(p, VEC as u32, index, end);
+        process::<VEC, REP, F>(p, own, gradient);
     }
 }
