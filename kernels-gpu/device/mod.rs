@@ -27,6 +27,7 @@ macro_rules! unroll {
     }};
 }
 
+pub mod compact;
 pub mod elem;
 mod entry;
 pub mod epilogue;

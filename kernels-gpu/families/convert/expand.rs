@@ -20,20 +20,22 @@ buffers! {
     }
 }
 
-/// Returns the first entry of a row at or after column `column`.
+/// Returns the first of the entries `low..high` of a row at or after column `column`.
 #[inline(always)]
-fn lower_bound(p: &ExpandParams, row: u32, column: u32) -> u32 {
-    let [start, len] = p.spans().at(row).ld();
-    let (mut low, mut high) = (0, len);
+pub(super) fn lower_bound(
+    columns: Global<u32, ReadOnly>,
+    (mut low, mut high): (u32, u32),
+    column: u32,
+) -> u32 {
     while low < high {
         let middle = low + (high - low) / 2;
-        if p.columns().at(start as u64 + middle as u64).ld() < column {
+        if columns.at(middle).ld() < column {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    start + low
+    low
 }
 
 /// Computes one first entry and one word of positions per thread.
@@ -46,7 +48,8 @@ fn place(p: &ExpandParams) {
         let of_row = own - row * (p.row_groups.value + 1);
         let end = of_row == p.row_groups.value;
         let column = if end { u32::MAX } else { of_row * p.group };
-        let first = lower_bound(p, row, column);
+        let [start, len] = p.spans().at(row).ld();
+        let first = lower_bound(p.columns(), (start, start + len), column);
         p.starts().at(own).st(first);
     }
     let first = own as u64 * 4;

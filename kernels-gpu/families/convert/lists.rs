@@ -1,6 +1,7 @@
 //! Work lists from the spans of rows. `survey` counts the work of every kind in each tile of rows, `place` adds it up
 //! over the tiles, `fill` writes the list. Positions are sums of integers, so the list equals the host's word for word.
 
+use crate::device::compact::{scan_all, scan_each};
 use crate::device::prelude::*;
 use crate::device::scan::scan;
 use crate::families::convert::abi::*;
@@ -106,7 +107,6 @@ fn look(p: &ListParams) -> PerThread {
     let mut own =
         PerThread { first, start: [0; 8], len: [0; 8], key: [0; 8], before: 0, behind: 0 };
     let mut weight = [0u32; 8];
-    let mut sum = 0;
     unroll!(i < 8, {
         let valid = first + (i as u32) < p.rows;
         [own.start[i], own.len[i]] = p.spans().at(first as u64 + i as u64).ld_if(valid);
@@ -115,13 +115,11 @@ fn look(p: &ListParams) -> PerThread {
         let all = own.len[i].saturating_add(ROW_ENTRIES);
         let short = first + (i as u32) < p.rows && all <= p.weight;
         weight[i] = if short { all } else { 0 };
-        sum += weight[i];
     });
-    let (mut before, _) = scan(sum);
+    let (before, _) = scan_each(weight);
     unroll!(i < 8, {
-        let (number, _) = p.bundles.of(before + weight[i] / 2);
+        let (number, _) = p.bundles.of(before[i] + weight[i] / 2);
         own.key[i] = if weight[i] > 0 { number + 1 } else { 0 };
-        before += weight[i];
     });
     copy::st_shared_b32(last_key(gpu::thread()), own.key[7]);
     copy::st_shared_b32(first_key(gpu::thread()), own.key[0]);
@@ -169,26 +167,11 @@ fn count_of(p: &ListParams, kind: u32, tile: u32) -> Global<u32, Fresh> {
 #[inline(always)]
 fn place(p: &ListParams) {
     let kind = gpu::block_x();
-    let (mut sum, mut at) = (0, 0);
-    while at < p.tiles {
-        let first = at + gpu::thread() * 8;
-        let mut counts = [0u32; 8];
-        let mut own = 0;
-        unroll!(i < 8, {
-            let tile = first + i as u32;
-            counts[i] = count_of(p, kind, tile).ld_if(tile < p.tiles);
-            own += counts[i];
-        });
-        let (before, all) = scan(own);
-        let mut to = sum + before;
-        unroll!(i < 8, {
-            let tile = first + i as u32;
-            count_of(p, kind, tile).st_if(to, tile < p.tiles);
-            to += counts[i];
-        });
-        sum += all;
-        at += 8 * SCAN_THREADS;
-    }
+    let sum = scan_all::<8>(
+        p.tiles,
+        |tile, inside| count_of(p, kind, tile).ld_if(inside),
+        |tile, before| count_of(p, kind, tile).st(before),
+    );
     if gpu::thread() == 0 {
         p.totals().at(kind).st(sum);
     }
@@ -266,15 +249,12 @@ fn rows(p: &ListParams, own: &PerThread) {
     let mut left = copy::ld_shared_b32(of_kind(LIST_KINDS));
     while left != 0 {
         let class = left.trailing_zeros();
-        let mut count = 0;
-        unroll!(i < 8, { count += (classes[i] == class) as u32 });
-        let (before, _) = scan(count);
-        let mut to = copy::ld_shared_b32(of_kind(LIST_ROWS - class)) + before;
+        let (before, _) = scan_each(classes.map(|of_row| u32::from(of_row == class)));
+        let to = copy::ld_shared_b32(of_kind(LIST_ROWS - class));
         unroll!(i < 8, {
             if classes[i] == class {
                 let row = own.first + i as u32;
-                store_item(p, to, [row, own.start[i], own.len[i], WHOLE_ROW]);
-                to += 1;
+                store_item(p, to + before[i], [row, own.start[i], own.len[i], WHOLE_ROW]);
             }
         });
         left &= left - 1;
@@ -284,21 +264,14 @@ fn rows(p: &ListParams, own: &PerThread) {
 /// Writes pieces of cut rows: the rows are collected first, then all threads write the pieces of each row.
 #[inline(always)]
 fn pieces(p: &ListParams, own: &PerThread) {
-    let (mut cut, mut count) = (0, 0);
+    let mut pieces = [0; 8];
+    unroll!(i < 8, { (pieces[i], _) = own.cut(p, i) });
+    let (before, rows) = scan_each(pieces.map(|pieces| u32::from(pieces > 0)));
+    let (first, _) = scan_each(pieces);
     unroll!(i < 8, {
-        let (pieces, _) = own.cut(p, i);
-        cut += (pieces > 0) as u32;
-        count += pieces;
-    });
-    let (before, rows) = scan(cut);
-    let (mut at, (mut first, _)) = (before, scan(count));
-    unroll!(i < 8, {
-        let (pieces, _) = own.cut(p, i);
-        if pieces > 0 {
+        if pieces[i] > 0 {
             let row = own.first + i as u32;
-            copy::st_shared_v4(collected(at), [row, own.start[i], own.len[i], first]);
-            at += 1;
-            first += pieces;
+            copy::st_shared_v4(collected(before[i]), [row, own.start[i], own.len[i], first[i]]);
         }
     });
     gpu::sync_threads();

@@ -27,7 +27,7 @@ mod select;
 mod tally;
 
 use crate::device::prelude::*;
-use crate::device::scan::{ALL_LANES, WARPS, lane, scan};
+use crate::device::scan::{ALL_LANES, WARPS, lane};
 use crate::device::split_k::block_arrives_last;
 use crate::families::convert::abi::*;
 

@@ -1,12 +1,10 @@
 //! One round of a radix selection: counts the ranks with each digit, then finds the digit of the pivot. Thread blocks
 //! count in shared memory; the last one of a selection to arrive finds the digit.
 
-use super::{arrives_last, ordered, rank, scan, score};
+use super::{arrives_last, ordered, rank, score};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
-
-const DIGITS: u32 = 1 << DIGIT_BITS;
-const OWN: u32 = DIGITS / SCAN_THREADS;
+use crate::families::convert::radix::{DIGITS, pivot_digit};
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
     #[inline(always)]
@@ -68,23 +66,13 @@ fn settle(
     pivot: u64,
     left: u32,
 ) {
-    let digit = |i: u32| DIGITS - 1 - gpu::thread() * OWN - i;
-    let mut found = [0u32; OWN as usize];
-    let mut sum = 0;
-    unroll!(i < 8, {
-        found[i] = counters.at(digit(i as u32)).ld();
-        sum += found[i];
-    });
-    let (mut reached, _) = scan(sum);
-    unroll!(i < 8, {
-        let own = digit(i as u32);
-        counters.at(own).st(0);
-        let above = reached;
-        reached += found[i];
-        if above < left && reached >= left {
-            let pivot = pivot | (own as u64) << p.digit_shift;
-            let words = [pivot as u32, (pivot >> 32) as u32, left - above, 0];
-            state.st(words);
-        }
+    let take = |digit: u32| {
+        let count = counters.at(digit).ld();
+        counters.at(digit).st(0);
+        count
+    };
+    pivot_digit(left, take, |[digit, left, ..]| {
+        let pivot = pivot | (digit as u64) << p.digit_shift;
+        state.st([pivot as u32, (pivot >> 32) as u32, left, 0]);
     });
 }

@@ -3,7 +3,8 @@
 //! compacts the kept elements of a segment in shared memory first, so that it stores whole lines.
 
 use super::turns::{in_front, take};
-use super::{ALL_LANES, element, inclusive, lane, magnitude, over_warps};
+use super::{ALL_LANES, element, lane, magnitude, over_warps};
+use crate::device::compact::scan_warp;
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -63,7 +64,7 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
         // Each word uses four bits of each half, so four words are counted together.
         kept += (keep[0] | keep[1] >> 4 | keep[2] >> 8 | keep[3] >> 12).count_ones();
     }
-    let (_, own) = warp_scan(kept);
+    let (_, own) = scan_warp(kept);
     let (of_warps, of_tile) = over_warps(own);
     let mut next = load::<E, V>(p, start, true);
     let mut first = in_front(p, turn, of_tile) + of_warps;
@@ -94,8 +95,8 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     let keep = kept_of::<E, V, TOP>(p, segment);
     // Number of kept elements in preceding lanes and in all lanes, for two vectors packed in a word.
     let kept = |v: usize| keep[v].count_ones();
-    let (low, low_all) = warp_scan(kept(0) | kept(1) << 16);
-    let (high, high_all) = warp_scan(kept(2) | kept(3) << 16);
+    let (low, low_all) = scan_warp(kept(0) | kept(1) << 16);
+    let (high, high_all) = scan_warp(kept(2) | kept(3) << 16);
     let before = [low & 0xffff, low >> 16, high & 0xffff, high >> 16];
     let all = [low_all & 0xffff, low_all >> 16, high_all & 0xffff, high_all >> 16];
     let local = stage_of_warp();
@@ -194,13 +195,6 @@ fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
     // Moves the bits to the positions that four words would give.
     let words = (V * E::BYTES as usize).div_ceil(4).max(1);
     keep >> (4 - words)
-}
-
-/// Returns the sum over preceding lanes, and over all lanes.
-#[inline(always)]
-fn warp_scan(value: u32) -> (u32, u32) {
-    let inclusive = inclusive(value);
-    (inclusive - value, warp::shfl(inclusive, 31))
 }
 
 /// Shared address of this warp's compacted elements.

@@ -14,7 +14,7 @@ mod turns;
 
 use crate::device::prelude::*;
 use crate::device::scan::{
-    ALL_LANES, WARPS, inclusive, inclusive_by, lane, over_warps, scan, share_last_of_warp,
+    ALL_LANES, WARPS, inclusive_by, lane, over_warps, scan, share_last_of_warp,
 };
 use crate::families::convert::abi::*;
 

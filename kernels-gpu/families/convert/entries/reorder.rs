@@ -2,7 +2,8 @@
 //! costs a sector. `split` sorts a source tile by target position, so that the values of a target tile form a run.
 //! `join` loads the runs of a target tile and orders them. Both order values in shared memory by 16-bit positions.
 
-use super::{ALL_LANES, element, inclusive, lane};
+use super::{ALL_LANES, element, lane};
+use crate::device::compact::{ones_before, scan_warp};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -103,19 +104,14 @@ impl Runs {
     /// Every lane of the warp must call it together.
     #[inline(always)]
     fn new(distances: u32, start: u32, len: u32) -> Runs {
-        let behind = inclusive(len);
-        let own = behind - len;
-        let rank = (warp::ballot(len > 0) & ((1u32 << lane()) - 1)).count_ones();
+        let (own, total) = scan_warp(len);
+        let rank = ones_before(warp::ballot(len > 0));
         warp::sync(ALL_LANES);
         if len > 0 {
             copy::st_shared_b32(distances + rank * 4, start.wrapping_sub(own));
         }
         warp::sync(ALL_LANES);
-        Runs {
-            distances,
-            begin: if len > 0 { own } else { u32::MAX },
-            total: warp::shfl(behind, 31),
-        }
+        Runs { distances, begin: if len > 0 { own } else { u32::MAX }, total }
     }
 
     /// Returns the index of the value at position `from` + lane, and the number of runs that begin before the next 32

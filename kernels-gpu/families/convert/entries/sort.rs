@@ -2,6 +2,7 @@
 //! digits give the targets of a tile's keys. In a tile, warps rank their keys in order, equal digits by ballot.
 
 use super::{ALL_LANES, WARPS, behind_scan, lane, scan};
+use crate::device::compact::{ones_before, scan_all};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -72,26 +73,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
         grid::launch_dependents();
         grid::wait_dependency();
         let counts = p.counts().at(gpu::block_x() as u64 * p.tiles as u64);
-        let (mut first, mut sum) = (0, 0);
-        while first < p.tiles {
-            let tile = first + gpu::thread() * 4;
-            let mut own = [0u32; 4];
-            unroll!(i < 4, {
-                let at = tile + i as u32;
-                own[i] = counts.at(at).ld_if(at < p.tiles);
-            });
-            let (before, all) = scan(own[0] + own[1] + own[2] + own[3]);
-            let mut place = sum + before;
-            unroll!(i < 4, {
-                let at = tile + i as u32;
-                if at < p.tiles {
-                    counts.at(at).st(place);
-                }
-                place += own[i];
-            });
-            sum += all;
-            first += 4 * SCAN_THREADS;
-        }
+        let sum = scan_all::<4>(
+            p.tiles,
+            |tile, inside| counts.at(tile).ld_if(inside),
+            |tile, before| counts.at(tile).st(before),
+        );
         if gpu::thread() == 0 {
             p.totals().at(gpu::block_x()).st(sum);
         }
@@ -277,7 +263,7 @@ fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
         bit += 1;
     }
     let before = copy::ld_shared_b32(counters + digit * 4);
-    let behind = (peers & ((1u32 << lane()) - 1)).count_ones();
+    let behind = ones_before(peers);
     warp::sync(ALL_LANES);
     if inside && behind == 0 {
         copy::st_shared_b32(counters + digit * 4, before + peers.count_ones());

@@ -4,9 +4,7 @@
 use super::{behind_scan, element, magnitude, scan};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
-
-const DIGITS: u32 = 1 << TOP_BITS;
-const OWN: u32 = DIGITS / SCAN_THREADS;
+use crate::families::convert::radix::{DIGITS, pivot_digit};
 
 /// The determined part of a row's pivot.
 #[derive(Clone, Copy)]
@@ -73,7 +71,7 @@ fn settle<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -
         copy::st_shared_v4(found, [0; 4]);
     }
     gpu::sync_threads();
-    let shift = pivot.shift.saturating_sub(TOP_BITS);
+    let shift = pivot.shift.saturating_sub(DIGIT_BITS);
     let width = pivot.shift - shift;
     each::<E>(p, from, |magnitude| {
         if magnitude > 0 && magnitude >> pivot.shift == pivot.bits >> pivot.shift {
@@ -82,21 +80,8 @@ fn settle<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -
         }
     });
     gpu::sync_threads();
-    let digit = |i: u32| DIGITS - 1 - gpu::thread() * OWN - i;
-    let mut counts = [0u32; OWN as usize];
-    let mut sum = 0;
-    unroll!(i < 8, {
-        counts[i] = copy::ld_shared_b32(counters + digit(i as u32) * 4);
-        sum += counts[i];
-    });
-    let (mut reached, _) = scan(sum);
-    unroll!(i < 8, {
-        let above = reached;
-        reached += counts[i];
-        if above < pivot.left && reached >= pivot.left {
-            copy::st_shared_v4(found, [digit(i as u32), pivot.left - above, counts[i], 0]);
-        }
-    });
+    let count = |digit: u32| copy::ld_shared_b32(counters + digit * 4);
+    pivot_digit(pivot.left, count, |settled| copy::st_shared_v4(found, settled));
     gpu::sync_threads();
     let [digit, left, equal, _] = copy::ld_shared_v4(found);
     let settled = Pivot { bits: pivot.bits | (digit as u64) << shift, shift, left, equal };

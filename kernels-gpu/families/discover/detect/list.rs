@@ -3,8 +3,8 @@
 //! 1602.03843). Unordered: one addition to the list's length.
 
 use super::{MicroTiles, Place};
+use crate::device::compact::{each_one, scan_warp};
 use crate::device::prelude::*;
-use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
 /// Upper half of the word of a region that has published its count.
@@ -77,11 +77,11 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let place = copy::dynamic_shared() + (own * words + from + lane) * 4;
             let count =
                 if from + lane < words { copy::ld_shared_b32(place).count_ones() } else { 0 };
-            let inclusive = inclusive(count);
+            let (rank, all) = scan_warp(count);
             if from + lane < words {
-                copy::st_shared_b32(place + DETECT_RANKS, before + inclusive - count);
+                copy::st_shared_b32(place + DETECT_RANKS, before + rank);
             }
-            before += warp::shfl(inclusive, 31);
+            before += all;
             from += 32;
         }
         before
@@ -212,21 +212,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn write(p: &DetectParams, r: Region, place: Place) {
         let (first, part) = Self::lists(r, place);
-        let mut at = gpu::thread();
-        while at < r.panels * r.positions {
+        each_one(DETECT_THREADS, r.panels * r.positions, Self::word, |at, rank| {
             let (own, position) = (at / r.positions, at % r.positions);
-            let [bits, rank] = Self::word(at / 32);
-            if bits >> (at % 32) & 1 != 0 {
-                let before = (bits & ((1 << (at % 32)) - 1)).count_ones();
-                if STEP == STEP_PACK {
-                    let to = copy::dynamic_shared() + DETECT_FOUND + (rank + before) * 2;
-                    copy::st_shared_b16(to, position);
-                }
-                let index = Self::base(own)[0] + rank + before;
-                let list = p.lists().at((first + own) as u64 * p.stride as u64);
-                list.at(index).st(part * r.positions + position);
+            if STEP == STEP_PACK {
+                let to = copy::dynamic_shared() + DETECT_FOUND + rank * 2;
+                copy::st_shared_b16(to, position);
             }
-            at += DETECT_THREADS;
-        }
+            let list = p.lists().at((first + own) as u64 * p.stride as u64);
+            list.at(Self::base(own)[0] + rank).st(part * r.positions + position);
+        });
     }
 }

@@ -1,8 +1,8 @@
 //! Lists without a matrix: rows of sequences of given lengths, and the choices of each expert.
 
 use crate::device::prelude::*;
-use crate::device::scan::sum;
 use crate::families::discover::abi::*;
+use crate::families::discover::sequences::rows_before;
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
     #[inline(always)]
@@ -10,16 +10,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
         grid::launch_dependents();
         grid::wait_dependency();
         let (own, thread) = (gpu::block_x(), gpu::thread());
-        let length = |i: u32| {
-            let length = p.source().cast::<u32>().at(i).ld_if(i < p.rows) as i32;
-            (length.max(0) as u32).min(p.columns)
-        };
-        let (mut before, mut i) = (0, thread);
-        while i < own {
-            before += length(i);
-            i += DETECT_THREADS;
-        }
-        let (base, count) = (sum(before), length(own));
+        let (base, count) = rows_before(p.source().cast(), p.rows, p.columns, own);
         let mut row = thread;
         while row < count {
             p.lists().at(base + row).st(own * p.columns + row);

@@ -4,8 +4,8 @@
 
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
-use crate::device::scan::sum;
 use crate::families::discover::abi::*;
+use crate::families::discover::sequences::rows_before;
 
 buffers! {
     // `Encoder::check` and `ResidualNorm::forward` check the shapes (`host/nn/encoder`). `PackLaunch` checks alignment,
@@ -76,17 +76,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
         // After the wait: the next kernel may rely on the end of the launches that this one waited for.
         grid::launch_dependents();
         let (item, thread) = (gpu::block_x(), gpu::thread());
-        let length = |i: u32| {
-            let length = p.lengths().at(i).ld_if(i < p.items) as i32;
-            (length.max(0) as u32).min(p.distance)
-        };
-        let (mut before, mut i) = (0, thread);
-        while i < item {
-            before += length(i);
-            i += DETECT_THREADS;
-        }
-        let base = sum(before).min(p.most);
-        let count = length(item).min(p.most - base);
+        let (before, length) = rows_before(p.lengths(), p.items, p.distance, item);
+        let base = before.min(p.most);
+        let count = length.min(p.most - base);
         let (lane, first) = (thread % 32, gpu::block_y() * WARPS + thread / 32);
         let mut row = first;
         while row < count {

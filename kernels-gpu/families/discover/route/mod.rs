@@ -8,8 +8,8 @@ mod gate;
 mod gradient;
 mod sum;
 
+use crate::device::compact::{ones_before, scan_warp};
 use crate::device::prelude::*;
-use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
 buffers! {
@@ -63,6 +63,23 @@ fn clear(words: u32) {
     gpu::sync_threads();
 }
 
+/// Counts the choices `first..end` of each expert in an array. They are distributed over `threads` threads: a warp or a
+/// thread block.
+#[inline(always)]
+fn count(p: &RouteParams, array: u32, (first, end): (u32, u32), threads: u32) {
+    let mut from = first + gpu::thread() % threads;
+    while from < end {
+        unroll!(i < 4, {
+            let at = from + i as u32 * threads;
+            let chosen = expert(p, at, at < end);
+            if at < end {
+                copy::red_shared_add(word(array, chosen), 1);
+            }
+        });
+        from += 4 * threads;
+    }
+}
+
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: Maps) {
@@ -71,23 +88,12 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
         // After the wait: kernels that start early may rely on all launches before this one.
         grid::launch_dependents();
         let first = gpu::block_x() * p.share;
-        let end = (first + p.share).min(p.count);
-        let mut from = first + gpu::thread();
-        while from < end {
-            unroll!(i < 4, {
-                let at = from + i as u32 * ROUTE_THREADS;
-                let chosen = expert(p, at, at < end);
-                if at < end {
-                    copy::red_shared_add(word(0, chosen), 1);
-                }
-            });
-            from += 4 * ROUTE_THREADS;
-        }
+        count(p, STARTS, (first, (first + p.share).min(p.count)), ROUTE_THREADS);
         gpu::sync_threads();
         let to = p.counts().at(gpu::block_x() as u64 * p.bins.value as u64);
         let mut at = gpu::thread();
         while at < p.bins.value {
-            let count = copy::ld_shared_b32(word(0, at));
+            let count = copy::ld_shared_b32(word(STARTS, at));
             to.at(at).st(count);
             at += ROUTE_THREADS;
         }
@@ -103,8 +109,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
         let warp = gpu::thread() / 32;
         let share = p.share / WARPS;
         let first = gpu::block_x() * p.share + warp * share;
-        let part = (warp, first, (first + share).min(p.count));
-        Self::count(p, part);
+        let part = (first, (first + share).min(p.count));
+        count(p, OWN + warp, part, 32);
         if p.counts == 0 {
             gpu::sync_threads();
             Self::add_up_alone(p);
@@ -118,28 +124,12 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
         gpu::sync_threads();
         Self::give_places(p);
         gpu::sync_threads();
-        Self::place(p, part);
+        Self::place(p, OWN + warp, part);
         Self::list(p);
     }
 }
 
 impl RoutePlace {
-    /// Counts this warp's choices of each expert.
-    #[inline(always)]
-    fn count(p: &RouteParams, (warp, first, end): (u32, u32, u32)) {
-        let mut from = first + gpu::thread() % 32;
-        while from < end {
-            unroll!(i < 4, {
-                let at = from + i as u32 * 32;
-                let chosen = expert(p, at, at < end);
-                if at < end {
-                    copy::red_shared_add(word(OWN + warp, chosen), 1);
-                }
-            });
-            from += 128;
-        }
-    }
-
     /// Adds up each expert's choices, over all thread blocks and over the preceding ones.
     #[inline(always)]
     fn add_up(p: &RouteParams) {
@@ -190,9 +180,10 @@ impl RoutePlace {
             let count = if inside { copy::ld_shared_b32(word(STARTS, bin)) } else { 0 };
             // Dropped choices are not in a panel.
             let own = if bin + 1 < p.bins.value { count.div_ceil(ROUTE_PANEL) } else { 0 };
-            let (start, first) = (slots + before(count), panels + before(own));
-            slots = warp::shfl(start + count, 31);
-            panels = warp::shfl(first + own, 31);
+            let ((start, of_counts), (first, of_panels)) = (scan_warp(count), scan_warp(own));
+            let (start, first) = (slots + start, panels + first);
+            slots += of_counts;
+            panels += of_panels;
             if inside {
                 copy::st_shared_b32(word(STARTS, bin), start);
                 copy::red_shared_add(word(PLACES, bin), start);
@@ -226,9 +217,8 @@ impl RoutePlace {
 
     /// Writes this warp's choices to their slots, 32 at a time.
     #[inline(always)]
-    fn place(p: &RouteParams, (warp, first, end): (u32, u32, u32)) {
+    fn place(p: &RouteParams, array: u32, (first, end): (u32, u32)) {
         let lane = gpu::thread() % 32;
-        let in_front = (1u32 << lane) - 1;
         let mut from = first + lane;
         // All lanes run the same number of iterations, as they vote.
         while from - lane < end {
@@ -241,8 +231,8 @@ impl RoutePlace {
             unroll!(i < 4, {
                 let at = from + i as u32 * 32;
                 let alike = warp::match_any(chosen[i]);
-                let rank = (alike & in_front).count_ones();
-                let own = word(OWN + warp, if at < end { chosen[i] } else { 0 });
+                let rank = ones_before(alike);
+                let own = word(array, if at < end { chosen[i] } else { 0 });
                 let place = copy::ld_shared_b32(own);
                 warp::sync(u32::MAX);
                 if at < end {
@@ -287,10 +277,4 @@ impl RoutePlace {
             expert += warps;
         }
     }
-}
-
-/// Sum over the preceding lanes. Every lane must call it together.
-#[inline(always)]
-fn before(value: u32) -> u32 {
-    inclusive(value) - value
 }
