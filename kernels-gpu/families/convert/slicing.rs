@@ -60,8 +60,8 @@ fn length(p: &SlicingParams, row: u32) -> u32 {
 #[inline(always)]
 fn order(p: &SlicingParams) {
     let row = gpu::block_x() * Slicing::<SLICING_ORDER>::THREADS + gpu::thread();
-    let window = row / SORTED as u32 * SORTED as u32;
-    let count = (p.rows.saturating_sub(window)).min(SORTED as u32);
+    let window = row / SORTED * SORTED;
+    let count = (p.rows.saturating_sub(window)).min(SORTED);
     let mut other = gpu::thread();
     while other < count {
         copy::st_shared_b32(copy::dynamic_shared() + other * 4, length(p, window + other));
@@ -107,7 +107,7 @@ fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32
         let mut last = 0;
         unroll!(i < CHUNK_STEPS, {
             let tile = taken.columns[i] / K_TILE as u32;
-            if entry as u64 + (i as u64) < end as u64 && tile < first + REACH as u32 {
+            if entry as u64 + (i as u64) < end as u64 && tile < first + REACH {
                 taken.count += 1;
                 last = tile + 1;
             }

@@ -8,7 +8,12 @@ use crate::families::discover::abi::DETECT_THREADS;
 /// Number of rows of the sequences before sequence `own`, and of sequence `own`. Lengths are clamped to 0 and `most`.
 /// Every thread of the thread block must call it, and only once.
 #[inline(always)]
-pub fn rows_before<A: Access>(lengths: Global<u32, A>, count: u32, most: u32, own: u32) -> (u32, u32) {
+pub fn rows_before<A: Access>(
+    lengths: Global<u32, A>,
+    count: u32,
+    most: u32,
+    own: u32,
+) -> (u32, u32) {
     let length = |i: u32| {
         let length = lengths.at(i).ld_if(i < count) as i32;
         (length.max(0) as u32).min(most)

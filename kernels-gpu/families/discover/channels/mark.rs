@@ -3,13 +3,7 @@
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
-
-/// Returns the top bit of each of two elements: set if the magnitude is above the threshold. For threshold zero any bit
-/// but the sign sets it: for NaN, but not for either zero.
-#[inline(always)]
-fn mark(word: u32, above: u32) -> u32 {
-    ((word & 0x7fff_7fff) + above) & 0x8000_8000
-}
+use crate::families::discover::elements::{gathered, mark};
 
 /// Bits 0 to 7: columns of the vector with a nonzero in the rows from `row` to `end`, every `p.step`th.
 #[inline(always)]
@@ -26,15 +20,13 @@ fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
             raw[i] = at.row(i as u32, distance).ld_row::<16>(row, end);
         });
         unroll!(i < 8, {
-            unroll!(w < 4, { marks[w] |= mark(raw[i][w], p.above) });
+            unroll!(w < 4, { marks[w] |= mark(raw[i][w], 16, p.above) });
         });
         row += CHANNEL_LOADS * p.step;
         at = at.row(CHANNEL_LOADS, distance);
     }
     let mut found = 0;
-    unroll!(w < 4, {
-        found |= (marks[w] >> 15 & 1 | marks[w] >> 30 & 2) << (2 * w as u32);
-    });
+    unroll!(w < 4, { found |= gathered(marks[w], 16) << (2 * w) });
     // Columns past the last one are masked.
     let left = p.columns.saturating_sub(vector * CHANNEL_VECTOR);
     found & ((1 << left.min(CHANNEL_VECTOR)) - 1)

@@ -2,11 +2,11 @@
 //! marks, which are few. Meanwhile its first rows are copied to shared memory, without the vectors that have only
 //! unmarked columns. The last thread block that has read an item's marks clears them for the next run.
 
+use crate::device::compact::each_one;
 use crate::device::prelude::*;
-use crate::device::scan::inclusive;
+use crate::device::scan::{inclusive, over_warps};
 use crate::families::discover::abi::*;
 
-const WARPS: u32 = DETECT_THREADS / 32;
 /// Threads per run of [`DETECT_PAD`] list positions, eight positions each.
 const OCTETS: u32 = DETECT_PAD / 8;
 /// Runs that a thread block processes at once.
@@ -51,7 +51,7 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
         unroll!(i < 4, {
             let (_, vector) = p.vectors.of(piece + i as u32 * DETECT_THREADS);
             // A vector has eight columns, one byte of marks.
-            marked[i] = copy::ld_shared_b8(copy::dynamic_shared() + vector);
+            marked[i] = copy::ld_shared_b8(copy::dynamic_shared() + CHANNEL_MARKS + vector);
         });
         unroll!(i < 4, {
             let piece = piece + i as u32 * DETECT_THREADS;
@@ -68,33 +68,18 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
 /// of columns.
 #[inline(always)]
 fn list(p: &ChannelsParams, bits: u32) -> u32 {
-    let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
-    let (first, smem) = (thread / 32, copy::dynamic_shared());
-    let own = bits.count_ones();
-    let rank = inclusive(own);
-    if lane == 31 {
-        copy::st_shared_b32(smem + CHANNEL_SUMS + first * 4, rank);
-    }
+    let (thread, smem) = (gpu::thread(), copy::dynamic_shared());
+    let upto = inclusive(bits.count_ones());
+    let (before, count) = over_warps(upto);
+    let rank = before + upto - bits.count_ones();
+    copy::st_shared_b32(smem + CHANNEL_RANKS + thread * 4, rank);
     gpu::sync_threads();
-    let (mut before, mut count) = (0, 0);
-    unroll!(w < 8, {
-        let here = copy::ld_shared_b32(smem + CHANNEL_SUMS + w as u32 * 4);
-        before += if (w as u32) < first { here } else { 0 };
-        count += here;
+    let word = |at: u32| {
+        [CHANNEL_MARKS, CHANNEL_RANKS].map(|array| copy::ld_shared_b32(smem + array + at * 4))
+    };
+    each_one(DETECT_THREADS, 32 * p.words, word, |column, rank| {
+        copy::st_shared_b16(smem + CHANNEL_LIST + rank * 2, column * 2);
     });
-    copy::st_shared_b32(smem + CHANNEL_RANKS + thread * 4, before + rank - own);
-    gpu::sync_threads();
-    // A word has 32 columns, one per lane.
-    let mut word = first;
-    while word < p.words {
-        let bits = copy::ld_shared_b32(smem + word * 4);
-        let rank = copy::ld_shared_b32(smem + CHANNEL_RANKS + word * 4);
-        if bits >> lane & 1 != 0 {
-            let rank = rank + (bits & ((1 << lane) - 1)).count_ones();
-            copy::st_shared_b16(smem + CHANNEL_LIST + rank * 2, (word * 32 + lane) * 2);
-        }
-        word += WARPS;
-    }
     let index = count + thread;
     if index < count.next_multiple_of(DETECT_PAD) {
         copy::st_shared_b16(smem + CHANNEL_LIST + index * 2, p.vectors.value * 16);
@@ -196,7 +181,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
         grid::wait_dependency();
         let marks = p.marks().at(item() as u64 * p.words as u64);
         let bits = marks.at(thread).ld_if(thread < p.words);
-        copy::st_shared_b32(copy::dynamic_shared() + thread * 4, bits);
+        copy::st_shared_b32(copy::dynamic_shared() + CHANNEL_MARKS + thread * 4, bits);
         gpu::sync_threads();
         let before = begin_release(p);
         let mut top = part * p.block_rows;

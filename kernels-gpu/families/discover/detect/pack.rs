@@ -1,9 +1,10 @@
 //! Values of the micro-tiles, each contiguous, in list order: a product reads them as A's transpose. The SM keeps the
 //! region until its list positions are known, the upper rows in shared memory, the last quarter in registers.
 
-use super::{MicroTiles, Place, mark};
+use super::{MicroTiles, Place};
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
+use crate::families::discover::elements::mark;
 
 /// The vectors of a thread that stay in registers.
 type Late = [[u32; 4]; 4];
@@ -21,31 +22,25 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         copy::dynamic_shared() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
     }
 
-    /// Finds the region's micro-tiles, and writes their list entries and values.
+    /// Fetches the region. Returns the marks of this thread's columns, and its vectors in registers.
     #[inline(always)]
-    pub(super) fn find_and_pack(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
-        let late = Self::fetch(p, r, place);
+    pub(super) fn fetch(p: &DetectParams, r: Region, place: Place) -> ([u32; 4], Late) {
+        let late = Self::copy(p, r, place);
         copy::cp_async_wait_all();
-        let mut marks = Self::marks(p, r, &late);
+        let marks = Self::marks(p, r, &late);
         Self::fetch_ahead(p);
-        unroll!(w < 4, { marks[w] &= inside[w] });
-        Self::set_columns(r, BITS, marks);
-        let before = Self::write_lists(p, r, place);
-        // Makes the columns found visible in shared memory.
-        gpu::sync_threads();
-        Self::pack(p, r, place, &late);
-        Self::end_release(p, place, before);
+        (marks, late)
     }
 
     /// Copies this thread's upper vectors to shared memory by `cp.async`, and loads the others into registers. Rows
     /// without 16-byte alignment use separate code, so that the instructions of the common path are contiguous.
     #[inline(always)]
-    fn fetch(p: &DetectParams, r: Region, place: Place) -> Late {
+    fn copy(p: &DetectParams, r: Region, place: Place) -> Late {
         let (first, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
         let (row, column) = (place.top + first, place.left + vector * (128 / BITS));
         if p.flags & DETECT_VECTORS == 0 {
-            return Self::fetch_elements(p, r, place);
+            return Self::copy_elements(p, r, place);
         }
         let source = p.source().cast::<u16>();
         let at = source.row(row, p.row_bytes).at(column);
@@ -70,9 +65,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         late
     }
 
-    /// [`Self::fetch`] element by element.
+    /// [`Self::copy`] element by element.
     #[inline(always)]
-    fn fetch_elements(p: &DetectParams, r: Region, place: Place) -> Late {
+    fn copy_elements(p: &DetectParams, r: Region, place: Place) -> Late {
         let (first, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
         let column = place.left + vector * (128 / BITS);
@@ -125,7 +120,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     /// Writes the micro-tiles' values, 16 bytes of one per thread, and zeros after the last one of a list.
     #[inline(always)]
-    fn pack(p: &DetectParams, r: Region, place: Place, late: &Late) {
+    pub(super) fn pack(p: &DetectParams, r: Region, place: Place, late: &Late) {
         let [base, end] = Self::base(0);
         let count = copy::ld_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8);
         let bytes = MH * 2;

@@ -1,7 +1,7 @@
 //! Values of the micro-tiles of 4-byte elements, which the product reads contiguous along the columns: rows as wide as
 //! a list, without the columns of empty micro-tiles. Shared memory keeps the region until its list positions are known.
 
-use super::{MicroTiles, Place, Vectors};
+use super::{MicroTiles, Place};
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
@@ -15,25 +15,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         copy::dynamic_shared() + DETECT_REGION + (row * r.vectors + (vector ^ (row % 16))) * 16
     }
 
-    /// Finds the region's micro-tiles, and writes their list entries and values.
-    #[inline(always)]
-    pub(super) fn find_and_pack_words(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
-        Self::fetch_words(p, r, place);
-        let mut marks = [0; 4];
-        Self::add_columns(BITS, p.above, &Self::fetched_words(r), &mut marks);
-        unroll!(w < 4, { marks[w] &= inside[w] });
-        Self::set_columns(r, BITS, marks);
-        let before = Self::write_lists(p, r, place);
-        // Makes the columns found visible in shared memory.
-        gpu::sync_threads();
-        Self::pack_words(p, r, place);
-        Self::end_release(p, place, before);
-    }
-
     /// Copies this thread's vectors to shared memory by `cp.async`, without registers: other thread blocks can load
-    /// while this one waits for its list positions.
+    /// while this one waits for its list positions. Returns the marks of its columns.
     #[inline(always)]
-    fn fetch_words(p: &DetectParams, r: Region, place: Place) {
+    pub(super) fn fetch_words(p: &DetectParams, r: Region, place: Place) -> [u32; 4] {
         let (row, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
         let column = place.left + vector * (128 / BITS);
@@ -52,23 +37,17 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             }
         });
         copy::cp_async_wait_all();
-    }
-
-    /// Loads this thread's vectors, which [`Self::fetch_words`] has copied.
-    #[inline(always)]
-    fn fetched_words(r: Region) -> Vectors {
-        let (row, step) = Self::row(r, 0);
-        let vector = gpu::thread() % r.vectors;
-        let mut raw = [[0; 4]; DETECT_LOADS as usize];
+        let (mut raw, mut marks) = ([[0; 4]; DETECT_LOADS as usize], [0; 4]);
         unroll!(i < 8, {
             raw[i] = copy::ld_shared_v4(Self::kept_words(r, row + i as u32 * step, vector));
         });
-        raw
+        Self::add_columns(BITS, p.above, &raw, &mut marks);
+        marks
     }
 
     /// Writes the values, and zeros after the last one of a list.
     #[inline(always)]
-    fn pack_words(p: &DetectParams, r: Region, place: Place) {
+    pub(super) fn pack_words(p: &DetectParams, r: Region, place: Place) {
         let thread = gpu::thread();
         let [base, end] = Self::base(0);
         let count = copy::ld_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8);
