@@ -5,7 +5,8 @@ use core::ops::Range;
 
 use super::elem::Elem;
 use super::gpu;
-use super::ptx::{copy, matrix};
+use super::ptx::matrix;
+use super::shared::Shared;
 use crate::abi::F32;
 
 /// Orders of a reduction's distances. They give different bits, because floating-point addition is not associative.
@@ -54,14 +55,15 @@ pub fn sum(x: f32) -> f32 {
 /// call it. There is no barrier before the stores to shared memory, and none after the loads.
 #[inline(always)]
 pub fn over_warps<const WARPS: u32>(x: f32) -> f32 {
-    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
+    // SAFETY: the host launches kernels that call this with at least a word of shared memory per warp.
+    let sums = unsafe { Shared::<f32>::dynamic(0) };
     if gpu::thread().is_multiple_of(32) {
-        copy::st_shared_b32(word(gpu::thread() / 32), x.to_bits());
+        sums.at(gpu::thread() / 32).st(x);
     }
     gpu::sync_threads();
     let (mut sum, mut warp) = (0.0, 0);
     while warp < WARPS {
-        sum += f32::from_bits(copy::ld_shared_b32(word(warp)));
+        sum += sums.at(warp).ld();
         warp += 1;
     }
     sum
