@@ -3,6 +3,7 @@
 use super::gpu;
 use super::ptx::warp;
 use super::scan::{inclusive, lane, scan};
+use super::strided::strided;
 use crate::abi::SCAN_THREADS;
 
 /// Sum over the lanes before this one, and over the warp. Every lane must call it together.
@@ -67,12 +68,10 @@ pub fn each_one(
     word: impl Fn(u32) -> [u32; 2],
     store: impl Fn(u32, u32),
 ) {
-    let mut at = gpu::thread();
-    while at < count {
+    strided(gpu::thread(), count, threads, |at| {
         let [bits, rank] = word(at / 32);
         if bits >> lane() & 1 != 0 {
             store(at, rank + ones_before(bits));
         }
-        at += threads;
-    }
+    });
 }

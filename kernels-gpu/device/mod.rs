@@ -48,6 +48,7 @@ pub mod shared;
 pub mod split_k;
 pub mod stages;
 pub mod store;
+pub mod strided;
 pub mod thin;
 pub mod tile;
 pub mod walk;

@@ -4,6 +4,7 @@
 use crate::device::compact::{scan_all, scan_each};
 use crate::device::prelude::*;
 use crate::device::scan::scan;
+use crate::device::strided::strided;
 use crate::families::convert::abi::*;
 
 buffers! {
@@ -30,28 +31,30 @@ impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, ListParams> for Lists<S
     }
 }
 
-/// Shared address of the last key of each thread.
+/// The last key of each thread.
 #[inline(always)]
-fn last_key(thread: u32) -> u32 {
-    copy::dynamic_shared() + SCAN_BYTES + thread * 4
+fn last_key(thread: u32) -> Shared<u32> {
+    // SAFETY: `LIST_ROOM` contains the keys of all threads and the words of all kinds.
+    unsafe { Shared::dynamic(SCAN_BYTES) }.at(thread)
 }
 
-/// Shared address of the first key of each thread.
+/// The first key of each thread.
 #[inline(always)]
-fn first_key(thread: u32) -> u32 {
+fn first_key(thread: u32) -> Shared<u32> {
     last_key(SCAN_THREADS + thread)
 }
 
-/// Shared address of a word for each kind, followed by the set of classes.
+/// A word for each kind, followed by the set of classes.
 #[inline(always)]
-fn of_kind(kind: u32) -> u32 {
+fn of_kind(kind: u32) -> Shared<u32> {
     last_key(2 * SCAN_THREADS + kind)
 }
 
-/// Shared address of item `i` collected by `fill`.
+/// Item `i` collected by `fill`.
 #[inline(always)]
-fn collected(i: u32) -> u32 {
-    copy::dynamic_shared() + LIST_ROOM + i * 16
+fn collected(i: u32) -> Shared<[u32; 4]> {
+    // SAFETY: a thread block of `LIST_FILL` has `LIST_TILE` items after `LIST_ROOM`.
+    unsafe { Shared::dynamic(LIST_ROOM) }.at(i)
 }
 
 /// The eight rows of a thread.
@@ -121,14 +124,14 @@ fn look(p: &ListParams) -> PerThread {
         let (number, _) = p.bundles.of(before[i] + weight[i] / 2);
         own.key[i] = if weight[i] > 0 { number + 1 } else { 0 };
     });
-    copy::st_shared_b32(last_key(gpu::thread()), own.key[7]);
-    copy::st_shared_b32(first_key(gpu::thread()), own.key[0]);
+    last_key(gpu::thread()).st(own.key[7]);
+    first_key(gpu::thread()).st(own.key[0]);
     gpu::sync_threads();
     if gpu::thread() > 0 {
-        own.before = copy::ld_shared_b32(last_key(gpu::thread() - 1));
+        own.before = last_key(gpu::thread() - 1).ld();
     }
     if gpu::thread() + 1 < SCAN_THREADS {
-        own.behind = copy::ld_shared_b32(first_key(gpu::thread() + 1));
+        own.behind = first_key(gpu::thread() + 1).ld();
     }
     own
 }
@@ -136,26 +139,25 @@ fn look(p: &ListParams) -> PerThread {
 #[inline(always)]
 fn survey(p: &ListParams) {
     if gpu::thread() < LIST_KINDS {
-        copy::st_shared_b32(of_kind(gpu::thread()), 0);
+        of_kind(gpu::thread()).st(0);
     }
     // `look` has barriers, so the zeros are visible before the counting.
     let own = look(p);
     unroll!(i < 8, {
         let (pieces, _) = own.cut(p, i);
         if own.begins(i) {
-            copy::red_shared_add(of_kind(LIST_BUNDLES), 1);
+            of_kind(LIST_BUNDLES).red_add(1);
         }
         if pieces > 0 {
-            copy::red_shared_add(of_kind(LIST_PIECES), pieces);
-            copy::red_shared_add(of_kind(LIST_CUT), 1);
+            of_kind(LIST_PIECES).red_add(pieces);
+            of_kind(LIST_CUT).red_add(1);
         } else if own.valid(p, i) && own.key[i] == 0 {
-            copy::red_shared_add(of_kind(LIST_ROWS - length_class(own.len[i])), 1);
+            of_kind(LIST_ROWS - length_class(own.len[i])).red_add(1);
         }
     });
     gpu::sync_threads();
     if gpu::thread() < LIST_KINDS {
-        let count = copy::ld_shared_b32(of_kind(gpu::thread()));
-        count_of(p, gpu::thread(), gpu::block_x()).st(count);
+        count_of(p, gpu::thread(), gpu::block_x()).st(of_kind(gpu::thread()).ld());
     }
 }
 
@@ -187,10 +189,10 @@ fn fill(p: &ListParams) {
     if counted {
         let inside = count_of(p, kind, gpu::block_x()).ld();
         let front = if listed { before } else { 0 };
-        copy::st_shared_b32(of_kind(kind), front + inside);
+        of_kind(kind).st(front + inside);
     }
     if kind == LIST_KINDS {
-        copy::st_shared_b32(of_kind(kind), 0);
+        of_kind(kind).st(0);
     }
     gpu::sync_threads();
     bundles(p, &own);
@@ -213,20 +215,18 @@ fn bundles(p: &ListParams, own: &PerThread) {
         let row = own.first + i as u32;
         at += own.begins(i) as u32;
         if own.begins(i) {
-            copy::st_shared_b32(collected(at - 1), row);
+            collected(at - 1).cast::<u32>().st(row);
         }
         if own.ends(i) {
-            copy::st_shared_b32(collected(at - 1) + 4, row + 1);
+            collected(at - 1).cast::<u32>().at(1).st(row + 1);
         }
     });
     gpu::sync_threads();
-    let to = copy::ld_shared_b32(of_kind(LIST_BUNDLES));
-    let mut i = gpu::thread();
-    while i < all {
-        let [row, end] = copy::ld_shared_v2(collected(i));
+    let to = of_kind(LIST_BUNDLES).ld();
+    strided(gpu::thread(), all, SCAN_THREADS, |i| {
+        let [row, end] = collected(i).cast::<[u32; 2]>().ld();
         store_item(p, to + i, [row, 0, end - row, BUNDLE]);
-        i += SCAN_THREADS;
-    }
+    });
     gpu::sync_threads();
 }
 
@@ -243,14 +243,14 @@ fn rows(p: &ListParams, own: &PerThread) {
         }
     });
     if present != 0 {
-        copy::red_shared_or(of_kind(LIST_KINDS), present);
+        of_kind(LIST_KINDS).red_or(present);
     }
     gpu::sync_threads();
-    let mut left = copy::ld_shared_b32(of_kind(LIST_KINDS));
+    let mut left = of_kind(LIST_KINDS).ld();
     while left != 0 {
         let class = left.trailing_zeros();
         let (before, _) = scan_each(classes.map(|of_row| u32::from(of_row == class)));
-        let to = copy::ld_shared_b32(of_kind(LIST_ROWS - class));
+        let to = of_kind(LIST_ROWS - class).ld();
         unroll!(i < 8, {
             if classes[i] == class {
                 let row = own.first + i as u32;
@@ -271,25 +271,22 @@ fn pieces(p: &ListParams, own: &PerThread) {
     unroll!(i < 8, {
         if pieces[i] > 0 {
             let row = own.first + i as u32;
-            copy::st_shared_v4(collected(before[i]), [row, own.start[i], own.len[i], first[i]]);
+            collected(before[i]).st([row, own.start[i], own.len[i], first[i]]);
         }
     });
     gpu::sync_threads();
-    let (to, counter) =
-        (copy::ld_shared_b32(of_kind(LIST_PIECES)), copy::ld_shared_b32(of_kind(LIST_CUT)));
+    let (to, counter) = (of_kind(LIST_PIECES).ld(), of_kind(LIST_CUT).ld());
     let mut i = 0;
     while i < rows {
-        let [row, start, len, first] = copy::ld_shared_v4(collected(i));
+        let [row, start, len, first] = collected(i).ld();
         let piece = piece_of(len, p.limit).max(1);
         let count = len.div_ceil(piece);
         let first = to + first;
-        let mut j = gpu::thread();
-        while j < count {
+        strided(gpu::thread(), count, SCAN_THREADS, |j| {
             let own = (len - j * piece).min(piece);
             store_item(p, first + j, [row, start + j * piece, own, first + j]);
             p.slots().at(first + j).st([counter + i, first, count, 0]);
-            j += SCAN_THREADS;
-        }
+        });
         i += 1;
     }
 }

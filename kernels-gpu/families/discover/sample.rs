@@ -66,13 +66,18 @@ fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
     [warp::or(if eight < 4 { shifted } else { 0 }), warp::or(if eight < 4 { 0 } else { shifted })]
 }
 
+/// The columns that each warp has found.
+#[inline(always)]
+fn of_warps() -> Shared<[u32; 2]> {
+    // SAFETY: `SampleBox` has 8 bytes for each of four warps.
+    unsafe { Shared::dynamic(0) }
+}
+
 /// Adds a box to the counts; the last thread block reports to the host.
 #[inline(always)]
 fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     let mut groups = [[0u32; 2]; 4];
-    unroll!(g < 4, {
-        groups[g] = copy::ld_shared_v2(copy::dynamic_shared() + g as u32 * 8);
-    });
+    unroll!(g < 4, { groups[g] = of_warps().at(g as u32).ld() });
     let mut found = [0; 3];
     unroll!(w < 2, {
         let [a, b, c, d] = groups.map(|group| group[w]);
@@ -116,7 +121,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
         let place = place(p, turn);
         let found = columns_found(p, place);
         if gpu::thread() % 32 == 0 {
-            copy::st_shared_v2(copy::dynamic_shared() + gpu::thread() / 32 * 8, found);
+            of_warps().at(gpu::thread() / 32).st(found);
         }
         gpu::sync_threads();
         if gpu::thread() == 0 {

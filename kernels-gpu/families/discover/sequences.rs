@@ -3,6 +3,7 @@
 use crate::device::gpu;
 use crate::device::memory::{Access, Global};
 use crate::device::scan::sum;
+use crate::device::strided::strided;
 use crate::families::discover::abi::DETECT_THREADS;
 
 /// Number of rows of the sequences before sequence `own`, and of sequence `own`. Lengths are clamped to 0 and `most`.
@@ -18,10 +19,7 @@ pub fn rows_before<A: Access>(
         let length = lengths.at(i).ld_if(i < count) as i32;
         (length.max(0) as u32).min(most)
     };
-    let (mut before, mut i) = (0, gpu::thread());
-    while i < own {
-        before += length(i);
-        i += DETECT_THREADS;
-    }
+    let mut before = 0;
+    strided(gpu::thread(), own, DETECT_THREADS, |i| before += length(i));
     (sum(before), length(own))
 }

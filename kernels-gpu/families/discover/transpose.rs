@@ -16,6 +16,13 @@ buffers! {
     }
 }
 
+/// Chunk `chunk` of row `row` in shared memory.
+#[inline(always)]
+fn chunk_of(row: u32, chunk: u32) -> Shared<[u32; 4]> {
+    // SAFETY: `TransposeTile` has shared memory for all chunks of `TRANSPOSE_ROWS` rows.
+    unsafe { Shared::dynamic(0) }.bytes(transpose_place(row, chunk))
+}
+
 impl TransposeTile {
     /// Copies the tile at this corner to shared memory: eight lanes per row.
     #[inline(always)]
@@ -30,8 +37,7 @@ impl TransposeTile {
             raw[i] = vector(from, columns, 16, aligned);
         });
         unroll!(i < 4, {
-            let place = transpose_place(row + i as u32 * 32, chunk);
-            copy::st_shared_v4(copy::dynamic_shared() + place, raw[i]);
+            chunk_of(row + i as u32 * 32, chunk).st(raw[i]);
         });
     }
 
@@ -48,8 +54,7 @@ impl TransposeTile {
         // All `ldmatrix` precede the predicated stores: `ldmatrix` requires the whole warp.
         let mut eights = [[0u32; 4]; 4];
         unroll!(i < 4, {
-            let place = transpose_place(given + i as u32 * 32, chunk);
-            eights[i] = matrix::ldmatrix_x4_trans(copy::dynamic_shared() + place);
+            eights[i] = chunk_of(given + i as u32 * 32, chunk).ldmatrix_trans();
         });
         unroll!(i < 4, {
             if column < p.columns && row + (i as u32 * 32) < p.rows {

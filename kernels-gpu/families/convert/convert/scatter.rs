@@ -6,6 +6,7 @@
 use super::index::{column_of, index};
 use super::{ALL_LANES, WARPS, lane};
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::convert::abi::*;
 use crate::families::convert::expand::lower_bound;
 
@@ -117,8 +118,7 @@ fn copy<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
 fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
     let vectors = p.flags & CONVERT_VECTORS != 0;
     let (each, bytes) = if vectors { (p.row_copies, 16) } else { (p.block_k, E::BYTES) };
-    let mut at = first * each.value + lane();
-    while at < end * each.value {
+    strided(first * each.value + lane(), end * each.value, 32, |at| {
         let (block, beside) = each.of(at);
         let to = line.to.row(block, block_bytes::<E>(p)).bytes(beside as u64 * bytes as u64);
         if vectors {
@@ -126,8 +126,7 @@ fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
         } else {
             to.cast::<E>().st_raw([0; 4]);
         }
-        at += 32;
-    }
+    });
 }
 
 #[inline(always)]

@@ -5,6 +5,7 @@
 use super::{WARPS, arrives_last, lane, ordered, rank, score};
 use crate::device::compact::scan_all;
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
@@ -27,14 +28,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
 #[inline(always)]
 fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
     let present = p.present().at(block_row as u64 * p.words as u64);
-    let mut w = gpu::thread() / 32;
-    while w < p.words {
+    strided(gpu::thread() / 32, p.words, WARPS, |w| {
         let bits = warp::ballot(kept::<E>(p, block_row, w * 32 + lane()));
         if lane() == 0 {
             present.at(w).st(bits);
         }
-        w += WARPS;
-    }
+    });
     // Other warps stored words that this warp reads next.
     gpu::sync_threads();
     tally(p, block_row, |w| present.at(w).ld());

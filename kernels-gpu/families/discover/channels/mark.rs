@@ -37,8 +37,10 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
     unsafe fn run(p: &ChannelsParams, _: Maps) {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
         grid::launch_dependents();
+        // SAFETY: `MarkChannels` has `CHANNEL_WORDS` words.
+        let words = unsafe { Shared::<u32>::dynamic(0) };
         if thread < CHANNEL_WORDS {
-            copy::st_shared_b32(copy::dynamic_shared() + thread * 4, 0);
+            words.at(thread).st(0);
         }
         gpu::sync_threads();
         let (part, across) = p.across.of(gpu::block_x());
@@ -62,11 +64,11 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
             }
         }
         if bits != 0 && (!even || lane < width) {
-            copy::red_shared_or(copy::dynamic_shared() + own / 4 * 4, bits);
+            words.at(own / 4).red_or(bits);
         }
         gpu::sync_threads();
         if thread < CHANNEL_WORDS {
-            let bits = copy::ld_shared_b32(copy::dynamic_shared() + thread * 4);
+            let bits = words.at(thread).ld();
             let word = across * (width / 4) + thread;
             if bits != 0 && word < p.words {
                 let marks = p.marks().at(gpu::block_y() as u64 * p.words as u64);

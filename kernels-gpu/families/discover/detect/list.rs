@@ -2,9 +2,10 @@
 //! thread blocks have lower indices, so they already run (look-back over aggregates only, in the terms of arXiv
 //! 1602.03843). Unordered: one addition to the list's length.
 
-use super::{MicroTiles, Place};
+use super::{MicroTiles, Place, shared};
 use crate::device::compact::{each_one, scan_warp};
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::discover::abi::*;
 
 /// Upper half of the word of a region that has published its count.
@@ -39,8 +40,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn find_bases(p: &DetectParams, r: Region, place: Place) {
         let (warps, lane) = (DETECT_THREADS / 32, gpu::thread() % 32);
         let (first, part) = Self::lists(r, place);
-        let mut own = gpu::thread() / 32;
-        while own < r.panels {
+        strided(gpu::thread() / 32, r.panels, warps, |own| {
             let list = first + own;
             if list < p.panels {
                 let count = Self::rank(r, own);
@@ -50,21 +50,16 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                     Self::in_any_order(p, list, count)
                 };
                 if lane == 0 {
-                    copy::st_shared_b32(copy::dynamic_shared() + DETECT_BASES + own * 8, base.0);
-                    copy::st_shared_b32(
-                        copy::dynamic_shared() + DETECT_BASES + own * 8 + 4,
-                        base.1,
-                    );
+                    Self::base(own).st([base.0, base.1]);
                     if STEP == STEP_PACK {
-                        copy::st_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8, count);
+                        Self::found_count().st(count);
                     }
                 }
                 if base.1 != NO_TILE {
                     Self::pad(p, list, base.1);
                 }
             }
-            own += warps;
-        }
+        });
     }
 
     /// Computes the ranks of the words of a panel. Returns its number of micro-tiles in the region.
@@ -72,18 +67,16 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn rank(r: Region, own: u32) -> u32 {
         let words = r.positions / 32;
         let lane = gpu::thread() % 32;
-        let (mut before, mut from) = (0, 0);
-        while from < words {
-            let place = copy::dynamic_shared() + (own * words + from + lane) * 4;
-            let count =
-                if from + lane < words { copy::ld_shared_b32(place).count_ones() } else { 0 };
+        let mut before = 0;
+        strided(0, words, 32, |from| {
+            let [bits, ranks] = Self::word(own * words + from + lane);
+            let count = if from + lane < words { bits.ld().count_ones() } else { 0 };
             let (rank, all) = scan_warp(count);
             if from + lane < words {
-                copy::st_shared_b32(place + DETECT_RANKS, before + rank);
+                ranks.st(before + rank);
             }
             before += all;
-            from += 32;
-        }
+        });
         before
     }
 
@@ -97,11 +90,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let word = (FOUND as u64) << 32 | count as u64;
             status.at(part).st_relaxed(word);
         }
-        let (mut sum, mut other) = (0, lane);
-        while other < part {
-            sum += status.poll(other, FOUND) as u32;
-            other += 32;
-        }
+        let mut sum = 0;
+        strided(lane, part, 32, |other| sum += status.poll(other, FOUND) as u32);
         let base = warp::sum(sum);
         if !Self::ALONG_COLUMNS {
             Self::end(p, status);
@@ -130,11 +120,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn clear_words(p: &DetectParams, status: Global<u64, Fresh>, before: u32) {
         if warp::uniform(before) + 1 == p.parts {
-            let mut part = gpu::thread() % 32;
-            while part <= p.parts {
-                status.at(part).st_relaxed(0);
-                part += 32;
-            }
+            strided(gpu::thread() % 32, p.parts + 1, 32, |part| status.at(part).st_relaxed(0));
         }
     }
 
@@ -188,38 +174,45 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn pad(p: &DetectParams, list: u32, count: u32) {
         let words = p.lists().at(list as u64 * p.stride as u64);
         let end = count.next_multiple_of(DETECT_PAD);
-        let mut at = count + gpu::thread() % 32;
-        while at < end {
-            words.at(at).st(NO_TILE);
-            at += 32;
-        }
+        strided(count + gpu::thread() % 32, end, 32, |at| words.at(at).st(NO_TILE));
     }
 
     /// List position of a panel's first micro-tile in the region, and the list's length if the region is its last.
     #[inline(always)]
-    pub(super) fn base(own: u32) -> [u32; 2] {
-        copy::ld_shared_v2(copy::dynamic_shared() + DETECT_BASES + own * 8)
+    pub(super) fn base(own: u32) -> Shared<[u32; 2]> {
+        shared(DETECT_BASES).cast().at(own)
+    }
+
+    /// Number of micro-tiles of the region's only panel, for [`STEP_PACK`].
+    #[inline(always)]
+    pub(super) fn found_count() -> Shared<u32> {
+        Self::base(1).cast()
+    }
+
+    /// Position of micro-tile `index` of the region's only panel, for [`STEP_PACK`].
+    #[inline(always)]
+    pub(super) fn found(index: u32) -> Shared<u16> {
+        shared(DETECT_FOUND).cast().at(index)
     }
 
     /// A word of the region's bits, and the number of bits before it in its panel.
     #[inline(always)]
-    pub(super) fn word(at: u32) -> [u32; 2] {
-        let place = copy::dynamic_shared() + at * 4;
-        [place, place + DETECT_RANKS].map(copy::ld_shared_b32)
+    fn word(at: u32) -> [Shared<u32>; 2] {
+        [shared(0).at(at), shared(DETECT_RANKS).at(at)]
     }
 
     /// Writes the micro-tiles of the region to their lists.
     #[inline(always)]
     fn write(p: &DetectParams, r: Region, place: Place) {
         let (first, part) = Self::lists(r, place);
-        each_one(DETECT_THREADS, r.panels * r.positions, Self::word, |at, rank| {
+        let word = |at| Self::word(at).map(Shared::ld);
+        each_one(DETECT_THREADS, r.panels * r.positions, word, |at, rank| {
             let (own, position) = (at / r.positions, at % r.positions);
             if STEP == STEP_PACK {
-                let to = copy::dynamic_shared() + DETECT_FOUND + rank * 2;
-                copy::st_shared_b16(to, position);
+                Self::found(rank).st(position);
             }
             let list = p.lists().at((first + own) as u64 * p.stride as u64);
-            list.at(Self::base(own)[0] + rank).st(part * r.positions + position);
+            list.at(Self::base(own).cast::<u32>().ld() + rank).st(part * r.positions + position);
         });
     }
 }

@@ -28,6 +28,14 @@ buffers! {
 /// Vectors of a thread: [`DETECT_LOADS`] rows of the same columns.
 type Vectors = [[u32; 4]; DETECT_LOADS as usize];
 
+/// Shared memory at one of the offsets `DETECT_*`; the bits of the micro-tiles are at 0.
+#[inline(always)]
+fn shared(offset: u32) -> Shared<u32> {
+    // SAFETY: [`MicroTiles::shared_bytes`] contains these areas. The test `regions_are_64_kb_or_twice_that` checks that
+    // the bits and panels of each region fit.
+    unsafe { Shared::dynamic(offset) }
+}
+
 /// Mask of the first `count` elements of a word.
 #[inline(always)]
 fn first_elements(count: u32, bits: u32) -> u32 {
@@ -196,7 +204,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn set(at: u32, bits: u32) {
         if bits != 0 {
-            copy::red_shared_or(copy::dynamic_shared() + at / 32 * 4, bits << (at % 32));
+            shared(0).at(at / 32).red_or(bits << (at % 32));
         }
     }
 
@@ -218,10 +226,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     #[inline(always)]
     fn clear() {
-        unroll!(i < 2, {
-            let word = gpu::thread() + i as u32 * DETECT_THREADS;
-            copy::st_shared_b32(copy::dynamic_shared() + word * 4, 0);
-        });
+        unroll!(i < 2, { shared(0).at(gpu::thread() + i as u32 * DETECT_THREADS).st(0) });
         gpu::sync_threads();
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::discover::abi::*;
 use crate::families::discover::sequences::rows_before;
 
@@ -25,6 +26,13 @@ buffers! {
 }
 
 const WARPS: u32 = DETECT_THREADS / 32;
+
+/// Scales of the columns in shared memory; the shifts follow after `NORM_COLUMNS` elements.
+#[inline(always)]
+fn affine() -> Shared<u16> {
+    // SAFETY: `NormRows` has `NORM_COLUMNS` elements of both after `NORM_AFFINE` bytes.
+    unsafe { Shared::dynamic(NORM_AFFINE) }
+}
 
 impl PackRows {
     /// Copies a row, or writes zeros; one warp. All loads are issued before the first wait.
@@ -80,8 +88,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
         let base = before.min(p.most);
         let count = length.min(p.most - base);
         let (lane, first) = (thread % 32, gpu::block_y() * WARPS + thread / 32);
-        let mut row = first;
-        while row < count {
+        strided(first, count, WARPS * PACK_PARTS, |row| {
             let source = item * p.distance + row;
             let packed = p.flags & LIVE_ROWS_PACKED != 0;
             let from = if packed { base + row } else { source };
@@ -89,21 +96,19 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
             if lane == 0 {
                 Self::say(p, base + row, [base, base + count], source);
             }
-            row += WARPS * PACK_PARTS;
-        }
+        });
         if item + 1 == p.items {
             let all = base + count;
             if thread == 0 && gpu::block_y() == 0 {
                 p.live().st(all);
             }
-            row = all + first;
-            while row < all.next_multiple_of(PACK_PAD) {
+            let end = all.next_multiple_of(PACK_PAD);
+            strided(all + first, end, WARPS * PACK_PARTS, |row| {
                 Self::copy_row(p, p.x(), row, false);
                 if lane == 0 {
                     Self::say(p, row, [all, all], 0);
                 }
-                row += WARPS * PACK_PARTS;
-            }
+            });
         }
         if thread == 0 {
             unroll!(which < 3, { Self::fetch(p, which + 1) });
@@ -146,9 +151,9 @@ impl NormRows {
         let inside = at < p.columns * 2;
         let raw = [p.scale(), p.shift()].map(|from| from.bytes(at).ld_if(inside));
         if inside {
-            let to = copy::dynamic_shared() + NORM_AFFINE + at;
-            copy::st_shared_v4(to, raw[0]);
-            copy::st_shared_v4(to + NORM_COLUMNS * 2, raw[1]);
+            let to = affine().bytes(at);
+            to.cast::<[u32; 4]>().st(raw[0]);
+            to.at(NORM_COLUMNS).cast::<[u32; 4]>().st(raw[1]);
         }
     }
 
@@ -178,9 +183,9 @@ impl NormRows {
         unroll!(v < 4, {
             let (column, inside) = Self::vector(p, v);
             if inside {
-                let from = copy::dynamic_shared() + NORM_AFFINE + column * 2;
-                let factor = copy::ld_shared_v4(from);
-                let summand = copy::ld_shared_v4(from + NORM_COLUMNS * 2);
+                let from = affine().at(column);
+                let factor = from.cast::<[u32; 4]>().ld();
+                let summand = from.at(NORM_COLUMNS).cast::<[u32; 4]>().ld();
                 let mut results = [0f32; 8];
                 unroll!(i < 8, {
                     let own = (values[v][i] - mean) * by;

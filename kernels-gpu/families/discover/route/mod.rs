@@ -10,6 +10,7 @@ mod sum;
 
 use crate::device::compact::{ones_before, scan_warp};
 use crate::device::prelude::*;
+use crate::device::strided::{clear, strided};
 use crate::families::discover::abi::*;
 
 buffers! {
@@ -39,10 +40,11 @@ const OWN: u32 = 3;
 /// Absent choice, past the last one.
 const NONE: u32 = u32::MAX;
 
-/// Shared address of an expert's word in an array.
+/// An expert's word in an array.
 #[inline(always)]
-fn word(array: u32, expert: u32) -> u32 {
-    copy::dynamic_shared() + (array * ROUTE_STRIDE + expert) * 4
+fn word(array: u32, expert: u32) -> Shared<u32> {
+    // SAFETY: `RouteCount` has one array, `RoutePlace` has `OWN` arrays and one for each warp.
+    unsafe { Shared::dynamic(0) }.at(array * ROUTE_STRIDE + expert)
 }
 
 /// Expert of choice `at`, relative to the first expert; dropped choices are numbered after the last expert.
@@ -51,16 +53,6 @@ fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
     let chosen = p.choices().at(at).ld_if(inside);
     // A number before the first expert wraps to one past the last.
     chosen.wrapping_sub(p.first).min(p.bins.value - 1)
-}
-
-#[inline(always)]
-fn clear(words: u32) {
-    let mut at = gpu::thread();
-    while at < words {
-        copy::st_shared_b32(copy::dynamic_shared() + at * 4, 0);
-        at += ROUTE_THREADS;
-    }
-    gpu::sync_threads();
 }
 
 /// Counts the choices `first..end` of each expert in an array. They are distributed over `threads` threads: a warp or a
@@ -73,7 +65,7 @@ fn count(p: &RouteParams, array: u32, (first, end): (u32, u32), threads: u32) {
             let at = from + i as u32 * threads;
             let chosen = expert(p, at, at < end);
             if at < end {
-                copy::red_shared_add(word(array, chosen), 1);
+                word(array, chosen).red_add(1);
             }
         });
         from += 4 * threads;
@@ -83,7 +75,8 @@ fn count(p: &RouteParams, array: u32, (first, end): (u32, u32), threads: u32) {
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: Maps) {
-        clear(p.bins.value);
+        clear(word(STARTS, 0), p.bins.value, ROUTE_THREADS);
+        gpu::sync_threads();
         grid::wait_dependency();
         // After the wait: kernels that start early may rely on all launches before this one.
         grid::launch_dependents();
@@ -91,19 +84,17 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
         count(p, STARTS, (first, (first + p.share).min(p.count)), ROUTE_THREADS);
         gpu::sync_threads();
         let to = p.counts().at(gpu::block_x() as u64 * p.bins.value as u64);
-        let mut at = gpu::thread();
-        while at < p.bins.value {
-            let count = copy::ld_shared_b32(word(STARTS, at));
-            to.at(at).st(count);
-            at += ROUTE_THREADS;
-        }
+        strided(gpu::thread(), p.bins.value, ROUTE_THREADS, |bin| {
+            to.at(bin).st(word(STARTS, bin).ld());
+        });
     }
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: Maps) {
-        clear(Self::SHARED_BYTES / 4);
+        clear(word(STARTS, 0), Self::SHARED_BYTES / 4, ROUTE_THREADS);
+        gpu::sync_threads();
         grid::wait_dependency();
         grid::launch_dependents();
         let warp = gpu::thread() / 32;
@@ -144,9 +135,9 @@ impl RoutePlace {
             unroll!(i < 8, {
                 let (block, bin) = p.bins.of(from + i as u32 * ROUTE_THREADS);
                 if counts[i] != 0 {
-                    copy::red_shared_add(word(STARTS, bin), counts[i]);
+                    word(STARTS, bin).red_add(counts[i]);
                     if block < gpu::block_x() {
-                        copy::red_shared_add(word(PLACES, bin), counts[i]);
+                        word(PLACES, bin).red_add(counts[i]);
                     }
                 }
             });
@@ -157,15 +148,11 @@ impl RoutePlace {
     /// [`Self::add_up`] for a thread block that has all choices.
     #[inline(always)]
     fn add_up_alone(p: &RouteParams) {
-        let mut bin = gpu::thread();
-        while bin < p.bins.value {
+        strided(gpu::thread(), p.bins.value, ROUTE_THREADS, |bin| {
             let mut count = 0;
-            unroll!(w < 8, {
-                count += copy::ld_shared_b32(word(OWN + w as u32, bin));
-            });
-            copy::st_shared_b32(word(STARTS, bin), count);
-            bin += ROUTE_THREADS;
-        }
+            unroll!(w < 8, { count += word(OWN + w as u32, bin).ld() });
+            word(STARTS, bin).st(count);
+        });
     }
 
     /// Scans counts to first slots and first panels; the first thread block stores them for others. One warp.
@@ -177,7 +164,7 @@ impl RoutePlace {
         while from < p.bins.value {
             let bin = from + lane;
             let inside = bin < p.bins.value;
-            let count = if inside { copy::ld_shared_b32(word(STARTS, bin)) } else { 0 };
+            let count = if inside { word(STARTS, bin).ld() } else { 0 };
             // Dropped choices are not in a panel.
             let own = if bin + 1 < p.bins.value { count.div_ceil(ROUTE_PANEL) } else { 0 };
             let ((start, of_counts), (first, of_panels)) = (scan_warp(count), scan_warp(own));
@@ -185,15 +172,15 @@ impl RoutePlace {
             slots += of_counts;
             panels += of_panels;
             if inside {
-                copy::st_shared_b32(word(STARTS, bin), start);
-                copy::red_shared_add(word(PLACES, bin), start);
-                copy::st_shared_b32(word(PANELS, bin), first);
+                word(STARTS, bin).st(start);
+                word(PLACES, bin).red_add(start);
+                word(PANELS, bin).st(first);
                 p.offsets().at(bin).st_if(start, leaves);
             }
             from += 32;
         }
         if lane == 0 {
-            copy::st_shared_b32(word(STARTS, p.bins.value), p.count);
+            word(STARTS, p.bins.value).st(p.count);
             p.offsets().at(p.bins.value).st_if(p.count, leaves);
             p.panels().st_if(panels, leaves);
         }
@@ -202,17 +189,15 @@ impl RoutePlace {
     /// Replaces the counts of the warps by the position of their first choice of each expert.
     #[inline(always)]
     fn give_places(p: &RouteParams) {
-        let mut bin = gpu::thread();
-        while bin < p.bins.value {
-            let mut place = copy::ld_shared_b32(word(PLACES, bin));
+        strided(gpu::thread(), p.bins.value, ROUTE_THREADS, |bin| {
+            let mut place = word(PLACES, bin).ld();
             unroll!(w < 8, {
                 let own = word(OWN + w as u32, bin);
-                let count = copy::ld_shared_b32(own);
-                copy::st_shared_b32(own, place);
+                let count = own.ld();
+                own.st(place);
                 place += count;
             });
-            bin += ROUTE_THREADS;
-        }
+        });
     }
 
     /// Writes this warp's choices to their slots, 32 at a time.
@@ -233,11 +218,11 @@ impl RoutePlace {
                 let alike = warp::match_any(chosen[i]);
                 let rank = ones_before(alike);
                 let own = word(array, if at < end { chosen[i] } else { 0 });
-                let place = copy::ld_shared_b32(own);
+                let place = own.ld();
                 warp::sync(u32::MAX);
                 if at < end {
                     if rank == 0 {
-                        copy::st_shared_b32(own, place + alike.count_ones());
+                        own.st(place + alike.count_ones());
                     }
                     // The choices may have changed since they were counted; the check keeps stores in range.
                     if place + rank < p.count {
@@ -254,17 +239,16 @@ impl RoutePlace {
     #[inline(always)]
     fn list(p: &RouteParams) {
         let warps = p.blocks * WARPS;
-        let mut expert = gpu::block_x() * WARPS + gpu::thread() / 32;
-        while expert + 1 < p.bins.value {
-            let start = copy::ld_shared_b32(word(STARTS, expert));
-            let count = copy::ld_shared_b32(word(STARTS, expert + 1)) - start;
-            let first = copy::ld_shared_b32(word(PANELS, expert)) + 1;
+        let first = gpu::block_x() * WARPS + gpu::thread() / 32;
+        strided(first, p.bins.value - 1, warps, |expert| {
+            let start = word(STARTS, expert).ld();
+            let count = word(STARTS, expert + 1).ld() - start;
+            let first = word(PANELS, expert).ld() + 1;
             let panels = count.div_ceil(ROUTE_PANEL);
             // Panels and groups have equal sizes, so that the thread blocks that process them stay in step.
             let rows = count.div_ceil(panels.max(1));
             let together = panels.div_ceil(panels.div_ceil(ROUTE_TOGETHER).max(1)).max(1);
-            let mut row_block = gpu::thread() % 32;
-            while row_block < panels {
+            strided(gpu::thread() % 32, panels, 32, |row_block| {
                 let from = row_block * rows;
                 let to = p.panels().at((first + row_block) as u64 * ROUTE_RECORD as u64);
                 let slots = (count - from).min(rows);
@@ -272,9 +256,7 @@ impl RoutePlace {
                 let group = together.min(panels - (row_block - rank));
                 let record = [expert, start + from, slots, rank | group << 16];
                 to.cast::<[u32; 4]>().st(record);
-                row_block += 32;
-            }
-            expert += warps;
-        }
+            });
+        });
     }
 }
