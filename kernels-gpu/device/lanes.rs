@@ -1,5 +1,5 @@
-//! Reductions over the lanes of a warp, and over the warps of a thread block. Each run gives the same bits. Every lane of
-//! the warp, or every thread of the thread block, must call them together.
+//! Reductions over the lanes of a warp, and over the warps of a thread block. Each run gives the same bits. Every lane
+//! of the warp, or every thread of the thread block, must call them together.
 
 use core::ops::Range;
 
@@ -13,8 +13,9 @@ use crate::abi::F32;
 pub const UP: [u32; 5] = [1, 2, 4, 8, 16];
 pub const DOWN: [u32; 5] = [16, 8, 4, 2, 1];
 
-/// Joins `x` with the value of the lane at each power of two in `distances`: `1..n` reduces over `n` adjacent lanes,
-/// `n..32` over lanes that are multiples of `n` apart. All lanes of a group get the same bits. `join` gets a value and the distance for `shfl_xor`.
+/// Butterfly reduction of `x`, one step for each power of two in `distances`. `1..n` reduces over `n` adjacent lanes,
+/// `n..32` over lanes that are multiples of `n` apart. All lanes of a group get the same bits. `join` gets a value and
+/// the distance of the step, and calls `shfl_xor` itself.
 #[inline(always)]
 pub fn reduce<T>(
     mut x: T,
@@ -69,9 +70,10 @@ pub fn over_warps<const WARPS: u32>(x: f32) -> f32 {
     sum
 }
 
-/// Reduces `count` values of each lane over groups of `lanes` adjacent lanes. Lanes `i * lanes / count` and on get value
-/// `i`. While a lane has more than one value, each step exchanges half of them with the lane that keeps that half: this
-/// takes fewer shuffles than separate reductions. `join` gets the value to keep, the one to give, and the distance.
+/// Reduces each of `count` values over groups of `lanes` adjacent lanes. The `lanes / count` lanes from lane
+/// `i * lanes / count` on get the result of value `i`. In each step a lane sends one half of its values and keeps the
+/// other. This takes fewer shuffles than `count` separate reductions. `join` gets the value to keep, the value to send,
+/// and the distance.
 #[inline(always)]
 pub fn reduce_each<T: Copy, const N: usize>(
     mut all: [T; N],

@@ -1,4 +1,5 @@
-//! Gather of matrix rows into a stage by four warps, 128 bytes of each row. A warp copies 32 rows, eight lanes per row.
+//! Gather of matrix rows into a stage by four warps with `cp.async`, 128 bytes of each row. A warp copies 32 rows,
+//! eight lanes for each row. The result has the 128-byte swizzle, like a box that the copy engine writes.
 
 use super::memory::{Access, Global};
 use super::ptx::warp;
