@@ -13,6 +13,33 @@ const FOUND: u32 = 4;
 /// One arrival, in the upper half of a 64-bit word; the lower half counts micro-tiles.
 const ARRIVAL: u64 = 1 << 32;
 
+/// Reserves `count` positions of a list, in order of arrival. Returns the first of them, and the list's length if all
+/// parts have arrived, else [`NO_TILE`].
+#[inline(always)]
+pub(super) fn append(
+    p: &DetectParams,
+    list: u32,
+    status: Global<u64, Fresh>,
+    count: u32,
+) -> (u32, u32) {
+    let before = status.atom_add(ARRIVAL + count as u64);
+    let (base, arrived) = (before as u32, (before >> 32) as u32 + 1);
+    if arrived < p.parts {
+        return (base, NO_TILE);
+    }
+    p.counts().at(list).st(base + count);
+    status.st_relaxed(0);
+    (base, base + count)
+}
+
+/// Pads a list of `count` positions. `thread` is one of `threads` threads that do so.
+#[inline(always)]
+pub(super) fn pad(p: &DetectParams, list: u32, count: u32, (thread, threads): (u32, u32)) {
+    let words = p.lists().at(list as u64 * p.stride as u64);
+    let end = count.next_multiple_of(DETECT_PAD);
+    strided(count + thread, end, threads, |at| words.at(at).st(NO_TILE));
+}
+
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// First list of the region, and the index of the region within a list.
     #[inline(always)]
@@ -56,7 +83,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                     }
                 }
                 if base.1 != NO_TILE {
-                    Self::pad(p, list, base.1);
+                    pad(p, list, base.1, (lane, 32));
                 }
             }
         });
@@ -154,27 +181,11 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn in_any_order(p: &DetectParams, list: u32, count: u32) -> (u32, u32) {
         let status = p.status().at(list as u64 * (p.parts as u64 + 1));
-        let (mut base, mut arrived) = (0, 0);
+        let (mut base, mut end) = (0, 0);
         if gpu::thread().is_multiple_of(32) {
-            let before = status.atom_add(ARRIVAL + count as u64);
-            base = before as u32;
-            arrived = (before >> 32) as u32 + 1;
-            if arrived == p.parts {
-                p.counts().at(list).st(base + count);
-                status.st_relaxed(0);
-            }
+            (base, end) = append(p, list, status, count);
         }
-        let [base, arrived] = [base, arrived].map(warp::uniform);
-        let last = arrived == p.parts;
-        (base, if last { base + count } else { NO_TILE })
-    }
-
-    /// Pads a list of `count` micro-tiles.
-    #[inline(always)]
-    fn pad(p: &DetectParams, list: u32, count: u32) {
-        let words = p.lists().at(list as u64 * p.stride as u64);
-        let end = count.next_multiple_of(DETECT_PAD);
-        strided(count + gpu::thread() % 32, end, 32, |at| words.at(at).st(NO_TILE));
+        (warp::uniform(base), warp::uniform(end))
     }
 
     /// List position of a panel's first micro-tile in the region, and the list's length if the region is its last.

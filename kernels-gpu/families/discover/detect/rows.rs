@@ -1,5 +1,6 @@
 //! Lists without a matrix: rows of sequences of given lengths, and the choices of each expert.
 
+use super::list::{append, pad};
 use crate::device::prelude::*;
 use crate::device::strided::{clear, strided};
 use crate::families::discover::abi::*;
@@ -55,7 +56,11 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
         });
         gpu::sync_threads();
         strided(thread, p.panels, DETECT_THREADS, |expert| {
-            bases.at(expert).st(Self::append(p, expert, counts.at(expert).ld()));
+            let (base, end) = append(p, expert, p.status().at(expert), counts.at(expert).ld());
+            bases.at(expert).st(base);
+            if end != NO_TILE {
+                pad(p, expert, end, (0, 1));
+            }
         });
         gpu::sync_threads();
         unroll!(i < 4, {
@@ -66,24 +71,5 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
                 list.at(base + ranks[i]).st(at);
             }
         });
-    }
-}
-
-impl DetectChoices {
-    /// Reserves list positions of an expert for this thread block's `count` choices, and finishes the list if this is the
-    /// last one. Returns the first position.
-    #[inline(always)]
-    fn append(p: &DetectParams, expert: u32, count: u32) -> u32 {
-        let status = p.status().at(expert);
-        let before = status.atom_add((1 << 32) + count as u64);
-        let base = before as u32;
-        if (before >> 32) as u32 + 1 == p.parts {
-            let all = base + count;
-            p.counts().at(expert).st(all);
-            status.st_relaxed(0);
-            let list = p.lists().at(expert as u64 * p.stride as u64);
-            strided(all, all.next_multiple_of(DETECT_PAD), 1, |at| list.at(at).st(NO_TILE));
-        }
-        base
     }
 }

@@ -34,21 +34,36 @@ fn affine() -> Shared<u16> {
     unsafe { Shared::dynamic(NORM_AFFINE) }
 }
 
+/// A lane's part of a row of 16-bit elements: vectors of 8, 256 elements apart.
+type Part = [[u32; 4]; 4];
+
+/// First element of vector `v` of a lane, and whether it is inside the row.
+#[inline(always)]
+fn vector(p: &LiveRowsParams, v: usize) -> (u32, bool) {
+    let column = gpu::thread() % 32 * 8 + 256 * v as u32;
+    (column, column < p.columns)
+}
+
+/// Loads the row that begins at `from`; zeros if it is not `valid`.
+#[inline(always)]
+fn load(p: &LiveRowsParams, from: Global<u16, Fresh>, valid: bool) -> Part {
+    let mut raw = [[0; 4]; 4];
+    unroll!(v < 4, {
+        let (column, inside) = vector(p, v);
+        raw[v] = from.at(column).cast::<[u32; 4]>().ld_if(inside && valid);
+    });
+    raw
+}
+
 impl PackRows {
     /// Copies a row, or writes zeros; one warp. All loads are issued before the first wait.
     #[inline(always)]
     fn copy_row(p: &LiveRowsParams, from: Global<u16, Fresh>, to: u32, valid: bool) {
         let to = p.out().row(to, p.out_row);
-        let first = gpu::thread() % 32 * 8;
-        let mut words = [[0; 4]; 4];
+        let words = load(p, from, valid);
         unroll!(v < 4, {
-            let column = first + 256 * v as u32;
-            let from = from.at(column).cast::<[u32; 4]>();
-            words[v] = from.ld_if(valid && column < p.columns);
-        });
-        unroll!(v < 4, {
-            let column = first + 256 * v as u32;
-            if column < p.columns {
+            let (column, inside) = vector(p, v);
+            if inside {
                 to.at(column).cast::<[u32; 4]>().st(words[v]);
             }
         });
@@ -60,9 +75,7 @@ impl PackRows {
         p.ranges().at(row).st(range);
         p.sources().at(row).st(source);
     }
-}
 
-impl PackRows {
     /// Prefetches this thread block's share of a matrix into L2; one thread.
     #[inline(always)]
     fn fetch(p: &LiveRowsParams, which: usize) {
@@ -116,28 +129,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
     }
 }
 
-/// A lane's part of a row of 16-bit elements: vectors of 8, 256 elements apart.
-type Part = [[u32; 4]; 4];
-
 impl NormRows {
-    /// First element of vector `v` of a lane, and whether it is inside the row.
-    #[inline(always)]
-    fn vector(p: &LiveRowsParams, v: usize) -> (u32, bool) {
-        let column = gpu::thread() % 32 * 8 + 256 * v as u32;
-        (column, column < p.columns)
-    }
-
-    /// Loads the row that begins at `from`; zeros if it is not `valid`.
-    #[inline(always)]
-    fn load(p: &LiveRowsParams, from: Global<u16, Fresh>, valid: bool) -> Part {
-        let mut raw = [[0; 4]; 4];
-        unroll!(v < 4, {
-            let (column, inside) = Self::vector(p, v);
-            raw[v] = from.at(column).cast::<[u32; 4]>().ld_if(inside && valid);
-        });
-        raw
-    }
-
     /// Address of a row of `x`.
     #[inline(always)]
     fn of_x(p: &LiveRowsParams, row: u32) -> Global<u16, Fresh> {
@@ -172,7 +164,7 @@ impl NormRows {
         let mean = sum_of::<F32>(sum, UP, 1..32) * share;
         let mut squares = 0.0;
         unroll!(v < 4, {
-            let (_, inside) = Self::vector(p, v);
+            let (_, inside) = vector(p, v);
             unroll!(i < 8, {
                 let off = if inside { values[v][i] - mean } else { 0.0 };
                 squares = matrix::fma_f32(off, off, squares);
@@ -181,7 +173,7 @@ impl NormRows {
         let by = matrix::rsqrt_approx(sum_of::<F32>(squares, UP, 1..32) * share + p.epsilon);
         let out = p.out().row(to, p.out_row);
         unroll!(v < 4, {
-            let (column, inside) = Self::vector(p, v);
+            let (column, inside) = vector(p, v);
             if inside {
                 let from = affine().at(column);
                 let factor = from.cast::<[u32; 4]>().ld();
@@ -209,7 +201,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
         let live = p.live().ld();
         Self::stage_affine(p);
         let mut row = gpu::block_x() * WARPS + gpu::thread() / 32;
-        let mut x = Self::load(p, Self::of_x(p, row), row < live);
+        let mut x = load(p, Self::of_x(p, row), row < live);
         let scatter = p.flags & LIVE_ROWS_SCATTER != 0;
         if early {
             grid::wait_dependency();
@@ -217,11 +209,11 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
         gpu::sync_threads();
         while row < live {
             let y = p.y().row(row, p.y_row);
-            let y = Self::load(p, y, p.y != 0);
+            let y = load(p, y, p.y != 0);
             let source = p.sources().at(row).ld_if(scatter);
             Self::norm::<E>(p, if scatter { source } else { row }, [&x, &y]);
             row += gpu::grid_x() * WARPS;
-            x = Self::load(p, Self::of_x(p, row), row < live);
+            x = load(p, Self::of_x(p, row), row < live);
         }
     }
 }
