@@ -223,10 +223,12 @@ fn bundles(p: &ListParams, own: &PerThread) {
     });
     gpu::sync_threads();
     let to = of_kind(LIST_BUNDLES).ld();
-    strided(gpu::thread(), all, SCAN_THREADS, |i| {
+    let mut i = gpu::thread();
+    while i < all {
         let [row, end] = collected(i).cast::<[u32; 2]>().ld();
         store_item(p, to + i, [row, 0, end - row, BUNDLE]);
-    });
+        i += SCAN_THREADS;
+    }
     gpu::sync_threads();
 }
 

@@ -1,7 +1,7 @@
 //! First group of every row of GroupCOO.
 
+use super::scan;
 use super::turns::{in_front, take};
-use crate::device::compact::scan_each;
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -14,22 +14,25 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
         let first = turn.tile * ENTRY_TILE + gpu::thread() * 8;
         let offset = |row: u32| p.offsets().at(row).ld_if(row <= p.m);
         let mut groups = [0u32; 8];
+        let mut own = 0;
         let mut start = offset(first);
         unroll!(i < 8, {
             let row = first + i as u32;
             let end = offset(row + 1);
             let (whole, rest) = p.group.of(end.wrapping_sub(start));
             groups[i] = if row < p.m { whole + (rest > 0) as u32 } else { 0 };
+            own += groups[i];
             start = end;
         });
-        let (before, all) = scan_each(groups);
-        let front = in_front(p, turn, all);
+        let (before, all) = scan(own);
+        let mut place = in_front(p, turn, all) + before;
         unroll!(i < 8, {
             let row = first + i as u32;
             // The position after the last row is the number of groups.
             if row <= p.m {
-                p.starts().at(row).st(front + before[i]);
+                p.starts().at(row).st(place);
             }
+            place += groups[i];
         });
     }
 }
