@@ -74,10 +74,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let (first, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
         let column = place.left + vector * (128 / BITS);
-        strided(first, Self::LATE, step, |row| {
+        let mut row = first;
+        while row < Self::LATE {
             let words = Self::vector(p, BITS, place.top + row, column);
             Self::kept(r, ROWS, row, vector).st(words);
-        });
+            row += step;
+        }
         let mut late = [[0; 4]; 4];
         unroll!(i < 4, {
             let row = place.top + Self::LATE + first + i as u32 * step;
