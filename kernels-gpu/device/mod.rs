@@ -27,6 +27,7 @@ macro_rules! unroll {
     }};
 }
 
+pub mod compact;
 pub mod elem;
 mod entry;
 pub mod epilogue;
@@ -49,6 +50,7 @@ pub mod softmax;
 pub mod split_k;
 pub mod stages;
 pub mod store;
+pub mod strided;
 pub mod thin;
 pub mod tile;
 pub mod walk;

@@ -20,20 +20,22 @@ buffers! {
     }
 }
 
-/// Returns the first entry of a row at or after column `column`.
+/// Returns the first of the entries `low..high` of a row at or after column `column`.
 #[inline(always)]
-fn lower_bound(p: &ExpandParams, row: u32, column: u32) -> u32 {
-    let [start, len] = p.spans().at(row).ld();
-    let (mut low, mut high) = (0, len);
+pub(super) fn lower_bound(
+    columns: Global<u32, ReadOnly>,
+    (mut low, mut high): (u32, u32),
+    column: u32,
+) -> u32 {
     while low < high {
         let middle = low + (high - low) / 2;
-        if p.columns().at(start as u64 + middle as u64).ld() < column {
+        if columns.at(middle).ld() < column {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    start + low
+    low
 }
 
 /// Computes one first entry and one word of positions per thread.
@@ -46,7 +48,8 @@ fn place(p: &ExpandParams) {
         let of_row = own - row * (p.row_groups.value + 1);
         let end = of_row == p.row_groups.value;
         let column = if end { u32::MAX } else { of_row * p.group };
-        let first = lower_bound(p, row, column);
+        let [start, len] = p.spans().at(row).ld();
+        let first = lower_bound(p.columns(), (start, start + len), column);
         p.starts().at(own).st(first);
     }
     let first = own as u64 * 4;
@@ -82,7 +85,7 @@ fn spans(p: &ExpandParams, first: u32) -> Spans {
 /// Stores up to 128 entries of each group to shared memory, from `base` entries after its first. A lane has two
 /// neighboring entries, the first with an even index.
 #[inline(always)]
-fn lay<E: ElemInfo>(p: &ExpandParams, spans: &Spans, base: u32, tile: u32) {
+fn lay<E: ElemInfo>(p: &ExpandParams, spans: &Spans, base: u32, tile: Shared<[u32; 4]>) {
     let bytes = E::DTYPE.bytes() as u32;
     let lane = gpu::thread() % 32;
     let entry = |i: usize, j: usize| (spans[i][0] & !1) + base + j as u32 * 64 + lane * 2;
@@ -106,15 +109,15 @@ fn lay<E: ElemInfo>(p: &ExpandParams, spans: &Spans, base: u32, tile: u32) {
     });
     unroll!(i < GROUPS_AT_ONCE, {
         unroll!(j < 2, {
-            let of_group = tile + i as u32 * GROUP_BYTES;
+            let of_group = tile.bytes(i as u32 * GROUP_BYTES).cast::<E>();
             let store = |half: u32, value: u32| {
-                let to = of_group + (places[i][j] >> (8 * half) & 0xff) * bytes;
+                let to = of_group.at(places[i][j] >> (8 * half) & 0xff);
                 let own = entry(i, j) + half;
                 if own >= spans[i][0] && own < spans[i][1] {
                     if bytes == 2 {
-                        copy::st_shared_b16(to, value);
+                        to.cast::<u16>().st(value);
                     } else {
-                        copy::st_shared_b32(to, value);
+                        to.cast::<u32>().st(value);
                     }
                 }
             };
@@ -130,12 +133,13 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
     let warp = gpu::thread() / 32 * GROUPS_AT_ONCE as u32;
     let items = Expand::<EXPAND_VALUES>::ITEMS;
     let mut first = gpu::block_x() * items + warp;
-    let tile = copy::dynamic_shared() + warp * GROUP_BYTES;
+    // SAFETY: a thread block of `EXPAND_VALUES` has `GROUP_BYTES` for each of its `ITEMS` groups.
+    let tile = unsafe { Shared::<[u32; 4]>::dynamic(0) }.bytes(warp * GROUP_BYTES);
     let mut own = spans(p, first);
     while first < p.groups {
         let (next, mut longest) = (spans(p, first + gpu::grid_x() * items), 0);
         unroll!(i < GROUPS_AT_ONCE, {
-            copy::st_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16, [0; 4]);
+            tile.bytes(i as u32 * GROUP_BYTES).at(lane).st([0; 4]);
             let entries = own[i][1] - (own[i][0] & !1);
             longest = if entries > longest { entries } else { longest };
         });
@@ -150,7 +154,7 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
             let group = first + i as u32;
             let (row, of_row) = p.row_groups.of(group);
             let at = of_row as u64 * GROUP_BYTES as u64 + lane as u64 * 16;
-            let words = copy::ld_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16);
+            let words = tile.bytes(i as u32 * GROUP_BYTES).at(lane).ld();
             if group < p.groups && at < p.row_bytes {
                 p.out().row(row, p.row_bytes).bytes(at).cast::<[u32; 4]>().st(words);
             }

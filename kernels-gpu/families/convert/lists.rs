@@ -1,8 +1,10 @@
 //! Work lists from the spans of rows. `survey` counts the work of every kind in each tile of rows, `place` adds it up
 //! over the tiles, `fill` writes the list. Positions are sums of integers, so the list equals the host's word for word.
 
+use crate::device::compact::{scan_all, scan_each};
 use crate::device::prelude::*;
 use crate::device::scan::scan;
+use crate::device::strided::strided;
 use crate::families::convert::abi::*;
 
 buffers! {
@@ -29,28 +31,30 @@ impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, ListParams> for Lists<S
     }
 }
 
-/// Shared address of the last key of each thread.
+/// The last key of each thread.
 #[inline(always)]
-fn last_key(thread: u32) -> u32 {
-    copy::dynamic_shared() + SCAN_BYTES + thread * 4
+fn last_key(thread: u32) -> Shared<u32> {
+    // SAFETY: `LIST_ROOM` contains the keys of all threads and the words of all kinds.
+    unsafe { Shared::dynamic(SCAN_BYTES) }.at(thread)
 }
 
-/// Shared address of the first key of each thread.
+/// The first key of each thread.
 #[inline(always)]
-fn first_key(thread: u32) -> u32 {
+fn first_key(thread: u32) -> Shared<u32> {
     last_key(SCAN_THREADS + thread)
 }
 
-/// Shared address of a word for each kind, followed by the set of classes.
+/// A word for each kind, followed by the set of classes.
 #[inline(always)]
-fn of_kind(kind: u32) -> u32 {
+fn of_kind(kind: u32) -> Shared<u32> {
     last_key(2 * SCAN_THREADS + kind)
 }
 
-/// Shared address of item `i` collected by `fill`.
+/// Item `i` collected by `fill`.
 #[inline(always)]
-fn collected(i: u32) -> u32 {
-    copy::dynamic_shared() + LIST_ROOM + i * 16
+fn collected(i: u32) -> Shared<[u32; 4]> {
+    // SAFETY: a thread block of `LIST_FILL` has `LIST_TILE` items after `LIST_ROOM`.
+    unsafe { Shared::dynamic(LIST_ROOM) }.at(i)
 }
 
 /// The eight rows of a thread.
@@ -106,7 +110,6 @@ fn look(p: &ListParams) -> PerThread {
     let mut own =
         PerThread { first, start: [0; 8], len: [0; 8], key: [0; 8], before: 0, behind: 0 };
     let mut weight = [0u32; 8];
-    let mut sum = 0;
     unroll!(i < 8, {
         let valid = first + (i as u32) < p.rows;
         [own.start[i], own.len[i]] = p.spans().at(first as u64 + i as u64).ld_if(valid);
@@ -115,22 +118,20 @@ fn look(p: &ListParams) -> PerThread {
         let all = own.len[i].saturating_add(ROW_ENTRIES);
         let short = first + (i as u32) < p.rows && all <= p.weight;
         weight[i] = if short { all } else { 0 };
-        sum += weight[i];
     });
-    let (mut before, _) = scan(sum);
+    let (before, _) = scan_each(weight);
     unroll!(i < 8, {
-        let (number, _) = p.bundles.of(before + weight[i] / 2);
+        let (number, _) = p.bundles.of(before[i] + weight[i] / 2);
         own.key[i] = if weight[i] > 0 { number + 1 } else { 0 };
-        before += weight[i];
     });
-    copy::st_shared_b32(last_key(gpu::thread()), own.key[7]);
-    copy::st_shared_b32(first_key(gpu::thread()), own.key[0]);
+    last_key(gpu::thread()).st(own.key[7]);
+    first_key(gpu::thread()).st(own.key[0]);
     gpu::sync_threads();
     if gpu::thread() > 0 {
-        own.before = copy::ld_shared_b32(last_key(gpu::thread() - 1));
+        own.before = last_key(gpu::thread() - 1).ld();
     }
     if gpu::thread() + 1 < SCAN_THREADS {
-        own.behind = copy::ld_shared_b32(first_key(gpu::thread() + 1));
+        own.behind = first_key(gpu::thread() + 1).ld();
     }
     own
 }
@@ -138,26 +139,25 @@ fn look(p: &ListParams) -> PerThread {
 #[inline(always)]
 fn survey(p: &ListParams) {
     if gpu::thread() < LIST_KINDS {
-        copy::st_shared_b32(of_kind(gpu::thread()), 0);
+        of_kind(gpu::thread()).st(0);
     }
     // `look` has barriers, so the zeros are visible before the counting.
     let own = look(p);
     unroll!(i < 8, {
         let (pieces, _) = own.cut(p, i);
         if own.begins(i) {
-            copy::red_shared_add(of_kind(LIST_BUNDLES), 1);
+            of_kind(LIST_BUNDLES).red_add(1);
         }
         if pieces > 0 {
-            copy::red_shared_add(of_kind(LIST_PIECES), pieces);
-            copy::red_shared_add(of_kind(LIST_CUT), 1);
+            of_kind(LIST_PIECES).red_add(pieces);
+            of_kind(LIST_CUT).red_add(1);
         } else if own.valid(p, i) && own.key[i] == 0 {
-            copy::red_shared_add(of_kind(LIST_ROWS - length_class(own.len[i])), 1);
+            of_kind(LIST_ROWS - length_class(own.len[i])).red_add(1);
         }
     });
     gpu::sync_threads();
     if gpu::thread() < LIST_KINDS {
-        let count = copy::ld_shared_b32(of_kind(gpu::thread()));
-        count_of(p, gpu::thread(), gpu::block_x()).st(count);
+        count_of(p, gpu::thread(), gpu::block_x()).st(of_kind(gpu::thread()).ld());
     }
 }
 
@@ -169,26 +169,11 @@ fn count_of(p: &ListParams, kind: u32, tile: u32) -> Global<u32, Fresh> {
 #[inline(always)]
 fn place(p: &ListParams) {
     let kind = gpu::block_x();
-    let (mut sum, mut at) = (0, 0);
-    while at < p.tiles {
-        let first = at + gpu::thread() * 8;
-        let mut counts = [0u32; 8];
-        let mut own = 0;
-        unroll!(i < 8, {
-            let tile = first + i as u32;
-            counts[i] = count_of(p, kind, tile).ld_if(tile < p.tiles);
-            own += counts[i];
-        });
-        let (before, all) = scan(own);
-        let mut to = sum + before;
-        unroll!(i < 8, {
-            let tile = first + i as u32;
-            count_of(p, kind, tile).st_if(to, tile < p.tiles);
-            to += counts[i];
-        });
-        sum += all;
-        at += 8 * SCAN_THREADS;
-    }
+    let sum = scan_all::<8>(
+        p.tiles,
+        |tile, inside| count_of(p, kind, tile).ld_if(inside),
+        |tile, before| count_of(p, kind, tile).st(before),
+    );
     if gpu::thread() == 0 {
         p.totals().at(kind).st(sum);
     }
@@ -204,10 +189,10 @@ fn fill(p: &ListParams) {
     if counted {
         let inside = count_of(p, kind, gpu::block_x()).ld();
         let front = if listed { before } else { 0 };
-        copy::st_shared_b32(of_kind(kind), front + inside);
+        of_kind(kind).st(front + inside);
     }
     if kind == LIST_KINDS {
-        copy::st_shared_b32(of_kind(kind), 0);
+        of_kind(kind).st(0);
     }
     gpu::sync_threads();
     bundles(p, &own);
@@ -230,17 +215,17 @@ fn bundles(p: &ListParams, own: &PerThread) {
         let row = own.first + i as u32;
         at += own.begins(i) as u32;
         if own.begins(i) {
-            copy::st_shared_b32(collected(at - 1), row);
+            collected(at - 1).cast::<u32>().st(row);
         }
         if own.ends(i) {
-            copy::st_shared_b32(collected(at - 1) + 4, row + 1);
+            collected(at - 1).cast::<u32>().at(1).st(row + 1);
         }
     });
     gpu::sync_threads();
-    let to = copy::ld_shared_b32(of_kind(LIST_BUNDLES));
+    let to = of_kind(LIST_BUNDLES).ld();
     let mut i = gpu::thread();
     while i < all {
-        let [row, end] = copy::ld_shared_v2(collected(i));
+        let [row, end] = collected(i).cast::<[u32; 2]>().ld();
         store_item(p, to + i, [row, 0, end - row, BUNDLE]);
         i += SCAN_THREADS;
     }
@@ -260,21 +245,18 @@ fn rows(p: &ListParams, own: &PerThread) {
         }
     });
     if present != 0 {
-        copy::red_shared_or(of_kind(LIST_KINDS), present);
+        of_kind(LIST_KINDS).red_or(present);
     }
     gpu::sync_threads();
-    let mut left = copy::ld_shared_b32(of_kind(LIST_KINDS));
+    let mut left = of_kind(LIST_KINDS).ld();
     while left != 0 {
         let class = left.trailing_zeros();
-        let mut count = 0;
-        unroll!(i < 8, { count += (classes[i] == class) as u32 });
-        let (before, _) = scan(count);
-        let mut to = copy::ld_shared_b32(of_kind(LIST_ROWS - class)) + before;
+        let (before, _) = scan_each(classes.map(|of_row| u32::from(of_row == class)));
+        let to = of_kind(LIST_ROWS - class).ld();
         unroll!(i < 8, {
             if classes[i] == class {
                 let row = own.first + i as u32;
-                store_item(p, to, [row, own.start[i], own.len[i], WHOLE_ROW]);
-                to += 1;
+                store_item(p, to + before[i], [row, own.start[i], own.len[i], WHOLE_ROW]);
             }
         });
         left &= left - 1;
@@ -284,39 +266,29 @@ fn rows(p: &ListParams, own: &PerThread) {
 /// Writes pieces of cut rows: the rows are collected first, then all threads write the pieces of each row.
 #[inline(always)]
 fn pieces(p: &ListParams, own: &PerThread) {
-    let (mut cut, mut count) = (0, 0);
+    let mut pieces = [0; 8];
+    unroll!(i < 8, { (pieces[i], _) = own.cut(p, i) });
+    let (before, rows) = scan_each(pieces.map(|pieces| u32::from(pieces > 0)));
+    let (first, _) = scan_each(pieces);
     unroll!(i < 8, {
-        let (pieces, _) = own.cut(p, i);
-        cut += (pieces > 0) as u32;
-        count += pieces;
-    });
-    let (before, rows) = scan(cut);
-    let (mut at, (mut first, _)) = (before, scan(count));
-    unroll!(i < 8, {
-        let (pieces, _) = own.cut(p, i);
-        if pieces > 0 {
+        if pieces[i] > 0 {
             let row = own.first + i as u32;
-            copy::st_shared_v4(collected(at), [row, own.start[i], own.len[i], first]);
-            at += 1;
-            first += pieces;
+            collected(before[i]).st([row, own.start[i], own.len[i], first[i]]);
         }
     });
     gpu::sync_threads();
-    let (to, counter) =
-        (copy::ld_shared_b32(of_kind(LIST_PIECES)), copy::ld_shared_b32(of_kind(LIST_CUT)));
+    let (to, counter) = (of_kind(LIST_PIECES).ld(), of_kind(LIST_CUT).ld());
     let mut i = 0;
     while i < rows {
-        let [row, start, len, first] = copy::ld_shared_v4(collected(i));
+        let [row, start, len, first] = collected(i).ld();
         let piece = piece_of(len, p.limit).max(1);
         let count = len.div_ceil(piece);
         let first = to + first;
-        let mut j = gpu::thread();
-        while j < count {
+        strided(gpu::thread(), count, SCAN_THREADS, |j| {
             let own = (len - j * piece).min(piece);
             store_item(p, first + j, [row, start + j * piece, own, first + j]);
             p.slots().at(first + j).st([counter + i, first, count, 0]);
-            j += SCAN_THREADS;
-        }
+        });
         i += 1;
     }
 }

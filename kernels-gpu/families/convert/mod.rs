@@ -12,6 +12,8 @@ mod expand;
 mod lists;
 #[cfg(any(module = "convert", feature = "cuda_std"))]
 mod prune;
+#[cfg(any(module = "convert", module = "entries", feature = "cuda_std"))]
+mod radix;
 #[cfg(any(module = "convert", feature = "cuda_std"))]
 mod scatter;
 #[cfg(any(module = "convert", feature = "cuda_std"))]

@@ -2,6 +2,7 @@
 //! again and writes. The walk equals that of the host's converter, so both give the same arrays.
 
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::convert::abi::*;
 use crate::families::spmm::abi::{CHUNK_STEPS, K_TILE, NO_ENTRY, SLICE};
 
@@ -60,19 +61,18 @@ fn length(p: &SlicingParams, row: u32) -> u32 {
 #[inline(always)]
 fn order(p: &SlicingParams) {
     let row = gpu::block_x() * Slicing::<SLICING_ORDER>::THREADS + gpu::thread();
-    let window = row / SORTED as u32 * SORTED as u32;
-    let count = (p.rows.saturating_sub(window)).min(SORTED as u32);
-    let mut other = gpu::thread();
-    while other < count {
-        copy::st_shared_b32(copy::dynamic_shared() + other * 4, length(p, window + other));
-        other += Slicing::<SLICING_ORDER>::THREADS;
-    }
+    let window = row / SORTED * SORTED;
+    let count = (p.rows.saturating_sub(window)).min(SORTED);
+    // SAFETY: a thread block of `SLICING_ORDER` has `SORTED` words.
+    let lengths = unsafe { Shared::<u32>::dynamic(0) };
+    strided(gpu::thread(), count, Slicing::<SLICING_ORDER>::THREADS, |other| {
+        lengths.at(other).st(length(p, window + other));
+    });
     gpu::sync_threads();
     let own = length(p, row);
-    let mut rank = 0;
-    other = 0;
+    let (mut rank, mut other) = (0, 0);
     while other < count {
-        let length = copy::ld_shared_b32(copy::dynamic_shared() + other * 4);
+        let length = lengths.at(other).ld();
         let before = length > own || (length == own && window + other < row);
         rank += u32::from(before);
         other += 1;
@@ -107,7 +107,7 @@ fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32
         let mut last = 0;
         unroll!(i < CHUNK_STEPS, {
             let tile = taken.columns[i] / K_TILE as u32;
-            if entry as u64 + (i as u64) < end as u64 && tile < first + REACH as u32 {
+            if entry as u64 + (i as u64) < end as u64 && tile < first + REACH {
                 taken.count += 1;
                 last = tile + 1;
             }

@@ -6,6 +6,8 @@ pub mod abi;
 mod channels;
 #[cfg(any(module = "detect", feature = "cuda_std"))]
 mod detect;
+#[cfg(any(module = "detect", feature = "cuda_std"))]
+mod elements;
 #[cfg(any(module = "live_rows", feature = "cuda_std"))]
 mod live_rows;
 #[cfg(any(module = "route", feature = "cuda_std"))]
@@ -14,5 +16,7 @@ mod route;
 mod router;
 #[cfg(any(module = "detect", feature = "cuda_std"))]
 mod sample;
+#[cfg(any(module = "detect", module = "live_rows", feature = "cuda_std"))]
+mod sequences;
 #[cfg(any(module = "detect", feature = "cuda_std"))]
 mod transpose;

@@ -88,16 +88,19 @@ fn powers(p: &RouterParams, logits: &Lane<f32>, greatest: f32) -> f32 {
     lanes::sum(sum)
 }
 
+/// Waits for the preceding launch. Returns the token of this warp, and the lane.
+#[inline(always)]
+fn start(p: &RouterParams) -> Option<(u32, u32)> {
+    grid::wait_dependency();
+    grid::launch_dependents();
+    let token = (gpu::block_x() * ROUTER_THREADS + gpu::thread()) / 32;
+    (token < p.tokens).then_some((token, gpu::thread() % 32))
+}
+
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoose {
     #[inline(always)]
     unsafe fn run(p: &RouterParams, _: Maps) {
-        grid::wait_dependency();
-        grid::launch_dependents();
-        let token = (gpu::block_x() * ROUTER_THREADS + gpu::thread()) / 32;
-        if token >= p.tokens {
-            return;
-        }
-        let lane = gpu::thread() % 32;
+        let Some((token, lane)) = start(p) else { return };
         let logits = load::<E>(p, token);
         let mut left = [[0u32; 8]; 4];
         each_expert!(p, group i expert, {
@@ -147,13 +150,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoos
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradient {
     #[inline(always)]
     unsafe fn run(p: &RouterParams, _: Maps) {
-        grid::wait_dependency();
-        grid::launch_dependents();
-        let token = (gpu::block_x() * ROUTER_THREADS + gpu::thread()) / 32;
-        if token >= p.tokens {
-            return;
-        }
-        let lane = gpu::thread() % 32;
+        let Some((token, lane)) = start(p) else { return };
         let (from, inside) = (token * p.top + lane, lane < p.top);
         let choice = p.choices().at(from).ld_if(inside);
         let weight = p.weights().at(from).ld_if(inside);

@@ -3,12 +3,13 @@
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
+use crate::families::discover::elements::{gathered, mark, vector};
 
 buffers! {
     // `ShareSample::run` checks the shape of the matrix (`host/dynamic/sample.rs`). `SampleLaunch` allocates the state
     // and the report, and sets `DETECT_VECTORS` for aligned rows (`host/families/discover/sample.rs`).
     unsafe SampleParams {
-        source: u16, ReadWrite;
+        source: u8, ReadWrite;
         state: u64, Fresh;
         report: u64, Fresh;
     }
@@ -38,25 +39,6 @@ fn place(p: &SampleParams, turn: u32) -> [u32; 2] {
     [down * SAMPLE_ROWS, across * SAMPLE_COLUMNS]
 }
 
-/// Loads the words of 8 elements from `column` on; zeros outside the matrix, except past the columns of a row.
-#[inline(always)]
-fn vector(p: &SampleParams, row: u32, column: u32) -> [u32; 4] {
-    let inside = row < p.rows && column < p.columns;
-    let at = p.source().row(row, p.row_bytes).at(column);
-    if p.flags & DETECT_VECTORS != 0 {
-        return at.cast::<[u32; 4]>().ld_once_if(inside);
-    }
-    let mut words = [0; 4];
-    unroll!(w < 4, {
-        unroll!(i < 2, {
-            let valid = row < p.rows && column + 2 * (w as u32) + (i as u32) < p.columns;
-            let half = at.at(2 * w as u64 + i as u64).ld_if(valid);
-            words[w] |= half << (16 * i);
-        });
-    });
-    words
-}
-
 /// A bit for each of this warp's 64 columns with an element above the threshold in its 32 rows.
 #[inline(always)]
 fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
@@ -65,15 +47,18 @@ fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
     let column = left + eight * 8;
     let mut raw = [[0; 4]; 8];
     unroll!(i < 8, {
-        raw[i] = vector(p, row + i as u32 * 4, column);
+        let row = row + i as u32 * 4;
+        let columns = (column, p.columns, row < p.rows);
+        let from = p.source().row(row, p.row_bytes);
+        raw[i] = vector(from, columns, 16, p.flags & DETECT_VECTORS != 0);
     });
     let mut bits = 0;
     unroll!(w < 4, {
         let mut marks = 0;
         unroll!(i < 8, {
-            marks |= (raw[i][w] & 0x7fff_7fff) + p.above;
+            marks |= mark(raw[i][w], 16, p.above);
         });
-        bits |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
+        bits |= gathered(marks, 16) << (2 * w);
     });
     let inside = p.columns.saturating_sub(column).min(8);
     bits &= (1 << inside) - 1;
@@ -81,13 +66,18 @@ fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
     [warp::or(if eight < 4 { shifted } else { 0 }), warp::or(if eight < 4 { 0 } else { shifted })]
 }
 
+/// The columns that each warp has found.
+#[inline(always)]
+fn of_warps() -> Shared<[u32; 2]> {
+    // SAFETY: `SampleBox` has 8 bytes for each of four warps.
+    unsafe { Shared::dynamic(0) }
+}
+
 /// Adds a box to the counts; the last thread block reports to the host.
 #[inline(always)]
 fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     let mut groups = [[0u32; 2]; 4];
-    unroll!(g < 4, {
-        groups[g] = copy::ld_shared_v2(copy::dynamic_shared() + g as u32 * 8);
-    });
+    unroll!(g < 4, { groups[g] = of_warps().at(g as u32).ld() });
     let mut found = [0; 3];
     unroll!(w < 2, {
         let [a, b, c, d] = groups.map(|group| group[w]);
@@ -131,7 +121,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
         let place = place(p, turn);
         let found = columns_found(p, place);
         if gpu::thread() % 32 == 0 {
-            copy::st_shared_v2(copy::dynamic_shared() + gpu::thread() / 32 * 8, found);
+            of_warps().at(gpu::thread() / 32).st(found);
         }
         gpu::sync_threads();
         if gpu::thread() == 0 {

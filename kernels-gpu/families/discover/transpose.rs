@@ -5,48 +5,39 @@
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
+use crate::families::discover::elements::vector;
 
 buffers! {
     // The product checks the shape of its operand, the source (`host/families/gather_gemm/found.rs`). `TransposeLaunch`
     // allocates the transposes, and sets `TRANSPOSE_VECTORS` for aligned rows (`host/families/discover/transpose.rs`).
     unsafe TransposeParams {
-        source: u16, Fresh;
+        source: u8, ReadWrite;
         out: u16, ReadWrite;
     }
 }
 
-impl TransposeTile {
-    /// Loads eight elements of a row from `column` on; zeros outside the matrix, except past the columns of a row.
-    #[inline(always)]
-    fn vector(p: &TransposeParams, source: Global<u16, Fresh>, row: u32, column: u32) -> [u32; 4] {
-        let inside = row < p.rows && column < p.columns;
-        let at = source.row(row, p.row_bytes).at(column);
-        if p.flags & TRANSPOSE_VECTORS != 0 {
-            return at.cast::<[u32; 4]>().ld_once_if(inside);
-        }
-        let mut words = [0; 4];
-        unroll!(w < 4, {
-            unroll!(i < 2, {
-                let place = 2 * w as u32 + i as u32;
-                let valid = row < p.rows && column + place < p.columns;
-                let half = at.at(place).ld_if(valid);
-                words[w] |= half << (16 * i);
-            });
-        });
-        words
-    }
+/// Chunk `chunk` of row `row` in shared memory.
+#[inline(always)]
+fn chunk_of(row: u32, chunk: u32) -> Shared<[u32; 4]> {
+    // SAFETY: `TransposeTile` has shared memory for all chunks of `TRANSPOSE_ROWS` rows.
+    unsafe { Shared::dynamic(0) }.bytes(transpose_place(row, chunk))
+}
 
+impl TransposeTile {
     /// Copies the tile at this corner to shared memory: eight lanes per row.
     #[inline(always)]
-    fn fetch(p: &TransposeParams, source: Global<u16, Fresh>, [top, left]: [u32; 2]) {
+    fn fetch(p: &TransposeParams, source: Global<u8, ReadWrite>, [top, left]: [u32; 2]) {
         let (row, chunk) = (gpu::thread() / 8, gpu::thread() % 8);
         let mut raw = [[0u32; 4]; 4];
         unroll!(i < 4, {
-            raw[i] = Self::vector(p, source, top + row + i as u32 * 32, left + chunk * 8);
+            let row = top + row + i as u32 * 32;
+            let columns = (left + chunk * 8, p.columns, row < p.rows);
+            let aligned = p.flags & TRANSPOSE_VECTORS != 0;
+            let from = source.row(row, p.row_bytes);
+            raw[i] = vector(from, columns, 16, aligned);
         });
         unroll!(i < 4, {
-            let place = transpose_place(row + i as u32 * 32, chunk);
-            copy::st_shared_v4(copy::dynamic_shared() + place, raw[i]);
+            chunk_of(row + i as u32 * 32, chunk).st(raw[i]);
         });
     }
 
@@ -63,8 +54,7 @@ impl TransposeTile {
         // All `ldmatrix` precede the predicated stores: `ldmatrix` requires the whole warp.
         let mut eights = [[0u32; 4]; 4];
         unroll!(i < 4, {
-            let place = transpose_place(given + i as u32 * 32, chunk);
-            eights[i] = matrix::ldmatrix_x4_trans(copy::dynamic_shared() + place);
+            eights[i] = chunk_of(given + i as u32 * 32, chunk).ldmatrix_trans();
         });
         unroll!(i < 4, {
             if column < p.columns && row + (i as u32 * 32) < p.rows {

@@ -5,7 +5,7 @@ use crate::abi::{Divisor, SCAN_BYTES, SCAN_THREADS, tiles};
 
 /// Rows and columns of a *piece*, the part of a block whose norm is one sum. Blocks are cut into pieces, row by row.
 pub const PIECE: (u32, u32) = (16, 32);
-/// Bits of a rank that one round of [`Select`] determines.
+/// Bits of a rank that one round of [`Select`] determines, and of a magnitude in [`TopEntries`](super::TopEntries).
 pub const DIGIT_BITS: u32 = 11;
 /// Words of a selection's counters: one per digit, and the arrivals.
 pub const SELECT_WORDS: u32 = (1 << DIGIT_BITS) + 1;

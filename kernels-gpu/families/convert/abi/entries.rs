@@ -1,6 +1,7 @@
 //! The module `entries`: conversions, sorts and checks of unstructured sparse formats on the GPU. All steps share one
 //! parameter struct; each step is a tile.
 
+use super::DIGIT_BITS;
 use crate::abi::{Divisor, Dtype, SCAN_BYTES, SCAN_THREADS, Tile, tiles};
 
 /// Entries (rows) per thread block of a step: eight per thread.
@@ -15,8 +16,6 @@ pub const SEGMENT_VECTORS: u32 = 4;
 pub const SEGMENTS: u32 = SCAN_THREADS / 32;
 /// Segments per warp of [`Compact`] for large matrices: more bytes per wait of a thread block.
 pub const WARP_SEGMENTS: u32 = 4;
-/// Bits of a magnitude that one round of [`TopEntries`] determines.
-pub const TOP_BITS: u32 = 11;
 /// Shared memory of a look-back: sum and found state of each warp.
 pub const TURNS_BYTES: u32 = SCAN_THREADS / 32 * 8;
 /// Shared memory of a warp of [`Compact`]: a segment of 512 values of 4 bytes with their columns, 1024 of 2, 256 of 8.
@@ -150,7 +149,7 @@ tiles! {
     /// Values through a permutation.
     PermuteValues = STEP_PERMUTE_VALUES 109, MIN_BLOCKS: 6, ACCESS: 1;
     /// Min magnitude among the selected elements of each row.
-    TopEntries = STEP_TOP_ENTRIES 110, MIN_BLOCKS: 4, ACCESS: 1, SHARED_BYTES: SCAN_BYTES + (4 << TOP_BITS) + 16;
+    TopEntries = STEP_TOP_ENTRIES 110, MIN_BLOCKS: 4, ACCESS: 1, SHARED_BYTES: SCAN_BYTES + (4 << DIGIT_BITS) + 16;
     /// Dense to CSR. `ALIGNED`: 16-byte loads, else element by element.
     Compact<ALIGNED> = STEP_COMPACT 111, MIN_BLOCKS: 3, ACCESS: if ALIGNED { 16 } else { 1 },
         SHARED_BYTES: TURNS_BYTES + SEGMENTS * KEPT_BYTES;

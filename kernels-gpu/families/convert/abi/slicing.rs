@@ -3,10 +3,10 @@
 use crate::abi::Tile;
 
 /// Rows that are sorted together.
-pub const SORTED: usize = 4096;
+pub const SORTED: u32 = 4096;
 /// Max K-tiles that a chunk's window spans: fewer than [`crate::families::spmm::abi::RING`], so that some copies are in
 /// flight.
-pub const REACH: usize = 24;
+pub const REACH: u32 = 24;
 
 /// Sorts rows by length within windows of [`SORTED`].
 pub const SLICING_ORDER: u32 = 1;
@@ -31,7 +31,7 @@ impl<const STEP: u32> Tile for Slicing<STEP> {
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = if STEP == SLICING_ORDER { 128 } else { 4 };
     const STEP: u32 = STEP;
-    const SHARED_BYTES: u32 = if STEP == SLICING_ORDER { SORTED as u32 * 4 } else { 0 };
+    const SHARED_BYTES: u32 = if STEP == SLICING_ORDER { SORTED * 4 } else { 0 };
     const ACCESS: u32 = 1;
 }
 

@@ -3,6 +3,7 @@
 
 use super::{WARPS, lane};
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
@@ -30,8 +31,7 @@ pub(super) fn index(p: &ConvertParams, block_row: u32) {
             p.slot_columns().at(slot).st(column);
         }
     };
-    let mut w = lane();
-    while w < p.words {
+    strided(lane(), p.words, 32, |w| {
         let at = block_row as u64 * p.words as u64 + w as u64;
         let mut bits = p.present().at(at).ld();
         let mut slot = first as u64 * group + p.ranks().at(at).ld() as u64;
@@ -40,8 +40,7 @@ pub(super) fn index(p: &ConvertParams, block_row: u32) {
             slot += 1;
             bits &= bits - 1;
         }
-        w += 32;
-    }
+    });
     let mut slot = first as u64 * group + (blocks + lane()) as u64;
     while slot < end as u64 * group {
         put(slot, NO_BLOCK);

@@ -3,8 +3,9 @@
 //! of a block row moves `marks` to `present`, clears `marks` for the next run, and tallies the block row.
 
 use super::tally::tally;
-use super::{WARPS, arrives_last, lane, piece_rows};
+use super::{WARPS, arrives_last, lane, piece_rows, words};
 use crate::device::prelude::*;
+use crate::device::strided::{clear, strided};
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
@@ -12,15 +13,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
     unsafe fn run(p: &ConvertParams, _: Maps) {
         grid::launch_dependents();
         let (block_row, first, rows) = piece_rows(p, gpu::block_x());
-        let words = block_row as u64 * p.words as u64;
-        let (marks, present) = (p.marks().at(words), p.present().at(words));
+        let row = block_row as u64 * p.words as u64;
+        let (marks, present) = (p.marks().at(row), p.present().at(row));
         let shared = p.words <= MARK_WORDS;
         let end = if shared { p.words } else { 0 };
-        let mut w = gpu::thread();
-        while w < end {
-            copy::st_shared_b32(copy::dynamic_shared() + w * 4, 0);
-            w += SCAN_THREADS;
-        }
+        clear(words(), end, SCAN_THREADS);
         // One load reads the offsets of all rows, instead of one wait per row. A block past the last row has pieces
         // without rows, which begin after the last offset.
         let valid = rows > 0 && lane() <= rows;
@@ -29,27 +26,23 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
         let offset = offsets.at(first + lane()).ld_if(valid);
         let of_row = |row: u32| warp::shfl(offset, row);
         gpu::sync_threads();
-        let mut row = gpu::thread() / 32;
-        while row < rows {
+        strided(gpu::thread() / 32, rows, WARPS, |row| {
             entries(p, of_row(row), of_row(row + 1), |block| {
                 let (at, bit) = (block / 32, 1 << (block % 32));
                 if !shared {
                     marks.at(at).red_or(bit);
-                } else if copy::ld_shared_b32(copy::dynamic_shared() + at * 4) & bit == 0 {
-                    copy::red_shared_or(copy::dynamic_shared() + at * 4, bit);
+                } else if words().at(at).ld() & bit == 0 {
+                    words().at(at).red_or(bit);
                 }
             });
-            row += WARPS;
-        }
+        });
         gpu::sync_threads();
-        w = gpu::thread();
-        while w < end {
-            let bits = copy::ld_shared_b32(copy::dynamic_shared() + w * 4);
+        strided(gpu::thread(), end, SCAN_THREADS, |w| {
+            let bits = words().at(w).ld();
             if bits != 0 {
                 marks.at(w).red_or(bits);
             }
-            w += SCAN_THREADS;
-        }
+        });
         if arrives_last(p.row_arrivals().at(block_row), p.piece_rows.value) {
             tally(p, block_row, |w| {
                 let bits = marks.at(w).ld();

@@ -27,7 +27,7 @@ mod select;
 mod tally;
 
 use crate::device::prelude::*;
-use crate::device::scan::{ALL_LANES, WARPS, lane, scan};
+use crate::device::scan::{ALL_LANES, WARPS, lane};
 use crate::device::split_k::block_arrives_last;
 use crate::families::convert::abi::*;
 
@@ -106,8 +106,15 @@ fn rank(p: &ConvertParams, ordered: u64, place: u32) -> u64 {
     ((ordered >> p.dropped_bits) << p.position_bits) | (last - place as u64)
 }
 
+/// Words of shared memory.
+#[inline(always)]
+fn words() -> Shared<u32> {
+    // SAFETY: `Tally` has those of a scan, `Mark` has `MARK_WORDS`, `Select` has `SELECT_WORDS`.
+    unsafe { Shared::dynamic(0) }
+}
+
 /// [`block_arrives_last`] with the first word of shared memory.
 #[inline(always)]
 fn arrives_last(counter: Global<u32, Fresh>, count: u32) -> bool {
-    block_arrives_last(counter, count, copy::dynamic_shared())
+    block_arrives_last(counter, count, words())
 }

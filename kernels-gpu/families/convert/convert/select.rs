@@ -1,12 +1,11 @@
 //! One round of a radix selection: counts the ranks with each digit, then finds the digit of the pivot. Thread blocks
 //! count in shared memory; the last one of a selection to arrive finds the digit.
 
-use super::{arrives_last, ordered, rank, scan, score};
+use super::{arrives_last, ordered, rank, score, words};
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::convert::abi::*;
-
-const DIGITS: u32 = 1 << DIGIT_BITS;
-const OWN: u32 = DIGITS / SCAN_THREADS;
+use crate::families::convert::radix::{DIGITS, pivot_digit};
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
     #[inline(always)]
@@ -20,7 +19,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
         let pivot = (high as u64) << 32 | low as u64;
         unroll!(i < 8, {
             let digit = gpu::thread() + i as u32 * SCAN_THREADS;
-            copy::st_shared_b32(copy::dynamic_shared() + digit * 4, 0);
+            words().at(digit).st(0);
         });
         gpu::sync_threads();
         count::<E>(p, selection, part, pivot);
@@ -28,7 +27,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
         let counters = p.digits().at(selection as u64 * SELECT_WORDS as u64);
         unroll!(i < 8, {
             let digit = gpu::thread() + i as u32 * SCAN_THREADS;
-            let found = copy::ld_shared_b32(copy::dynamic_shared() + digit * 4);
+            let found = words().at(digit).ld();
             if found > 0 {
                 counters.at(digit).atom_add(found);
             }
@@ -44,8 +43,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
 fn count<E: Elem>(p: &ConvertParams, selection: u32, part: u32, pivot: u64) {
     let start = part * SELECT_PART;
     let end = (start + SELECT_PART).min(p.candidates.value);
-    let mut place = start + gpu::thread();
-    while place < end {
+    strided(start + gpu::thread(), end, SCAN_THREADS, |place| {
         let position = selection * p.candidates.value + place;
         let (block_row, column) = p.block_columns.of(position);
         let own = rank(p, ordered::<E>(score::<E>(p, block_row, column)), place);
@@ -53,10 +51,9 @@ fn count<E: Elem>(p: &ConvertParams, selection: u32, part: u32, pivot: u64) {
         let settled = (own ^ pivot) >> p.digit_shift >> DIGIT_BITS;
         if p.flags & CONVERT_FIRST != 0 || settled == 0 {
             let digit = (own >> p.digit_shift) as u32 % DIGITS;
-            copy::red_shared_add(copy::dynamic_shared() + digit * 4, 1);
+            words().at(digit).red_add(1);
         }
-        place += SCAN_THREADS;
-    }
+    });
 }
 
 /// Finds the digit at which the `left` highest ranks are reached, from the highest digit down, and clears the counters.
@@ -68,23 +65,13 @@ fn settle(
     pivot: u64,
     left: u32,
 ) {
-    let digit = |i: u32| DIGITS - 1 - gpu::thread() * OWN - i;
-    let mut found = [0u32; OWN as usize];
-    let mut sum = 0;
-    unroll!(i < 8, {
-        found[i] = counters.at(digit(i as u32)).ld();
-        sum += found[i];
-    });
-    let (mut reached, _) = scan(sum);
-    unroll!(i < 8, {
-        let own = digit(i as u32);
-        counters.at(own).st(0);
-        let above = reached;
-        reached += found[i];
-        if above < left && reached >= left {
-            let pivot = pivot | (own as u64) << p.digit_shift;
-            let words = [pivot as u32, (pivot >> 32) as u32, left - above, 0];
-            state.st(words);
-        }
+    let take = |digit: u32| {
+        let count = counters.at(digit).ld();
+        counters.at(digit).st(0);
+        count
+    };
+    pivot_digit(left, take, |[digit, left, ..]| {
+        let pivot = pivot | (digit as u64) << p.digit_shift;
+        state.st([pivot as u32, (pivot >> 32) as u32, left, 0]);
     });
 }

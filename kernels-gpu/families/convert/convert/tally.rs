@@ -2,8 +2,10 @@
 //! tallies a block row; the last thread block to arrive adds up the counts. With `CONVERT_MARKED` only the starts are
 //! computed, for another group size. `mark` also calls [`tally`].
 
-use super::{WARPS, arrives_last, lane, ordered, rank, scan, score};
+use super::{WARPS, arrives_last, lane, ordered, rank, score};
+use crate::device::compact::scan_all;
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::convert::abi::*;
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
@@ -26,14 +28,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
 #[inline(always)]
 fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
     let present = p.present().at(block_row as u64 * p.words as u64);
-    let mut w = gpu::thread() / 32;
-    while w < p.words {
+    strided(gpu::thread() / 32, p.words, WARPS, |w| {
         let bits = warp::ballot(kept::<E>(p, block_row, w * 32 + lane()));
         if lane() == 0 {
             present.at(w).st(bits);
         }
-        w += WARPS;
-    }
+    });
     // Other warps stored words that this warp reads next.
     gpu::sync_threads();
     tally(p, block_row, |w| present.at(w).ld());
@@ -58,18 +58,12 @@ fn kept<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> bool {
 /// block row to arrive computes the starts of all.
 #[inline(always)]
 pub(super) fn tally(p: &ConvertParams, block_row: u32, bits: impl Fn(u32) -> u32) {
-    let (mut first, mut count) = (0, 0);
-    while first < p.words {
-        let w = first + gpu::thread();
-        let own = if w < p.words { bits(w).count_ones() } else { 0 };
-        let (before, all) = scan(own);
-        if w < p.words {
-            let at = block_row as u64 * p.words as u64 + w as u64;
-            p.ranks().at(at).st(count + before);
-        }
-        count += all;
-        first += SCAN_THREADS;
-    }
+    let ranks = p.ranks().at(block_row as u64 * p.words as u64);
+    let count = scan_all::<1>(
+        p.words,
+        |w, inside| if inside { bits(w).count_ones() } else { 0 },
+        |w, before| ranks.at(w).st(before),
+    );
     if gpu::thread() == 0 {
         p.counts().at(block_row).st(count);
     }
@@ -81,25 +75,11 @@ pub(super) fn tally(p: &ConvertParams, block_row: u32, bits: impl Fn(u32) -> u32
 /// Computes the first group of each block row, with one thread block.
 #[inline(always)]
 fn place(p: &ConvertParams) {
-    let each = p.block_rows.div_ceil(SCAN_THREADS);
-    let first = (gpu::thread() * each).min(p.block_rows);
-    let end = (first + each).min(p.block_rows);
-    let groups = |row: u32| {
-        let count = p.counts().at(row).ld();
-        p.group.of(count + p.group.value - 1).0
-    };
-    let (mut row, mut own) = (first, 0);
-    while row < end {
-        own += groups(row);
-        row += 1;
-    }
-    let (mut start, all) = scan(own);
-    row = first;
-    while row < end {
-        p.starts().at(row).st(start);
-        start += groups(row);
-        row += 1;
-    }
+    let all = scan_all::<4>(
+        p.block_rows,
+        |row, inside| p.group.of(p.counts().at(row).ld_if(inside) + p.group.value - 1).0,
+        |row, start| p.starts().at(row).st(start),
+    );
     if gpu::thread() == 0 {
         p.starts().at(p.block_rows).st(all);
     }

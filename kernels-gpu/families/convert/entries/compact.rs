@@ -3,7 +3,8 @@
 //! compacts the kept elements of a segment in shared memory first, so that it stores whole lines.
 
 use super::turns::{in_front, take};
-use super::{ALL_LANES, element, inclusive, lane, magnitude, over_warps};
+use super::{ALL_LANES, element, lane, magnitude, over_warps};
+use crate::device::compact::scan_warp;
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -63,7 +64,7 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
         // Each word uses four bits of each half, so four words are counted together.
         kept += (keep[0] | keep[1] >> 4 | keep[2] >> 8 | keep[3] >> 12).count_ones();
     }
-    let (_, own) = warp_scan(kept);
+    let (_, own) = scan_warp(kept);
     let (of_warps, of_tile) = over_warps(own);
     let mut next = load::<E, V>(p, start, true);
     let mut first = in_front(p, turn, of_tile) + of_warps;
@@ -94,8 +95,8 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     let keep = kept_of::<E, V, TOP>(p, segment);
     // Number of kept elements in preceding lanes and in all lanes, for two vectors packed in a word.
     let kept = |v: usize| keep[v].count_ones();
-    let (low, low_all) = warp_scan(kept(0) | kept(1) << 16);
-    let (high, high_all) = warp_scan(kept(2) | kept(3) << 16);
+    let (low, low_all) = scan_warp(kept(0) | kept(1) << 16);
+    let (high, high_all) = scan_warp(kept(2) | kept(3) << 16);
     let before = [low & 0xffff, low >> 16, high & 0xffff, high >> 16];
     let all = [low_all & 0xffff, low_all >> 16, high_all & 0xffff, high_all >> 16];
     let local = stage_of_warp();
@@ -196,25 +197,26 @@ fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
     keep >> (4 - words)
 }
 
-/// Returns the sum over preceding lanes, and over all lanes.
+/// This warp's compacted elements.
 #[inline(always)]
-fn warp_scan(value: u32) -> (u32, u32) {
-    let inclusive = inclusive(value);
-    (inclusive - value, warp::shfl(inclusive, 31))
-}
-
-/// Shared address of this warp's compacted elements.
-#[inline(always)]
-fn stage_of_warp() -> u32 {
-    copy::dynamic_shared() + TURNS_BYTES + gpu::thread() / 32 * KEPT_BYTES
+fn stage_of_warp() -> Shared<u32> {
+    // SAFETY: `Compact` has `KEPT_BYTES` for each of `SEGMENTS` warps after the memory of the look-back.
+    unsafe { Shared::dynamic(TURNS_BYTES) }.bytes(gpu::thread() / 32 * KEPT_BYTES)
 }
 
 /// Stores the kept elements of a vector from index `first` on, with their columns in the segment. The code is
 /// branch-free: stores are predicated.
 #[inline(always)]
-fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32, first: u32) {
-    let mut to = stage + first * if E::BYTES == 2 { 4 } else { 8 };
-    let mut columns_to = stage + KEPT_BYTES / 2 + first * 4;
+fn stage<E: Elem, const V: usize>(
+    stage: Shared<u32>,
+    raw: &Raw,
+    keep: u32,
+    column: u32,
+    first: u32,
+) {
+    let mut word_to = stage.at(first);
+    let mut pair_to = stage.cast::<[u32; 2]>().at(first);
+    let mut column_to = stage.bytes(KEPT_BYTES / 2).at(first);
     let keep = warp::opaque(keep);
     unroll!(i < V, {
         let kept = keep & 1 << bit::<E>(i);
@@ -222,30 +224,31 @@ fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32,
         let column = column + i as u32;
         match E::BYTES {
             8 => {
-                to = copy::st_shared_v2_advance(to, [value[0], value[1]], kept);
-                columns_to = copy::st_shared_b32_advance(columns_to, column, kept);
+                pair_to = pair_to.st_advance([value[0], value[1]], kept);
+                column_to = column_to.st_advance(column, kept);
             }
-            4 => to = copy::st_shared_v2_advance(to, [value[0], column], kept),
-            _ => to = copy::st_shared_b32_advance(to, value[0] | column << 16, kept),
+            4 => pair_to = pair_to.st_advance([value[0], column], kept),
+            _ => word_to = word_to.st_advance(value[0] | column << 16, kept),
         }
     });
 }
 
 /// Loads the column in the segment and the value at an index.
 #[inline(always)]
-fn staged<E: Elem>(stage: u32, at: u32) -> (u32, Raw) {
+fn staged<E: Elem>(stage: Shared<u32>, at: u32) -> (u32, Raw) {
+    let pair = stage.cast::<[u32; 2]>().at(at);
     match E::BYTES {
         8 => {
-            let [low, high] = copy::ld_shared_v2(stage + at * 8);
-            let column = copy::ld_shared_b32(stage + KEPT_BYTES / 2 + at * 4);
+            let [low, high] = pair.ld();
+            let column = stage.bytes(KEPT_BYTES / 2).at(at).ld();
             (column, [low, high, 0, 0])
         }
         4 => {
-            let [value, column] = copy::ld_shared_v2(stage + at * 8);
+            let [value, column] = pair.ld();
             (column, [value, 0, 0, 0])
         }
         _ => {
-            let pair = copy::ld_shared_b32(stage + at * 4);
+            let pair = stage.at(at).ld();
             (pair >> 16, [pair & 0xffff, 0, 0, 0])
         }
     }

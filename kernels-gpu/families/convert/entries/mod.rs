@@ -14,7 +14,7 @@ mod turns;
 
 use crate::device::prelude::*;
 use crate::device::scan::{
-    ALL_LANES, WARPS, inclusive, inclusive_by, lane, over_warps, scan, share_last_of_warp,
+    ALL_LANES, WARPS, inclusive_by, lane, over_warps, scan, share_last_of_warp,
 };
 use crate::families::convert::abi::*;
 
@@ -44,10 +44,11 @@ buffers! {
     }
 }
 
-/// Shared address after the memory of [`scan`].
+/// Words of shared memory after those of [`scan`].
 #[inline(always)]
-fn behind_scan() -> u32 {
-    copy::dynamic_shared() + SCAN_BYTES
+fn behind_scan() -> Shared<u32> {
+    // SAFETY: `SHARED_BYTES` of each tile that calls this contains its words after `SCAN_BYTES`.
+    unsafe { Shared::dynamic(SCAN_BYTES) }
 }
 
 /// Returns the last of `rows` rows that starts at or before entry `at`, which must be uniform over the warp. Each round
@@ -73,8 +74,7 @@ fn row_at(offsets: Global<u32, Fresh>, rows: u32, at: u32) -> u32 {
 fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
     let marks = behind_scan();
     unroll!(i < 2, {
-        let at = gpu::thread() * 8 + i as u32 * 4;
-        copy::st_shared_v4(marks + at * 4, [0; 4]);
+        marks.cast::<[u32; 4]>().at(gpu::thread() * 2 + i as u32).st([0; 4]);
     });
     gpu::sync_threads();
     let mut row = first + gpu::thread();
@@ -84,7 +84,7 @@ fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
             break;
         }
         if offset >= start {
-            copy::red_shared_max(marks + (offset - start) * 4, row + 1);
+            marks.at(offset - start).red_max(row + 1);
         }
         row += SCAN_THREADS;
     }
@@ -94,8 +94,8 @@ fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
 /// Loads the marks of this thread's eight entries.
 #[inline(always)]
 fn own_marks() -> [[u32; 4]; 2] {
-    let from = behind_scan() + gpu::thread() * 32;
-    [copy::ld_shared_v4(from), copy::ld_shared_v4(from + 16)]
+    let from = behind_scan().cast::<[u32; 4]>().at(gpu::thread() * 2);
+    [from.ld(), from.at(1).ld()]
 }
 
 /// Max over the preceding threads, 0 for the first. Every thread must call it.
@@ -106,8 +106,10 @@ fn scan_max(value: u32) -> u32 {
     let own = share_last_of_warp(inclusive);
     let before = warp::shfl(inclusive, lane().wrapping_sub(1) & 31);
     let mut largest = if lane() == 0 { 0 } else { before };
+    // SAFETY: `SHARED_BYTES` of the tiles that call this contains the words of a scan.
+    let of_warps = unsafe { Shared::<u32>::dynamic(0) };
     unroll!(w < 8, {
-        let of_warp = copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4);
+        let of_warp = of_warps.at(w as u32).ld();
         if (w as u32) < own {
             largest = largest.max(of_warp);
         }

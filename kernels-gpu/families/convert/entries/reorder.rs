@@ -2,16 +2,24 @@
 //! costs a sector. `split` sorts a source tile by target position, so that the values of a target tile form a run.
 //! `join` loads the runs of a target tile and orders them. Both order values in shared memory by 16-bit positions.
 
-use super::{ALL_LANES, element, inclusive, lane};
+use super::{ALL_LANES, element, lane};
+use crate::device::compact::{ones_before, scan_warp};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
+/// The values of a tile in shared memory.
 #[inline(always)]
-fn put<E: Elem>(to: u32, value: Raw) {
+fn stored<E: Elem>() -> Shared<E> {
+    // SAFETY: `Split` and `Join` have shared memory for `TILE` elements.
+    unsafe { Shared::dynamic(0) }
+}
+
+#[inline(always)]
+fn put<E: Elem>(to: Shared<E>, value: Raw) {
     match E::BYTES {
-        8 => copy::st_shared_v2(to, [value[0], value[1]]),
-        4 => copy::st_shared_b32(to, value[0]),
-        _ => copy::st_shared_b16(to, value[0]),
+        8 => to.cast::<[u32; 2]>().st([value[0], value[1]]),
+        4 => to.cast::<u32>().st(value[0]),
+        _ => to.cast::<u16>().st(value[0]),
     }
 }
 
@@ -26,8 +34,8 @@ fn store<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
             let own = vector + u as u32 * REORDER_THREADS;
             let at = first as u64 + (own * each) as u64;
             if own < tile / each && at < p.count as u64 {
-                let values = copy::ld_shared_v4(copy::dynamic_shared() + own * 16);
-                p.out_values::<E>().at(at).cast::<[u32; 4]>().st(values);
+                let vector = stored::<E>().cast::<[u32; 4]>().at(own).ld();
+                p.out_values::<E>().at(at).cast::<[u32; 4]>().st(vector);
             }
         });
         vector += 2 * REORDER_THREADS;
@@ -78,7 +86,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
                         let place = places[u][i / 2] >> (i as u32 % 2 * 16) & 0xffff;
                         let each = (16 / E::BYTES) as usize;
                         let value = element::<E>(&values[u][(i / each) & 3], i % each);
-                        put::<E>(copy::dynamic_shared() + place * E::BYTES, value);
+                        put(stored::<E>().at(place), value);
                     }
                 });
             });
@@ -92,8 +100,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
 /// Runs of up to 32 source tiles, one per lane, at consecutive positions.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Shared address of the differences between value index and position, for runs with values.
-    distances: u32,
+    /// Differences between value index and position, for runs with values.
+    distances: Shared<u32>,
     /// First position of this lane's run; `u32::MAX` if the run is empty.
     begin: u32,
     total: u32,
@@ -102,20 +110,15 @@ struct Runs {
 impl Runs {
     /// Every lane of the warp must call it together.
     #[inline(always)]
-    fn new(distances: u32, start: u32, len: u32) -> Runs {
-        let behind = inclusive(len);
-        let own = behind - len;
-        let rank = (warp::ballot(len > 0) & ((1u32 << lane()) - 1)).count_ones();
+    fn new(distances: Shared<u32>, start: u32, len: u32) -> Runs {
+        let (own, total) = scan_warp(len);
+        let rank = ones_before(warp::ballot(len > 0));
         warp::sync(ALL_LANES);
         if len > 0 {
-            copy::st_shared_b32(distances + rank * 4, start.wrapping_sub(own));
+            distances.at(rank).st(start.wrapping_sub(own));
         }
         warp::sync(ALL_LANES);
-        Runs {
-            distances,
-            begin: if len > 0 { own } else { u32::MAX },
-            total: warp::shfl(behind, 31),
-        }
+        Runs { distances, begin: if len > 0 { own } else { u32::MAX }, total }
     }
 
     /// Returns the index of the value at position `from` + lane, and the number of runs that begin before the next 32
@@ -125,7 +128,7 @@ impl Runs {
         let off = self.begin.wrapping_sub(from);
         let begins = warp::or(if off < 32 { 1u32 << off } else { 0 });
         let run = before + (begins & (u32::MAX >> (31 - lane()))).count_ones();
-        let distance = copy::ld_shared_b32(self.distances + (run.wrapping_sub(1) & 31) * 4);
+        let distance = self.distances.at(run.wrapping_sub(1) & 31).ld();
         let at = (from + lane()).wrapping_add(distance);
         (at, before + begins.count_ones())
     }
@@ -138,7 +141,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
     unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
-        let distances = copy::dynamic_shared() + TILE * E::BYTES + own * JOIN_RUNS * 4;
+        // SAFETY: `Join` has `JOIN_RUNS` words for each warp after the values.
+        let distances = unsafe { Shared::<u32>::dynamic(TILE * E::BYTES) }.at(own * JOIN_RUNS);
         // SAFETY: the plan owns the starts. Their launch ended when the plan was made.
         let starts = unsafe { p.starts().with::<ReadOnly>() };
         let starts = starts.at(gpu::block_x() as u64 * p.tiles as u64);
@@ -170,7 +174,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
                 });
                 unroll!(u < 8, {
                     if from + u as u32 * 32 + lane() < runs.total {
-                        put::<E>(copy::dynamic_shared() + places[u] * E::BYTES, values[u]);
+                        put(stored::<E>().at(places[u]), values[u]);
                     }
                 });
                 from += 256;

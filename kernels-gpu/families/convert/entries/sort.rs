@@ -2,7 +2,9 @@
 //! digits give the targets of a tile's keys. In a tile, warps rank their keys in order, equal digits by ballot.
 
 use super::{ALL_LANES, WARPS, behind_scan, lane, scan};
+use crate::device::compact::{ones_before, scan_all};
 use crate::device::prelude::*;
+use crate::device::strided::{clear, strided};
 use crate::families::convert::abi::*;
 
 /// Keys per warp in a tile.
@@ -35,12 +37,10 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
     unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let (digits, counters) = (1 << p.bits, copy::dynamic_shared());
-        let mut d = gpu::thread();
-        while d < digits {
-            copy::st_shared_b32(counters + d * 4, 0);
-            d += SCAN_THREADS;
-        }
+        let digits = 1 << p.bits;
+        // SAFETY: `SortCount` has a word for each of at most `1 << SORT_BITS` digits.
+        let counters = unsafe { Shared::<u32>::dynamic(0) };
+        clear(counters, digits, SCAN_THREADS);
         gpu::sync_threads();
         unroll!(half < 2, {
             let mut keys = [0u32; 8];
@@ -51,17 +51,15 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
             });
             unroll!(i < 8, {
                 if first + (i as u32) * 32 < p.count {
-                    copy::red_shared_add(counters + digit(p, keys[i]) * 4, 1);
+                    counters.at(digit(p, keys[i])).red_add(1);
                 }
             });
         });
         gpu::sync_threads();
-        d = gpu::thread();
-        while d < digits {
+        strided(gpu::thread(), digits, SCAN_THREADS, |d| {
             let at = d as u64 * p.tiles as u64 + gpu::block_x() as u64;
-            p.counts().at(at).st(copy::ld_shared_b32(counters + d * 4));
-            d += SCAN_THREADS;
-        }
+            p.counts().at(at).st(counters.at(d).ld());
+        });
     }
 }
 
@@ -72,26 +70,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
         grid::launch_dependents();
         grid::wait_dependency();
         let counts = p.counts().at(gpu::block_x() as u64 * p.tiles as u64);
-        let (mut first, mut sum) = (0, 0);
-        while first < p.tiles {
-            let tile = first + gpu::thread() * 4;
-            let mut own = [0u32; 4];
-            unroll!(i < 4, {
-                let at = tile + i as u32;
-                own[i] = counts.at(at).ld_if(at < p.tiles);
-            });
-            let (before, all) = scan(own[0] + own[1] + own[2] + own[3]);
-            let mut place = sum + before;
-            unroll!(i < 4, {
-                let at = tile + i as u32;
-                if at < p.tiles {
-                    counts.at(at).st(place);
-                }
-                place += own[i];
-            });
-            sum += all;
-            first += 4 * SCAN_THREADS;
-        }
+        let sum = scan_all::<4>(
+            p.tiles,
+            |tile, inside| counts.at(tile).ld_if(inside),
+            |tile, before| counts.at(tile).st(before),
+        );
         if gpu::thread() == 0 {
             p.totals().at(gpu::block_x()).st(sum);
         }
@@ -101,37 +84,37 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
 /// Shared memory of [`SortMove`] after that of the scan: counters of every warp, distances of the digits, and two
 /// arrays of one word per key.
 #[derive(Clone, Copy)]
-struct Shared {
+struct Ranges {
     digits: u32,
 }
 
-impl Shared {
+impl Ranges {
     /// Number of keys of a digit in each warp; later the position in the tile of the warp's first such key.
     #[inline(always)]
-    fn counters(self, warp: u32) -> u32 {
-        behind_scan() + warp * self.digits * 4
+    fn counters(self, warp: u32) -> Shared<u32> {
+        behind_scan().at(warp * self.digits)
     }
 
     #[inline(always)]
-    fn distance(self, digit: u32) -> u32 {
-        behind_scan() + (WARPS * self.digits + digit) * 4
+    fn distance(self, digit: u32) -> Shared<u32> {
+        behind_scan().at(WARPS * self.digits + digit)
     }
 
     #[inline(always)]
-    fn keys(self) -> u32 {
-        behind_scan() + (WARPS + 1) * self.digits * 4
+    fn keys(self) -> Shared<u32> {
+        behind_scan().at((WARPS + 1) * self.digits)
     }
 
     /// The values to move, in key order.
     #[inline(always)]
-    fn words(self) -> u32 {
-        self.keys() + SORT_TILE * 4
+    fn words(self) -> Shared<u32> {
+        self.keys().at(SORT_TILE)
     }
 
     /// Digit and rank of this thread's key `i`; later its position in the tile.
     #[inline(always)]
-    fn place(self, i: u32) -> u32 {
-        self.words() + (SORT_TILE + gpu::thread() / 32 * WARP_KEYS + i * 32 + lane()) * 4
+    fn place(self, i: u32) -> Shared<u32> {
+        self.words().at(SORT_TILE + gpu::thread() / 32 * WARP_KEYS + i * 32 + lane())
     }
 }
 
@@ -140,12 +123,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
     unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let shared = Shared { digits: 1 << p.bits };
-        let mut w = gpu::thread();
-        while w < shared.digits * WARPS {
-            copy::st_shared_b32(behind_scan() + w * 4, 0);
-            w += SCAN_THREADS;
-        }
+        let shared = Ranges { digits: 1 << p.bits };
+        clear(shared.counters(0), shared.digits * WARPS, SCAN_THREADS);
         gpu::sync_threads();
         let own = shared.counters(gpu::thread() / 32);
         let mut done = 0;
@@ -158,7 +137,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
             unroll!(i < 8, {
                 let at = first_key() + (done + i as u32) * 32;
                 let place = found[i] << 16 | rank(p, own, found[i], at < p.count);
-                copy::st_shared_b32(shared.place(done + i as u32), place);
+                shared.place(done + i as u32).st(place);
             });
             done += 8;
         }
@@ -173,15 +152,14 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         };
         if p.flags & SORT_KEYS != 0 {
             store(p, shared, |i, to| {
-                let own = copy::ld_shared_b32(shared.keys() + i * 4);
-                p.out_keys().at(to).st(own);
+                p.out_keys().at(to).st(shared.keys().at(i).ld());
             });
         }
         stage(p, shared.words(), shared, own, false, first);
         let pairs = p.flags & SORT_PAIRS != 0;
         // Padding is last and is dropped by the capacity check.
         store(p, shared, |i, to| {
-            put(p, pairs, (p.out_first(), 1), to, shared.words() + i * 4);
+            put(p, pairs, (p.out_first(), 1), to, shared.words().at(i));
         });
         if p.flags & SORT_SECOND == 0 {
             return;
@@ -189,12 +167,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         gpu::sync_threads();
         stage(p, shared.words(), shared, own, false, |at, ok| p.second().at(at).ld_if(ok));
         store(p, shared, |i, to| {
-            put(p, pairs, (p.out_second(), 0), to, shared.words() + i * 4);
+            put(p, pairs, (p.out_second(), 0), to, shared.words().at(i));
         });
     }
 }
 
-/// Stores the word at shared address `own` for output position `to`, if that is below the capacity: in its own array,
+/// Stores a word of shared memory for output position `to`, if that is below the capacity: in its own array,
 /// or as word `word` of a pair.
 #[inline(always)]
 fn put(
@@ -202,9 +180,9 @@ fn put(
     pairs: bool,
     (array, word): (Global<u32, ReadWrite>, u32),
     to: u32,
-    own: u32,
+    own: Shared<u32>,
 ) {
-    let own = copy::ld_shared_b32(own);
+    let own = own.ld();
     if to < p.capacity && pairs {
         p.out_first().cast::<[u32; 2]>().at(to).cast::<u32>().at(word).st(own);
     } else if to < p.capacity {
@@ -217,9 +195,9 @@ fn put(
 #[inline(always)]
 fn stage(
     p: &EntriesParams,
-    array: u32,
-    shared: Shared,
-    counters: u32,
+    array: Shared<u32>,
+    shared: Ranges,
+    counters: Shared<u32>,
     places: bool,
     load: impl Fn(u32, bool) -> u32,
 ) {
@@ -232,14 +210,13 @@ fn stage(
         });
         unroll!(i < 8, {
             let at = first_key() + (done + i as u32) * 32;
-            let mut place = copy::ld_shared_b32(shared.place(done + i as u32));
+            let mut place = shared.place(done + i as u32).ld();
             if places {
-                let first = copy::ld_shared_b32(counters + (place >> 16) * 4);
-                place = first + (place & 0xffff);
-                copy::st_shared_b32(shared.place(done + i as u32), place);
+                place = counters.at(place >> 16).ld() + (place & 0xffff);
+                shared.place(done + i as u32).st(place);
             }
             if at < p.count {
-                copy::st_shared_b32(array + place * 4, words[i]);
+                array.at(place).st(words[i]);
             }
         });
         done += 8;
@@ -249,15 +226,15 @@ fn stage(
 
 /// Calls `store` with the positions in the tile, in order, and those in the output.
 #[inline(always)]
-fn store(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
+fn store(p: &EntriesParams, shared: Ranges, store: impl Fn(u32, u32)) {
     let keys = (p.count - gpu::block_x() * SORT_TILE).min(SORT_TILE);
     let mut first = gpu::thread();
     while first < keys {
         unroll!(u < 4, {
             let i = first + u as u32 * SCAN_THREADS;
             if i < keys {
-                let key = copy::ld_shared_b32(shared.keys() + i * 4);
-                let distance = copy::ld_shared_b32(shared.distance(digit(p, key)));
+                let key = shared.keys().at(i).ld();
+                let distance = shared.distance(digit(p, key)).ld();
                 store(i, i.wrapping_add(distance));
             }
         });
@@ -267,7 +244,7 @@ fn store(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
 
 /// Number of keys of this digit before this lane's key in the warp's part of the tile. Every lane must call it.
 #[inline(always)]
-fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
+fn rank(p: &EntriesParams, counters: Shared<u32>, digit: u32, inside: bool) -> u32 {
     let mut peers = warp::ballot(inside);
     let mut bit = 0;
     while bit < p.bits {
@@ -276,11 +253,11 @@ fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
         peers &= if set { votes } else { !votes };
         bit += 1;
     }
-    let before = copy::ld_shared_b32(counters + digit * 4);
-    let behind = (peers & ((1u32 << lane()) - 1)).count_ones();
+    let before = counters.at(digit).ld();
+    let behind = ones_before(peers);
     warp::sync(ALL_LANES);
     if inside && behind == 0 {
-        copy::st_shared_b32(counters + digit * 4, before + peers.count_ones());
+        counters.at(digit).st(before + peers.count_ones());
     }
     warp::sync(ALL_LANES);
     before + behind
@@ -289,7 +266,7 @@ fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
 /// Replaces each warp's count of a digit by the position in the tile of its first key: after the smaller digits, and
 /// after preceding warps. Also computes the distance of a digit from tile to output positions.
 #[inline(always)]
-fn bases(p: &EntriesParams, shared: Shared) {
+fn bases(p: &EntriesParams, shared: Ranges) {
     let (mut first, mut sum, mut in_tile) = (0, 0, 0);
     while first < shared.digits {
         let digit = first + gpu::thread();
@@ -299,19 +276,19 @@ fn bases(p: &EntriesParams, shared: Shared) {
         let in_front = p.counts().at(at).ld_if(inside);
         let mut own = 0;
         unroll!(w < 8, {
-            let count = shared.counters(w as u32) + digit * 4;
-            own += if inside { copy::ld_shared_b32(count) } else { 0 };
+            let count = shared.counters(w as u32).at(digit);
+            own += if inside { count.ld() } else { 0 };
         });
         let (before, all) = scan(total);
         let (place, of_tile) = scan(own);
         if inside {
             let mut place = in_tile + place;
             let to = sum + before + in_front;
-            copy::st_shared_b32(shared.distance(digit), to.wrapping_sub(place));
+            shared.distance(digit).st(to.wrapping_sub(place));
             unroll!(w < 8, {
-                let at = shared.counters(w as u32) + digit * 4;
-                let count = copy::ld_shared_b32(at);
-                copy::st_shared_b32(at, place);
+                let own = shared.counters(w as u32).at(digit);
+                let count = own.ld();
+                own.st(place);
                 place += count;
             });
         }

@@ -4,9 +4,7 @@
 use super::{behind_scan, element, magnitude, scan};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
-
-const DIGITS: u32 = 1 << TOP_BITS;
-const OWN: u32 = DIGITS / SCAN_THREADS;
+use crate::families::convert::radix::{DIGITS, pivot_digit};
 
 /// The determined part of a row's pivot.
 #[derive(Clone, Copy)]
@@ -64,41 +62,24 @@ fn each<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, mut take: impl Fn
 #[inline(always)]
 fn settle<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -> Pivot {
     let counters = behind_scan();
-    unroll!(i < 8, {
-        let digit = gpu::thread() + i as u32 * SCAN_THREADS;
-        copy::st_shared_b32(counters + digit * 4, 0);
-    });
-    let found = counters + DIGITS * 4;
+    unroll!(i < 8, { counters.at(gpu::thread() + i as u32 * SCAN_THREADS).st(0) });
+    let found = counters.at(DIGITS).cast::<[u32; 4]>();
     if gpu::thread() == 0 {
-        copy::st_shared_v4(found, [0; 4]);
+        found.st([0; 4]);
     }
     gpu::sync_threads();
-    let shift = pivot.shift.saturating_sub(TOP_BITS);
+    let shift = pivot.shift.saturating_sub(DIGIT_BITS);
     let width = pivot.shift - shift;
     each::<E>(p, from, |magnitude| {
         if magnitude > 0 && magnitude >> pivot.shift == pivot.bits >> pivot.shift {
             let digit = (magnitude >> shift) as u32 & ((1 << width) - 1);
-            copy::red_shared_add(counters + digit * 4, 1);
+            counters.at(digit).red_add(1);
         }
     });
     gpu::sync_threads();
-    let digit = |i: u32| DIGITS - 1 - gpu::thread() * OWN - i;
-    let mut counts = [0u32; OWN as usize];
-    let mut sum = 0;
-    unroll!(i < 8, {
-        counts[i] = copy::ld_shared_b32(counters + digit(i as u32) * 4);
-        sum += counts[i];
-    });
-    let (mut reached, _) = scan(sum);
-    unroll!(i < 8, {
-        let above = reached;
-        reached += counts[i];
-        if above < pivot.left && reached >= pivot.left {
-            copy::st_shared_v4(found, [digit(i as u32), pivot.left - above, counts[i], 0]);
-        }
-    });
+    pivot_digit(pivot.left, |digit| counters.at(digit).ld(), |settled| found.st(settled));
     gpu::sync_threads();
-    let [digit, left, equal, _] = copy::ld_shared_v4(found);
+    let [digit, left, equal, _] = found.ld();
     let settled = Pivot { bits: pivot.bits | (digit as u64) << shift, shift, left, equal };
     gpu::sync_threads();
     settled
@@ -107,7 +88,7 @@ fn settle<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -
 /// Returns the column after the last selected one among equal magnitudes. Every thread must call it.
 #[inline(always)]
 fn end_of_ties<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -> u32 {
-    let found = behind_scan() + DIGITS * 4;
+    let found = behind_scan().at(DIGITS);
     let (mut first, mut taken) = (0, 0);
     while first < p.k && taken < pivot.left {
         let column = first + gpu::thread();
@@ -115,11 +96,11 @@ fn end_of_ties<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Piv
         let equal = column < p.k && magnitude::<E>(element::<E>(&raw, 0)) == pivot.bits;
         let (before, all) = scan(equal as u32);
         if equal && taken + before + 1 == pivot.left {
-            copy::st_shared_b32(found, column + 1);
+            found.st(column + 1);
         }
         taken += all;
         first = first.saturating_add(SCAN_THREADS);
     }
     gpu::sync_threads();
-    copy::ld_shared_b32(found)
+    found.ld()
 }

@@ -75,14 +75,15 @@ fn look_back(states: Global<u64, Fresh>, run: u32, end: u32) -> (u32, bool) {
     let full = warp::ballot(kind == ALL);
     // Without an inclusive sum, `trailing_zeros` is 32.
     let part = warp::sum(if lane() <= full.trailing_zeros() { value } else { 0 });
-    let place = |warp: u32| copy::dynamic_shared() + warp * 8;
+    // SAFETY: `SHARED_BYTES` of the tiles that look back contains `TURNS_BYTES`.
+    let of_warps = unsafe { Shared::<[u32; 2]>::dynamic(0) };
     if lane() == 0 {
-        copy::st_shared_v2(place(gpu::thread() / 32), [part, full]);
+        of_warps.at(gpu::thread() / 32).st([part, full]);
     }
     gpu::sync_threads();
     let (mut sum, mut all) = (0, 0);
     unroll!(w < 8, {
-        let [part, full] = copy::ld_shared_v2(place(w as u32));
+        let [part, full] = of_warps.at(w as u32).ld();
         sum += if all == 0 { part } else { 0 };
         all |= full;
     });

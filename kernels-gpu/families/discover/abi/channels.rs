@@ -2,7 +2,7 @@
 //! packs their values row by row. Columns are the channels of an activation `[n,h,w,m]`, separately for each image, or
 //! the filters of weights `[i,j,m,f]` (PIT, arXiv 2301.10936: channels are micro-tiles along m, filters along f).
 
-use crate::abi::{Divisor, tiles};
+use crate::abi::{Divisor, SCAN_BYTES, tiles};
 use crate::families::discover::abi::{DETECT_PAD, DETECT_THREADS};
 
 /// Max columns: one thread per word of marks.
@@ -16,14 +16,14 @@ pub const CHANNEL_WIDTH: u32 = 64;
 /// See [`CHANNEL_WIDTH`].
 pub const CHANNEL_WORDS: u32 = CHANNEL_WIDTH * CHANNEL_VECTOR / 32;
 
-/// Offsets in shared memory while packing: words of marks, number of marked columns before each word, sums of the
-/// warps, byte offsets of the listed columns in a row (two bytes each), and rows.
-pub const CHANNEL_RANKS: u32 = DETECT_THREADS * 4;
-/// See [`CHANNEL_RANKS`].
-pub const CHANNEL_SUMS: u32 = 2 * DETECT_THREADS * 4;
-/// See [`CHANNEL_RANKS`].
-pub const CHANNEL_LIST: u32 = CHANNEL_SUMS + 64;
-/// See [`CHANNEL_RANKS`].
+/// Offsets in shared memory while packing, after the memory of the scan: words of marks, number of marked columns
+/// before each word, byte offsets of the listed columns in a row (two bytes each), and rows.
+pub const CHANNEL_MARKS: u32 = SCAN_BYTES;
+/// See [`CHANNEL_MARKS`].
+pub const CHANNEL_RANKS: u32 = CHANNEL_MARKS + DETECT_THREADS * 4;
+/// See [`CHANNEL_MARKS`].
+pub const CHANNEL_LIST: u32 = CHANNEL_RANKS + DETECT_THREADS * 4;
+/// See [`CHANNEL_MARKS`].
 pub const CHANNEL_ROWS: u32 = CHANNEL_LIST + CHANNEL_COLUMNS * 2;
 /// Bytes of the rows in shared memory: two of the longest ones, each followed by a vector of zeros.
 pub const CHANNEL_ROOM: u32 = 2 * (CHANNEL_COLUMNS * 2 + 16);

@@ -3,13 +3,7 @@
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
-
-/// Returns the top bit of each of two elements: set if the magnitude is above the threshold. For threshold zero any bit
-/// but the sign sets it: for NaN, but not for either zero.
-#[inline(always)]
-fn mark(word: u32, above: u32) -> u32 {
-    ((word & 0x7fff_7fff) + above) & 0x8000_8000
-}
+use crate::families::discover::elements::{gathered, mark};
 
 /// Bits 0 to 7: columns of the vector with a nonzero in the rows from `row` to `end`, every `p.step`th.
 #[inline(always)]
@@ -26,15 +20,13 @@ fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
             raw[i] = at.row(i as u32, distance).ld_row::<16>(row, end);
         });
         unroll!(i < 8, {
-            unroll!(w < 4, { marks[w] |= mark(raw[i][w], p.above) });
+            unroll!(w < 4, { marks[w] |= mark(raw[i][w], 16, p.above) });
         });
         row += CHANNEL_LOADS * p.step;
         at = at.row(CHANNEL_LOADS, distance);
     }
     let mut found = 0;
-    unroll!(w < 4, {
-        found |= (marks[w] >> 15 & 1 | marks[w] >> 30 & 2) << (2 * w as u32);
-    });
+    unroll!(w < 4, { found |= gathered(marks[w], 16) << (2 * w) });
     // Columns past the last one are masked.
     let left = p.columns.saturating_sub(vector * CHANNEL_VECTOR);
     found & ((1 << left.min(CHANNEL_VECTOR)) - 1)
@@ -45,8 +37,10 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
     unsafe fn run(p: &ChannelsParams, _: Maps) {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
         grid::launch_dependents();
+        // SAFETY: `MarkChannels` has `CHANNEL_WORDS` words.
+        let words = unsafe { Shared::<u32>::dynamic(0) };
         if thread < CHANNEL_WORDS {
-            copy::st_shared_b32(copy::dynamic_shared() + thread * 4, 0);
+            words.at(thread).st(0);
         }
         gpu::sync_threads();
         let (part, across) = p.across.of(gpu::block_x());
@@ -70,11 +64,11 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
             }
         }
         if bits != 0 && (!even || lane < width) {
-            copy::red_shared_or(copy::dynamic_shared() + own / 4 * 4, bits);
+            words.at(own / 4).red_or(bits);
         }
         gpu::sync_threads();
         if thread < CHANNEL_WORDS {
-            let bits = copy::ld_shared_b32(copy::dynamic_shared() + thread * 4);
+            let bits = words.at(thread).ld();
             let word = across * (width / 4) + thread;
             if bits != 0 && word < p.words {
                 let marks = p.marks().at(gpu::block_y() as u64 * p.words as u64);

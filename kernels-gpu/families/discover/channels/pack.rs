@@ -2,11 +2,12 @@
 //! marks, which are few. Meanwhile its first rows are copied to shared memory, without the vectors that have only
 //! unmarked columns. The last thread block that has read an item's marks clears them for the next run.
 
+use crate::device::compact::each_one;
 use crate::device::prelude::*;
-use crate::device::scan::inclusive;
+use crate::device::scan::{inclusive, over_warps};
+use crate::device::strided::strided;
 use crate::families::discover::abi::*;
 
-const WARPS: u32 = DETECT_THREADS / 32;
 /// Threads per run of [`DETECT_PAD`] list positions, eight positions each.
 const OCTETS: u32 = DETECT_PAD / 8;
 /// Runs that a thread block processes at once.
@@ -18,10 +19,18 @@ fn item() -> u32 {
     gpu::grid_y() - 1 - gpu::block_y()
 }
 
-/// Shared address of a row; a vector of zeros follows each row.
+/// Shared memory at one of the offsets `CHANNEL_*`.
 #[inline(always)]
-fn place(p: &ChannelsParams, row: u32) -> u32 {
-    copy::dynamic_shared() + CHANNEL_ROWS + row * (p.vectors.value + 1) * 16
+fn area<T>(offset: u32) -> Shared<T> {
+    // SAFETY: `PackChannels` has a word of marks and one of ranks for each thread, `CHANNEL_COLUMNS` list positions, and
+    // `CHANNEL_ROOM` bytes for rows. `ChannelsLaunch` derives `step` from them.
+    unsafe { Shared::dynamic(offset) }
+}
+
+/// A row in shared memory; a vector of zeros follows each row.
+#[inline(always)]
+fn place(p: &ChannelsParams, row: u32) -> Shared<[u32; 4]> {
+    area(CHANNEL_ROWS).at(row * (p.vectors.value + 1))
 }
 
 #[inline(always)]
@@ -32,11 +41,9 @@ fn first_row(p: &ChannelsParams) -> u64 {
 /// Writes the zeros after the rows, which the padding of the list reads.
 #[inline(always)]
 fn write_zeros(p: &ChannelsParams) {
-    let mut row = gpu::thread();
-    while row < p.step {
-        copy::st_shared_v4(place(p, row) + p.vectors.value * 16, [0; 4]);
-        row += DETECT_THREADS;
-    }
+    strided(gpu::thread(), p.step, DETECT_THREADS, |row| {
+        place(p, row).at(p.vectors.value).st([0; 4]);
+    });
 }
 
 /// Starts the copies of the vectors with marked columns of `rows` rows.
@@ -51,14 +58,14 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
         unroll!(i < 4, {
             let (_, vector) = p.vectors.of(piece + i as u32 * DETECT_THREADS);
             // A vector has eight columns, one byte of marks.
-            marked[i] = copy::ld_shared_b8(copy::dynamic_shared() + vector);
+            marked[i] = area::<u8>(CHANNEL_MARKS).at(vector).ld();
         });
         unroll!(i < 4, {
             let piece = piece + i as u32 * DETECT_THREADS;
             let (row, vector) = p.vectors.of(piece);
             let yes = u32::from(piece < pieces) & u32::from(marked[i] != 0);
             let from = source.row(row, p.row_bytes).at(vector);
-            from.cp_async_16_if(place(p, row) + vector * 16, yes);
+            from.cp_async_16_if(place(p, row).at(vector), yes);
         });
         piece += 4 * DETECT_THREADS;
     }
@@ -68,36 +75,19 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
 /// of columns.
 #[inline(always)]
 fn list(p: &ChannelsParams, bits: u32) -> u32 {
-    let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
-    let (first, smem) = (thread / 32, copy::dynamic_shared());
-    let own = bits.count_ones();
-    let rank = inclusive(own);
-    if lane == 31 {
-        copy::st_shared_b32(smem + CHANNEL_SUMS + first * 4, rank);
-    }
+    let (thread, list) = (gpu::thread(), area::<u16>(CHANNEL_LIST));
+    let upto = inclusive(bits.count_ones());
+    let (before, count) = over_warps(upto);
+    let rank = before + upto - bits.count_ones();
+    area::<u32>(CHANNEL_RANKS).at(thread).st(rank);
     gpu::sync_threads();
-    let (mut before, mut count) = (0, 0);
-    unroll!(w < 8, {
-        let here = copy::ld_shared_b32(smem + CHANNEL_SUMS + w as u32 * 4);
-        before += if (w as u32) < first { here } else { 0 };
-        count += here;
+    let word = |at: u32| [CHANNEL_MARKS, CHANNEL_RANKS].map(|array| area::<u32>(array).at(at).ld());
+    each_one(DETECT_THREADS, 32 * p.words, word, |column, rank| {
+        list.at(rank).st(column * 2);
     });
-    copy::st_shared_b32(smem + CHANNEL_RANKS + thread * 4, before + rank - own);
-    gpu::sync_threads();
-    // A word has 32 columns, one per lane.
-    let mut word = first;
-    while word < p.words {
-        let bits = copy::ld_shared_b32(smem + word * 4);
-        let rank = copy::ld_shared_b32(smem + CHANNEL_RANKS + word * 4);
-        if bits >> lane & 1 != 0 {
-            let rank = rank + (bits & ((1 << lane) - 1)).count_ones();
-            copy::st_shared_b16(smem + CHANNEL_LIST + rank * 2, (word * 32 + lane) * 2);
-        }
-        word += WARPS;
-    }
     let index = count + thread;
     if index < count.next_multiple_of(DETECT_PAD) {
-        copy::st_shared_b16(smem + CHANNEL_LIST + index * 2, p.vectors.value * 16);
+        list.at(index).st(p.vectors.value * 16);
     }
     count
 }
@@ -110,27 +100,25 @@ fn write_list(p: &ChannelsParams, count: u32) {
         p.counts().at(item).st(count);
     }
     let to = p.lists().at(item * p.stride as u64);
-    let mut index = thread;
-    while index < count.next_multiple_of(DETECT_PAD) {
-        let place = copy::ld_shared_b16(copy::dynamic_shared() + CHANNEL_LIST + index * 2);
+    strided(thread, count.next_multiple_of(DETECT_PAD), DETECT_THREADS, |index| {
+        let place = area::<u16>(CHANNEL_LIST).at(index).ld();
         let column = if index < count { place / 2 } else { NO_TILE };
         to.at(index).st(column);
-        index += DETECT_THREADS;
-    }
+    });
 }
 
 /// Gathers eight listed elements of the row at `from`.
 #[inline(always)]
-fn gathered(list: [u32; 4], from: u32) -> [u32; 4] {
+fn gathered(list: [u32; 4], from: Shared<[u32; 4]>) -> [u32; 4] {
     let (first, last) = (list[0] & 0xffff, list[3] >> 16);
     // The whole vector of eight neighbors. The offset of the zeros is a multiple of 16, so it is never `last` here.
     if last == first + 14 && first.is_multiple_of(16) {
-        return copy::ld_shared_v4(from + first);
+        return from.bytes(first).ld();
     }
     let mut halves = [0; 8];
     unroll!(w < 4, {
-        halves[2 * w] = copy::ld_shared_b16(from + (list[w] & 0xffff));
-        halves[2 * w + 1] = copy::ld_shared_b16(from + (list[w] >> 16));
+        halves[2 * w] = from.bytes(list[w] & 0xffff).cast::<u16>().ld();
+        halves[2 * w + 1] = from.bytes(list[w] >> 16).cast::<u16>().ld();
     });
     [0, 2, 4, 6].map(|i| halves[i] | halves[i + 1] << 16)
 }
@@ -149,7 +137,7 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
     let top = p.packed().at((first_row(p) + top as u64) * p.stride as u64);
     while row < rows {
         let column = group * DETECT_PAD + octet * 8;
-        let list = copy::ld_shared_v4(copy::dynamic_shared() + CHANNEL_LIST + column * 2);
+        let list = area::<u16>(CHANNEL_LIST).at(column).cast::<[u32; 4]>().ld();
         let to = top.at(row as u64 * p.stride as u64 + column as u64).cast::<[u32; 4]>();
         to.st(gathered(list, place(p, row)));
         row += down;
@@ -177,11 +165,8 @@ fn end_release(p: &ChannelsParams, before: u64) {
     if lane >= 32 || warp::uniform(before as u32) + 1 != p.parts {
         return;
     }
-    let mut word = lane;
-    while word < p.words {
-        p.marks().at(item * p.words as u64 + word as u64).st(0);
-        word += 32;
-    }
+    let marks = p.marks().at(item * p.words as u64);
+    strided(lane, p.words, 32, |word| marks.at(word).st(0));
     if lane == 0 {
         p.counters().at(item).st_relaxed(0);
     }
@@ -196,7 +181,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
         grid::wait_dependency();
         let marks = p.marks().at(item() as u64 * p.words as u64);
         let bits = marks.at(thread).ld_if(thread < p.words);
-        copy::st_shared_b32(copy::dynamic_shared() + thread * 4, bits);
+        area::<u32>(CHANNEL_MARKS).at(thread).st(bits);
         gpu::sync_threads();
         let before = begin_release(p);
         let mut top = part * p.block_rows;

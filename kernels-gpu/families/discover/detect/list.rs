@@ -2,15 +2,43 @@
 //! thread blocks have lower indices, so they already run (look-back over aggregates only, in the terms of arXiv
 //! 1602.03843). Unordered: one addition to the list's length.
 
-use super::{MicroTiles, Place};
+use super::{MicroTiles, Place, shared};
+use crate::device::compact::{each_one, scan_warp};
 use crate::device::prelude::*;
-use crate::device::scan::inclusive;
+use crate::device::strided::strided;
 use crate::families::discover::abi::*;
 
 /// Upper half of the word of a region that has published its count.
 const FOUND: u32 = 4;
 /// One arrival, in the upper half of a 64-bit word; the lower half counts micro-tiles.
 const ARRIVAL: u64 = 1 << 32;
+
+/// Reserves `count` positions of a list, in order of arrival. Returns the first of them, and the list's length if all
+/// parts have arrived, else [`NO_TILE`].
+#[inline(always)]
+pub(super) fn append(
+    p: &DetectParams,
+    list: u32,
+    status: Global<u64, Fresh>,
+    count: u32,
+) -> (u32, u32) {
+    let before = status.atom_add(ARRIVAL + count as u64);
+    let (base, arrived) = (before as u32, (before >> 32) as u32 + 1);
+    if arrived < p.parts {
+        return (base, NO_TILE);
+    }
+    p.counts().at(list).st(base + count);
+    status.st_relaxed(0);
+    (base, base + count)
+}
+
+/// Pads a list of `count` positions. `thread` is one of `threads` threads that do so.
+#[inline(always)]
+pub(super) fn pad(p: &DetectParams, list: u32, count: u32, (thread, threads): (u32, u32)) {
+    let words = p.lists().at(list as u64 * p.stride as u64);
+    let end = count.next_multiple_of(DETECT_PAD);
+    strided(count + thread, end, threads, |at| words.at(at).st(NO_TILE));
+}
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// First list of the region, and the index of the region within a list.
@@ -39,8 +67,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn find_bases(p: &DetectParams, r: Region, place: Place) {
         let (warps, lane) = (DETECT_THREADS / 32, gpu::thread() % 32);
         let (first, part) = Self::lists(r, place);
-        let mut own = gpu::thread() / 32;
-        while own < r.panels {
+        strided(gpu::thread() / 32, r.panels, warps, |own| {
             let list = first + own;
             if list < p.panels {
                 let count = Self::rank(r, own);
@@ -50,21 +77,16 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                     Self::in_any_order(p, list, count)
                 };
                 if lane == 0 {
-                    copy::st_shared_b32(copy::dynamic_shared() + DETECT_BASES + own * 8, base.0);
-                    copy::st_shared_b32(
-                        copy::dynamic_shared() + DETECT_BASES + own * 8 + 4,
-                        base.1,
-                    );
+                    Self::base(own).st([base.0, base.1]);
                     if STEP == STEP_PACK {
-                        copy::st_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8, count);
+                        Self::found_count().st(count);
                     }
                 }
                 if base.1 != NO_TILE {
-                    Self::pad(p, list, base.1);
+                    pad(p, list, base.1, (lane, 32));
                 }
             }
-            own += warps;
-        }
+        });
     }
 
     /// Computes the ranks of the words of a panel. Returns its number of micro-tiles in the region.
@@ -72,18 +94,16 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn rank(r: Region, own: u32) -> u32 {
         let words = r.positions / 32;
         let lane = gpu::thread() % 32;
-        let (mut before, mut from) = (0, 0);
-        while from < words {
-            let place = copy::dynamic_shared() + (own * words + from + lane) * 4;
-            let count =
-                if from + lane < words { copy::ld_shared_b32(place).count_ones() } else { 0 };
-            let inclusive = inclusive(count);
+        let mut before = 0;
+        strided(0, words, 32, |from| {
+            let [bits, ranks] = Self::word(own * words + from + lane);
+            let count = if from + lane < words { bits.ld().count_ones() } else { 0 };
+            let (rank, all) = scan_warp(count);
             if from + lane < words {
-                copy::st_shared_b32(place + DETECT_RANKS, before + inclusive - count);
+                ranks.st(before + rank);
             }
-            before += warp::shfl(inclusive, 31);
-            from += 32;
-        }
+            before += all;
+        });
         before
     }
 
@@ -97,11 +117,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let word = (FOUND as u64) << 32 | count as u64;
             status.at(part).st_relaxed(word);
         }
-        let (mut sum, mut other) = (0, lane);
-        while other < part {
-            sum += status.poll(other, FOUND) as u32;
-            other += 32;
-        }
+        let mut sum = 0;
+        strided(lane, part, 32, |other| sum += status.poll(other, FOUND) as u32);
         let base = warp::sum(sum);
         if !Self::ALONG_COLUMNS {
             Self::end(p, status);
@@ -130,11 +147,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn clear_words(p: &DetectParams, status: Global<u64, Fresh>, before: u32) {
         if warp::uniform(before) + 1 == p.parts {
-            let mut part = gpu::thread() % 32;
-            while part <= p.parts {
-                status.at(part).st_relaxed(0);
-                part += 32;
-            }
+            strided(gpu::thread() % 32, p.parts + 1, 32, |part| status.at(part).st_relaxed(0));
         }
     }
 
@@ -168,65 +181,49 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn in_any_order(p: &DetectParams, list: u32, count: u32) -> (u32, u32) {
         let status = p.status().at(list as u64 * (p.parts as u64 + 1));
-        let (mut base, mut arrived) = (0, 0);
+        let (mut base, mut end) = (0, 0);
         if gpu::thread().is_multiple_of(32) {
-            let before = status.atom_add(ARRIVAL + count as u64);
-            base = before as u32;
-            arrived = (before >> 32) as u32 + 1;
-            if arrived == p.parts {
-                p.counts().at(list).st(base + count);
-                status.st_relaxed(0);
-            }
+            (base, end) = append(p, list, status, count);
         }
-        let [base, arrived] = [base, arrived].map(warp::uniform);
-        let last = arrived == p.parts;
-        (base, if last { base + count } else { NO_TILE })
-    }
-
-    /// Pads a list of `count` micro-tiles.
-    #[inline(always)]
-    fn pad(p: &DetectParams, list: u32, count: u32) {
-        let words = p.lists().at(list as u64 * p.stride as u64);
-        let end = count.next_multiple_of(DETECT_PAD);
-        let mut at = count + gpu::thread() % 32;
-        while at < end {
-            words.at(at).st(NO_TILE);
-            at += 32;
-        }
+        (warp::uniform(base), warp::uniform(end))
     }
 
     /// List position of a panel's first micro-tile in the region, and the list's length if the region is its last.
     #[inline(always)]
-    pub(super) fn base(own: u32) -> [u32; 2] {
-        copy::ld_shared_v2(copy::dynamic_shared() + DETECT_BASES + own * 8)
+    pub(super) fn base(own: u32) -> Shared<[u32; 2]> {
+        shared(DETECT_BASES).cast().at(own)
+    }
+
+    /// Number of micro-tiles of the region's only panel, for [`STEP_PACK`].
+    #[inline(always)]
+    pub(super) fn found_count() -> Shared<u32> {
+        Self::base(1).cast()
+    }
+
+    /// Position of micro-tile `index` of the region's only panel, for [`STEP_PACK`].
+    #[inline(always)]
+    pub(super) fn found(index: u32) -> Shared<u16> {
+        shared(DETECT_FOUND).cast().at(index)
     }
 
     /// A word of the region's bits, and the number of bits before it in its panel.
     #[inline(always)]
-    pub(super) fn word(at: u32) -> [u32; 2] {
-        let place = copy::dynamic_shared() + at * 4;
-        [place, place + DETECT_RANKS].map(copy::ld_shared_b32)
+    fn word(at: u32) -> [Shared<u32>; 2] {
+        [shared(0).at(at), shared(DETECT_RANKS).at(at)]
     }
 
     /// Writes the micro-tiles of the region to their lists.
     #[inline(always)]
     fn write(p: &DetectParams, r: Region, place: Place) {
         let (first, part) = Self::lists(r, place);
-        let mut at = gpu::thread();
-        while at < r.panels * r.positions {
+        let word = |at| Self::word(at).map(Shared::ld);
+        each_one(DETECT_THREADS, r.panels * r.positions, word, |at, rank| {
             let (own, position) = (at / r.positions, at % r.positions);
-            let [bits, rank] = Self::word(at / 32);
-            if bits >> (at % 32) & 1 != 0 {
-                let before = (bits & ((1 << (at % 32)) - 1)).count_ones();
-                if STEP == STEP_PACK {
-                    let to = copy::dynamic_shared() + DETECT_FOUND + (rank + before) * 2;
-                    copy::st_shared_b16(to, position);
-                }
-                let index = Self::base(own)[0] + rank + before;
-                let list = p.lists().at((first + own) as u64 * p.stride as u64);
-                list.at(index).st(part * r.positions + position);
+            if STEP == STEP_PACK {
+                Self::found(rank).st(position);
             }
-            at += DETECT_THREADS;
-        }
+            let list = p.lists().at((first + own) as u64 * p.stride as u64);
+            list.at(Self::base(own).cast::<u32>().ld() + rank).st(part * r.positions + position);
+        });
     }
 }

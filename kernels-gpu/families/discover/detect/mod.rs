@@ -9,13 +9,14 @@ mod rows;
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
+use crate::families::discover::elements::{gathered, mark, vector};
 
 buffers! {
     // `Detector::detect` and the products that search their operands check the shape of the source, and that the index
     // has the size that the launch requires (`host/dynamic`). `DetectLaunch` gives each panel a list and status words,
     // and sets `DETECT_VECTORS` for aligned rows (`host/families/discover/detect.rs`).
     unsafe DetectParams {
-        source: u8, Fresh;
+        source: u8, ReadWrite;
         lists: u32, ReadWrite;
         counts: u32, ReadWrite;
         status: u64, Fresh;
@@ -27,26 +28,12 @@ buffers! {
 /// Vectors of a thread: [`DETECT_LOADS`] rows of the same columns.
 type Vectors = [[u32; 4]; DETECT_LOADS as usize];
 
-/// Returns the top bit of each element of `bits` bits in a word, set if the element is above the threshold.
+/// Shared memory at one of the offsets `DETECT_*`; the bits of the micro-tiles are at 0.
 #[inline(always)]
-fn mark(word: u32, bits: u32, above: u32) -> u32 {
-    match bits {
-        1 => word,
-        8 => (((word & 0x7f7f_7f7f) + 0x7f7f_7f7f) | word) & 0x8080_8080,
-        16 => ((word & 0x7fff_7fff) + above) & 0x8000_8000,
-        _ => ((word & 0x7fff_ffff) + above) & 0x8000_0000,
-    }
-}
-
-/// Compacts the top bits of a word to one bit per element, the first element lowest.
-#[inline(always)]
-fn gathered(marks: u32, bits: u32) -> u32 {
-    match bits {
-        1 => marks,
-        8 => ((marks >> 7).wrapping_mul(0x0020_4081) >> 21) & 0xf,
-        16 => marks >> 15 & 1 | marks >> 30 & 2,
-        _ => marks >> 31,
-    }
+fn shared(offset: u32) -> Shared<u32> {
+    // SAFETY: [`MicroTiles::shared_bytes`] contains these areas. The test `regions_are_64_kb_or_twice_that` checks that
+    // the bits and panels of each region fit.
+    unsafe { Shared::dynamic(offset) }
 }
 
 /// Mask of the first `count` elements of a word.
@@ -95,33 +82,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         Place { across, down, top: down * r.rows, left: across * r.columns }
     }
 
-    /// Loads 16 bytes from column `column` of row `row` on; zeros outside the matrix, except past the columns of a row.
+    /// Loads 16 bytes from column `column` of row `row` on; zeros outside the matrix, except past the columns of an
+    /// aligned row.
     #[inline(always)]
     fn vector(p: &DetectParams, bits: u32, row: u32, column: u32) -> [u32; 4] {
-        let inside = row < p.rows && column < p.columns;
-        let at = p.source().row(row, p.row_bytes).bytes((column as u64 * bits as u64) / 8);
-        if p.flags & DETECT_VECTORS != 0 {
-            return at.cast::<[u32; 4]>().ld_once_if(inside);
-        }
-        // SAFETY: only preceding launches write the source, and the body has waited for them.
-        let cached = unsafe { at.cast::<u32>().with::<ReadWrite>() };
-        let mut words = [0; 4];
-        unroll!(w < 4, {
-            let (at, cached) = (at.bytes(w as u64 * 4), cached.at(w as u64));
-            let column = column + w as u32 * (32 / bits);
-            let inside = |i: u32| row < p.rows && column + i < p.columns;
-            match bits {
-                8 => unroll!(i < 4, {
-                    words[w] |= at.at(i as u64).ld_if(inside(i as u32)) << (8 * i);
-                }),
-                16 => unroll!(i < 2, {
-                    let half = cached.cast::<u16>().at(i as u64).ld_if(inside(i as u32));
-                    words[w] |= half << (16 * i);
-                }),
-                _ => words[w] = cached.ld_if(inside(0)),
-            }
-        });
-        words
+        let columns = (column, p.columns, row < p.rows);
+        let aligned = p.flags & DETECT_VECTORS != 0;
+        vector(p.source().row(row, p.row_bytes), columns, bits, aligned)
     }
 
     /// This thread's first row of a round, relative to the region, and the distance to the next.
@@ -237,7 +204,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn set(at: u32, bits: u32) {
         if bits != 0 {
-            copy::red_shared_or(copy::dynamic_shared() + at / 32 * 4, bits << (at % 32));
+            shared(0).at(at / 32).red_or(bits << (at % 32));
         }
     }
 
@@ -259,10 +226,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
 
     #[inline(always)]
     fn clear() {
-        unroll!(i < 2, {
-            let word = gpu::thread() + i as u32 * DETECT_THREADS;
-            copy::st_shared_b32(copy::dynamic_shared() + word * 4, 0);
-        });
+        unroll!(i < 2, { shared(0).at(gpu::thread() + i as u32 * DETECT_THREADS).st(0) });
         gpu::sync_threads();
     }
 }
@@ -281,25 +245,32 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
         grid::wait_dependency();
         let inside = Self::inside(p, r, bits, place);
         let mut marks = [0; 4];
-        if STEP == STEP_PACK && bits == 32 {
-            return Self::find_and_pack_words(p, r, place, inside);
-        }
-        if STEP == STEP_PACK {
-            return Self::find_and_pack(p, r, place, inside);
-        }
-        let rounds = detect_rounds(MH, bits, STEP);
-        let whole = (r, bits, inside);
-        // Not unrolled: straight code would issue all loads at once and spill registers.
-        let mut round = 0;
-        while round < rounds {
-            Self::round(p, whole, place, round, &mut marks);
-            round += 1;
+        let mut late = [[0; 4]; 4];
+        match (STEP, bits) {
+            (STEP_PACK, 32) => marks = Self::fetch_words(p, r, place),
+            (STEP_PACK, _) => (marks, late) = Self::fetch(p, r, place),
+            _ => {
+                // Not unrolled: straight code would issue all loads at once and spill registers.
+                let mut round = 0;
+                while round < detect_rounds(MH, bits, STEP) {
+                    Self::round(p, (r, bits, inside), place, round, &mut marks);
+                    round += 1;
+                }
+            }
         }
         if Self::ALONG_COLUMNS {
             unroll!(w < 4, { marks[w] &= inside[w] });
             Self::set_columns(r, bits, marks);
         }
         let before = Self::write_lists(p, r, place);
+        if STEP == STEP_PACK {
+            // Makes the columns found visible in shared memory.
+            gpu::sync_threads();
+            match bits {
+                32 => Self::pack_words(p, r, place),
+                _ => Self::pack(p, r, place, &late),
+            }
+        }
         Self::end_release(p, place, before);
     }
 }

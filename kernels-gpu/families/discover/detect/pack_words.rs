@@ -1,48 +1,29 @@
 //! Values of the micro-tiles of 4-byte elements, which the product reads contiguous along the columns: rows as wide as
 //! a list, without the columns of empty micro-tiles. Shared memory keeps the region until its list positions are known.
 
-use super::{MicroTiles, Place, Vectors};
+use super::{MicroTiles, Place};
 use crate::device::prelude::*;
+use crate::device::strided::strided;
 use crate::families::discover::abi::*;
 
 const BITS: u32 = 32;
+/// Rows of a column that a lane reads at once.
+const ROWS: u32 = 1;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// Shared address of a vector of the region. Lanes that read one column read one row each: the swizzle keeps their
-    /// vectors in different banks.
-    #[inline(always)]
-    fn kept_words(r: Region, row: u32, vector: u32) -> u32 {
-        copy::dynamic_shared() + DETECT_REGION + (row * r.vectors + (vector ^ (row % 16))) * 16
-    }
-
-    /// Finds the region's micro-tiles, and writes their list entries and values.
-    #[inline(always)]
-    pub(super) fn find_and_pack_words(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
-        Self::fetch_words(p, r, place);
-        let mut marks = [0; 4];
-        Self::add_columns(BITS, p.above, &Self::fetched_words(r), &mut marks);
-        unroll!(w < 4, { marks[w] &= inside[w] });
-        Self::set_columns(r, BITS, marks);
-        let before = Self::write_lists(p, r, place);
-        // Makes the columns found visible in shared memory.
-        gpu::sync_threads();
-        Self::pack_words(p, r, place);
-        Self::end_release(p, place, before);
-    }
-
     /// Copies this thread's vectors to shared memory by `cp.async`, without registers: other thread blocks can load
-    /// while this one waits for its list positions.
+    /// while this one waits for its list positions. Returns the marks of its columns.
     #[inline(always)]
-    fn fetch_words(p: &DetectParams, r: Region, place: Place) {
+    pub(super) fn fetch_words(p: &DetectParams, r: Region, place: Place) -> [u32; 4] {
         let (row, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
         let column = place.left + vector * (128 / BITS);
         unroll!(i < 8, {
             let row = row + i as u32 * step;
-            let to = Self::kept_words(r, row, vector);
+            let to = Self::kept(r, ROWS, row, vector);
             let row = place.top + row;
             if p.flags & DETECT_VECTORS == 0 {
-                copy::st_shared_v4(to, Self::vector(p, BITS, row, column));
+                to.st(Self::vector(p, BITS, row, column));
             } else {
                 let valid = row < p.rows && column < p.columns;
                 let source = p.source().cast::<u32>();
@@ -52,50 +33,40 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             }
         });
         copy::cp_async_wait_all();
-    }
-
-    /// Loads this thread's vectors, which [`Self::fetch_words`] has copied.
-    #[inline(always)]
-    fn fetched_words(r: Region) -> Vectors {
-        let (row, step) = Self::row(r, 0);
-        let vector = gpu::thread() % r.vectors;
-        let mut raw = [[0; 4]; DETECT_LOADS as usize];
+        let (mut raw, mut marks) = ([[0; 4]; DETECT_LOADS as usize], [0; 4]);
         unroll!(i < 8, {
-            raw[i] = copy::ld_shared_v4(Self::kept_words(r, row + i as u32 * step, vector));
+            raw[i] = Self::kept(r, ROWS, row + i as u32 * step, vector).ld();
         });
-        raw
+        Self::add_columns(BITS, p.above, &raw, &mut marks);
+        marks
     }
 
     /// Writes the values, and zeros after the last one of a list.
     #[inline(always)]
-    fn pack_words(p: &DetectParams, r: Region, place: Place) {
+    pub(super) fn pack_words(p: &DetectParams, r: Region, place: Place) {
         let thread = gpu::thread();
-        let [base, end] = Self::base(0);
-        let count = copy::ld_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8);
+        let [base, end] = Self::base(0).ld();
+        let count = Self::found_count().ld();
         // Threads per row, a power of two: a region has at most 256 columns.
         let wide = 32 - (count.max(1) - 1).leading_zeros();
         let (own, step) = (thread & ((1 << wide) - 1), DETECT_THREADS >> wide);
         let top = p.packed().cast::<u32>().at((place.down * MH) as u64 * p.stride as u64);
         if own < count {
-            let column = copy::ld_shared_b16(copy::dynamic_shared() + DETECT_FOUND + own * 2);
-            let mut row = thread >> wide;
-            while row < MH {
-                let from = Self::kept_words(r, row, column / 4) + column % 4 * 4;
+            let column = Self::found(own).ld();
+            strided(thread >> wide, MH, step, |row| {
+                let from = Self::kept(r, ROWS, row, column / 4).cast::<u32>().at(column % 4);
                 let to = top.at(row as u64 * p.stride as u64 + (base + own) as u64);
-                let word = copy::ld_shared_b32(from);
+                let word = from.ld();
                 let rounded = p.flags & DETECT_ROUNDED != 0;
                 to.st(if rounded { matrix::cvt_rna_tf32(word) } else { word });
-                row += step;
-            }
+            });
         }
         let index = end.wrapping_add(thread % DETECT_PAD);
         if end == NO_TILE || index >= end.next_multiple_of(DETECT_PAD) {
             return;
         }
-        let mut row = thread / DETECT_PAD;
-        while row < MH {
+        strided(thread / DETECT_PAD, MH, DETECT_THREADS / DETECT_PAD, |row| {
             top.at(row as u64 * p.stride as u64 + index as u64).st(0);
-            row += DETECT_THREADS / DETECT_PAD;
-        }
+        });
     }
 }

@@ -1,8 +1,10 @@
 //! Lists without a matrix: rows of sequences of given lengths, and the choices of each expert.
 
+use super::list::{append, pad};
 use crate::device::prelude::*;
-use crate::device::scan::sum;
+use crate::device::strided::{clear, strided};
 use crate::families::discover::abi::*;
+use crate::families::discover::sequences::rows_before;
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
     #[inline(always)]
@@ -10,21 +12,10 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
         grid::launch_dependents();
         grid::wait_dependency();
         let (own, thread) = (gpu::block_x(), gpu::thread());
-        let length = |i: u32| {
-            let length = p.source().cast::<u32>().at(i).ld_if(i < p.rows) as i32;
-            (length.max(0) as u32).min(p.columns)
-        };
-        let (mut before, mut i) = (0, thread);
-        while i < own {
-            before += length(i);
-            i += DETECT_THREADS;
-        }
-        let (base, count) = (sum(before), length(own));
-        let mut row = thread;
-        while row < count {
+        let (base, count) = rows_before(p.source().cast(), p.rows, p.columns, own);
+        strided(thread, count, DETECT_THREADS, |row| {
             p.lists().at(base + row).st(own * p.columns + row);
-            row += DETECT_THREADS;
-        }
+        });
         if own + 1 == p.rows {
             let all = base + count;
             if thread == 0 {
@@ -45,12 +36,11 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
     unsafe fn run(p: &DetectParams, _: Maps) {
         grid::launch_dependents();
         let thread = gpu::thread();
-        let counter = |expert: u32| copy::dynamic_shared() + expert * 8;
-        let mut expert = thread;
-        while expert < p.panels {
-            copy::st_shared_b32(counter(expert), 0);
-            expert += DETECT_THREADS;
-        }
+        // The number of choices of each expert, then the first list position of each.
+        // SAFETY: `DetectChoices` has two words for each of at most `DETECT_CHOICES` experts.
+        let counts = unsafe { Shared::<u32>::dynamic(0) };
+        let bases = counts.at(DETECT_CHOICES);
+        clear(counts, p.panels, DETECT_THREADS);
         gpu::sync_threads();
         grid::wait_dependency();
         let first = gpu::block_x() * DETECT_CHOICES + thread;
@@ -61,47 +51,25 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
             let expert = p.source().cast::<u32>().at(at).ld_if(inside);
             if inside && expert < p.panels {
                 chosen[i] = expert;
-                ranks[i] = copy::atom_shared_add(counter(expert), 1);
+                ranks[i] = counts.at(expert).atom_add(1);
             }
         });
         gpu::sync_threads();
-        let mut expert = thread;
-        while expert < p.panels {
-            Self::append(p, expert, counter(expert));
-            expert += DETECT_THREADS;
-        }
+        strided(thread, p.panels, DETECT_THREADS, |expert| {
+            let (base, end) = append(p, expert, p.status().at(expert), counts.at(expert).ld());
+            bases.at(expert).st(base);
+            if end != NO_TILE {
+                pad(p, expert, end, (0, 1));
+            }
+        });
         gpu::sync_threads();
         unroll!(i < 4, {
             if chosen[i] != NO_TILE {
-                let base = copy::ld_shared_b32(counter(chosen[i]) + 4);
+                let base = bases.at(chosen[i]).ld();
                 let list = p.lists().at(chosen[i] as u64 * p.stride as u64);
                 let at = first + i as u32 * DETECT_THREADS;
                 list.at(base + ranks[i]).st(at);
             }
         });
-    }
-}
-
-impl DetectChoices {
-    /// Reserves list positions of an expert for this thread block's choices, and finishes the list if this is the last
-    /// one.
-    #[inline(always)]
-    fn append(p: &DetectParams, expert: u32, counter: u32) {
-        let count = copy::ld_shared_b32(counter);
-        let status = p.status().at(expert);
-        let before = status.atom_add((1 << 32) + count as u64);
-        let base = before as u32;
-        copy::st_shared_b32(counter + 4, base);
-        if (before >> 32) as u32 + 1 == p.parts {
-            let all = base + count;
-            p.counts().at(expert).st(all);
-            status.st_relaxed(0);
-            let list = p.lists().at(expert as u64 * p.stride as u64);
-            let mut at = all;
-            while at < all.next_multiple_of(DETECT_PAD) {
-                list.at(at).st(NO_TILE);
-                at += 1;
-            }
-        }
     }
 }

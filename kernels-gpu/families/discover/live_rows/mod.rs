@@ -4,8 +4,9 @@
 
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
-use crate::device::scan::sum;
+use crate::device::strided::strided;
 use crate::families::discover::abi::*;
+use crate::families::discover::sequences::rows_before;
 
 buffers! {
     // `Encoder::check` and `ResidualNorm::forward` check the shapes (`host/nn/encoder`). `PackLaunch` checks alignment,
@@ -26,21 +27,43 @@ buffers! {
 
 const WARPS: u32 = DETECT_THREADS / 32;
 
+/// Scales of the columns in shared memory; the shifts follow after `NORM_COLUMNS` elements.
+#[inline(always)]
+fn affine() -> Shared<u16> {
+    // SAFETY: `NormRows` has `NORM_COLUMNS` elements of both after `NORM_AFFINE` bytes.
+    unsafe { Shared::dynamic(NORM_AFFINE) }
+}
+
+/// A lane's part of a row of 16-bit elements: vectors of 8, 256 elements apart.
+type Part = [[u32; 4]; 4];
+
+/// First element of vector `v` of a lane, and whether it is inside the row.
+#[inline(always)]
+fn vector(p: &LiveRowsParams, v: usize) -> (u32, bool) {
+    let column = gpu::thread() % 32 * 8 + 256 * v as u32;
+    (column, column < p.columns)
+}
+
+/// Loads the row that begins at `from`; zeros if it is not `valid`.
+#[inline(always)]
+fn load(p: &LiveRowsParams, from: Global<u16, Fresh>, valid: bool) -> Part {
+    let mut raw = [[0; 4]; 4];
+    unroll!(v < 4, {
+        let (column, inside) = vector(p, v);
+        raw[v] = from.at(column).cast::<[u32; 4]>().ld_if(inside && valid);
+    });
+    raw
+}
+
 impl PackRows {
     /// Copies a row, or writes zeros; one warp. All loads are issued before the first wait.
     #[inline(always)]
     fn copy_row(p: &LiveRowsParams, from: Global<u16, Fresh>, to: u32, valid: bool) {
         let to = p.out().row(to, p.out_row);
-        let first = gpu::thread() % 32 * 8;
-        let mut words = [[0; 4]; 4];
+        let words = load(p, from, valid);
         unroll!(v < 4, {
-            let column = first + 256 * v as u32;
-            let from = from.at(column).cast::<[u32; 4]>();
-            words[v] = from.ld_if(valid && column < p.columns);
-        });
-        unroll!(v < 4, {
-            let column = first + 256 * v as u32;
-            if column < p.columns {
+            let (column, inside) = vector(p, v);
+            if inside {
                 to.at(column).cast::<[u32; 4]>().st(words[v]);
             }
         });
@@ -52,9 +75,7 @@ impl PackRows {
         p.ranges().at(row).st(range);
         p.sources().at(row).st(source);
     }
-}
 
-impl PackRows {
     /// Prefetches this thread block's share of a matrix into L2; one thread.
     #[inline(always)]
     fn fetch(p: &LiveRowsParams, which: usize) {
@@ -76,20 +97,11 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
         // After the wait: the next kernel may rely on the end of the launches that this one waited for.
         grid::launch_dependents();
         let (item, thread) = (gpu::block_x(), gpu::thread());
-        let length = |i: u32| {
-            let length = p.lengths().at(i).ld_if(i < p.items) as i32;
-            (length.max(0) as u32).min(p.distance)
-        };
-        let (mut before, mut i) = (0, thread);
-        while i < item {
-            before += length(i);
-            i += DETECT_THREADS;
-        }
-        let base = sum(before).min(p.most);
-        let count = length(item).min(p.most - base);
+        let (before, length) = rows_before(p.lengths(), p.items, p.distance, item);
+        let base = before.min(p.most);
+        let count = length.min(p.most - base);
         let (lane, first) = (thread % 32, gpu::block_y() * WARPS + thread / 32);
-        let mut row = first;
-        while row < count {
+        strided(first, count, WARPS * PACK_PARTS, |row| {
             let source = item * p.distance + row;
             let packed = p.flags & LIVE_ROWS_PACKED != 0;
             let from = if packed { base + row } else { source };
@@ -97,21 +109,19 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
             if lane == 0 {
                 Self::say(p, base + row, [base, base + count], source);
             }
-            row += WARPS * PACK_PARTS;
-        }
+        });
         if item + 1 == p.items {
             let all = base + count;
             if thread == 0 && gpu::block_y() == 0 {
                 p.live().st(all);
             }
-            row = all + first;
-            while row < all.next_multiple_of(PACK_PAD) {
+            let end = all.next_multiple_of(PACK_PAD);
+            strided(all + first, end, WARPS * PACK_PARTS, |row| {
                 Self::copy_row(p, p.x(), row, false);
                 if lane == 0 {
                     Self::say(p, row, [all, all], 0);
                 }
-                row += WARPS * PACK_PARTS;
-            }
+            });
         }
         if thread == 0 {
             unroll!(which < 3, { Self::fetch(p, which + 1) });
@@ -119,28 +129,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
     }
 }
 
-/// A lane's part of a row of 16-bit elements: vectors of 8, 256 elements apart.
-type Part = [[u32; 4]; 4];
-
 impl NormRows {
-    /// First element of vector `v` of a lane, and whether it is inside the row.
-    #[inline(always)]
-    fn vector(p: &LiveRowsParams, v: usize) -> (u32, bool) {
-        let column = gpu::thread() % 32 * 8 + 256 * v as u32;
-        (column, column < p.columns)
-    }
-
-    /// Loads the row that begins at `from`; zeros if it is not `valid`.
-    #[inline(always)]
-    fn load(p: &LiveRowsParams, from: Global<u16, Fresh>, valid: bool) -> Part {
-        let mut raw = [[0; 4]; 4];
-        unroll!(v < 4, {
-            let (column, inside) = Self::vector(p, v);
-            raw[v] = from.at(column).cast::<[u32; 4]>().ld_if(inside && valid);
-        });
-        raw
-    }
-
     /// Address of a row of `x`.
     #[inline(always)]
     fn of_x(p: &LiveRowsParams, row: u32) -> Global<u16, Fresh> {
@@ -154,9 +143,9 @@ impl NormRows {
         let inside = at < p.columns * 2;
         let raw = [p.scale(), p.shift()].map(|from| from.bytes(at).ld_if(inside));
         if inside {
-            let to = copy::dynamic_shared() + NORM_AFFINE + at;
-            copy::st_shared_v4(to, raw[0]);
-            copy::st_shared_v4(to + NORM_COLUMNS * 2, raw[1]);
+            let to = affine().bytes(at);
+            to.cast::<[u32; 4]>().st(raw[0]);
+            to.at(NORM_COLUMNS).cast::<[u32; 4]>().st(raw[1]);
         }
     }
 
@@ -175,7 +164,7 @@ impl NormRows {
         let mean = sum_of::<F32>(sum, UP, 1..32) * share;
         let mut squares = 0.0;
         unroll!(v < 4, {
-            let (_, inside) = Self::vector(p, v);
+            let (_, inside) = vector(p, v);
             unroll!(i < 8, {
                 let off = if inside { values[v][i] - mean } else { 0.0 };
                 squares = matrix::fma_f32(off, off, squares);
@@ -184,11 +173,11 @@ impl NormRows {
         let by = matrix::rsqrt_approx(sum_of::<F32>(squares, UP, 1..32) * share + p.epsilon);
         let out = p.out().row(to, p.out_row);
         unroll!(v < 4, {
-            let (column, inside) = Self::vector(p, v);
+            let (column, inside) = vector(p, v);
             if inside {
-                let from = copy::dynamic_shared() + NORM_AFFINE + column * 2;
-                let factor = copy::ld_shared_v4(from);
-                let summand = copy::ld_shared_v4(from + NORM_COLUMNS * 2);
+                let from = affine().at(column);
+                let factor = from.cast::<[u32; 4]>().ld();
+                let summand = from.at(NORM_COLUMNS).cast::<[u32; 4]>().ld();
                 let mut results = [0f32; 8];
                 unroll!(i < 8, {
                     let own = (values[v][i] - mean) * by;
@@ -212,7 +201,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
         let live = p.live().ld();
         Self::stage_affine(p);
         let mut row = gpu::block_x() * WARPS + gpu::thread() / 32;
-        let mut x = Self::load(p, Self::of_x(p, row), row < live);
+        let mut x = load(p, Self::of_x(p, row), row < live);
         let scatter = p.flags & LIVE_ROWS_SCATTER != 0;
         if early {
             grid::wait_dependency();
@@ -220,11 +209,11 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
         gpu::sync_threads();
         while row < live {
             let y = p.y().row(row, p.y_row);
-            let y = Self::load(p, y, p.y != 0);
+            let y = load(p, y, p.y != 0);
             let source = p.sources().at(row).ld_if(scatter);
             Self::norm::<E>(p, if scatter { source } else { row }, [&x, &y]);
             row += gpu::grid_x() * WARPS;
-            x = Self::load(p, Self::of_x(p, row), row < live);
+            x = load(p, Self::of_x(p, row), row < live);
         }
     }
 }

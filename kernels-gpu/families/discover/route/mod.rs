@@ -8,8 +8,9 @@ mod gate;
 mod gradient;
 mod sum;
 
+use crate::device::compact::{ones_before, scan_warp};
 use crate::device::prelude::*;
-use crate::device::scan::inclusive;
+use crate::device::strided::{clear, strided};
 use crate::families::discover::abi::*;
 
 buffers! {
@@ -39,10 +40,11 @@ const OWN: u32 = 3;
 /// Absent choice, past the last one.
 const NONE: u32 = u32::MAX;
 
-/// Shared address of an expert's word in an array.
+/// An expert's word in an array.
 #[inline(always)]
-fn word(array: u32, expert: u32) -> u32 {
-    copy::dynamic_shared() + (array * ROUTE_STRIDE + expert) * 4
+fn word(array: u32, expert: u32) -> Shared<u32> {
+    // SAFETY: `RouteCount` has one array, `RoutePlace` has `OWN` arrays and one for each warp.
+    unsafe { Shared::dynamic(0) }.at(array * ROUTE_STRIDE + expert)
 }
 
 /// Expert of choice `at`, relative to the first expert; dropped choices are numbered after the last expert.
@@ -53,58 +55,53 @@ fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
     chosen.wrapping_sub(p.first).min(p.bins.value - 1)
 }
 
+/// Counts the choices `first..end` of each expert in an array. They are distributed over `threads` threads: a warp or a
+/// thread block.
 #[inline(always)]
-fn clear(words: u32) {
-    let mut at = gpu::thread();
-    while at < words {
-        copy::st_shared_b32(copy::dynamic_shared() + at * 4, 0);
-        at += ROUTE_THREADS;
+fn count(p: &RouteParams, array: u32, (first, end): (u32, u32), threads: u32) {
+    let mut from = first + gpu::thread() % threads;
+    while from < end {
+        unroll!(i < 4, {
+            let at = from + i as u32 * threads;
+            let chosen = expert(p, at, at < end);
+            if at < end {
+                word(array, chosen).red_add(1);
+            }
+        });
+        from += 4 * threads;
     }
-    gpu::sync_threads();
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: Maps) {
-        clear(p.bins.value);
+        clear(word(STARTS, 0), p.bins.value, ROUTE_THREADS);
+        gpu::sync_threads();
         grid::wait_dependency();
         // After the wait: kernels that start early may rely on all launches before this one.
         grid::launch_dependents();
         let first = gpu::block_x() * p.share;
-        let end = (first + p.share).min(p.count);
-        let mut from = first + gpu::thread();
-        while from < end {
-            unroll!(i < 4, {
-                let at = from + i as u32 * ROUTE_THREADS;
-                let chosen = expert(p, at, at < end);
-                if at < end {
-                    copy::red_shared_add(word(0, chosen), 1);
-                }
-            });
-            from += 4 * ROUTE_THREADS;
-        }
+        count(p, STARTS, (first, (first + p.share).min(p.count)), ROUTE_THREADS);
         gpu::sync_threads();
         let to = p.counts().at(gpu::block_x() as u64 * p.bins.value as u64);
-        let mut at = gpu::thread();
-        while at < p.bins.value {
-            let count = copy::ld_shared_b32(word(0, at));
-            to.at(at).st(count);
-            at += ROUTE_THREADS;
-        }
+        strided(gpu::thread(), p.bins.value, ROUTE_THREADS, |bin| {
+            to.at(bin).st(word(STARTS, bin).ld());
+        });
     }
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
     #[inline(always)]
     unsafe fn run(p: &RouteParams, _: Maps) {
-        clear(Self::SHARED_BYTES / 4);
+        clear(word(STARTS, 0), Self::SHARED_BYTES / 4, ROUTE_THREADS);
+        gpu::sync_threads();
         grid::wait_dependency();
         grid::launch_dependents();
         let warp = gpu::thread() / 32;
         let share = p.share / WARPS;
         let first = gpu::block_x() * p.share + warp * share;
-        let part = (warp, first, (first + share).min(p.count));
-        Self::count(p, part);
+        let part = (first, (first + share).min(p.count));
+        count(p, OWN + warp, part, 32);
         if p.counts == 0 {
             gpu::sync_threads();
             Self::add_up_alone(p);
@@ -118,28 +115,12 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
         gpu::sync_threads();
         Self::give_places(p);
         gpu::sync_threads();
-        Self::place(p, part);
+        Self::place(p, OWN + warp, part);
         Self::list(p);
     }
 }
 
 impl RoutePlace {
-    /// Counts this warp's choices of each expert.
-    #[inline(always)]
-    fn count(p: &RouteParams, (warp, first, end): (u32, u32, u32)) {
-        let mut from = first + gpu::thread() % 32;
-        while from < end {
-            unroll!(i < 4, {
-                let at = from + i as u32 * 32;
-                let chosen = expert(p, at, at < end);
-                if at < end {
-                    copy::red_shared_add(word(OWN + warp, chosen), 1);
-                }
-            });
-            from += 128;
-        }
-    }
-
     /// Adds up each expert's choices, over all thread blocks and over the preceding ones.
     #[inline(always)]
     fn add_up(p: &RouteParams) {
@@ -154,9 +135,9 @@ impl RoutePlace {
             unroll!(i < 8, {
                 let (block, bin) = p.bins.of(from + i as u32 * ROUTE_THREADS);
                 if counts[i] != 0 {
-                    copy::red_shared_add(word(STARTS, bin), counts[i]);
+                    word(STARTS, bin).red_add(counts[i]);
                     if block < gpu::block_x() {
-                        copy::red_shared_add(word(PLACES, bin), counts[i]);
+                        word(PLACES, bin).red_add(counts[i]);
                     }
                 }
             });
@@ -167,15 +148,11 @@ impl RoutePlace {
     /// [`Self::add_up`] for a thread block that has all choices.
     #[inline(always)]
     fn add_up_alone(p: &RouteParams) {
-        let mut bin = gpu::thread();
-        while bin < p.bins.value {
+        strided(gpu::thread(), p.bins.value, ROUTE_THREADS, |bin| {
             let mut count = 0;
-            unroll!(w < 8, {
-                count += copy::ld_shared_b32(word(OWN + w as u32, bin));
-            });
-            copy::st_shared_b32(word(STARTS, bin), count);
-            bin += ROUTE_THREADS;
-        }
+            unroll!(w < 8, { count += word(OWN + w as u32, bin).ld() });
+            word(STARTS, bin).st(count);
+        });
     }
 
     /// Scans counts to first slots and first panels; the first thread block stores them for others. One warp.
@@ -187,22 +164,23 @@ impl RoutePlace {
         while from < p.bins.value {
             let bin = from + lane;
             let inside = bin < p.bins.value;
-            let count = if inside { copy::ld_shared_b32(word(STARTS, bin)) } else { 0 };
+            let count = if inside { word(STARTS, bin).ld() } else { 0 };
             // Dropped choices are not in a panel.
             let own = if bin + 1 < p.bins.value { count.div_ceil(ROUTE_PANEL) } else { 0 };
-            let (start, first) = (slots + before(count), panels + before(own));
-            slots = warp::shfl(start + count, 31);
-            panels = warp::shfl(first + own, 31);
+            let ((start, of_counts), (first, of_panels)) = (scan_warp(count), scan_warp(own));
+            let (start, first) = (slots + start, panels + first);
+            slots += of_counts;
+            panels += of_panels;
             if inside {
-                copy::st_shared_b32(word(STARTS, bin), start);
-                copy::red_shared_add(word(PLACES, bin), start);
-                copy::st_shared_b32(word(PANELS, bin), first);
+                word(STARTS, bin).st(start);
+                word(PLACES, bin).red_add(start);
+                word(PANELS, bin).st(first);
                 p.offsets().at(bin).st_if(start, leaves);
             }
             from += 32;
         }
         if lane == 0 {
-            copy::st_shared_b32(word(STARTS, p.bins.value), p.count);
+            word(STARTS, p.bins.value).st(p.count);
             p.offsets().at(p.bins.value).st_if(p.count, leaves);
             p.panels().st_if(panels, leaves);
         }
@@ -211,24 +189,21 @@ impl RoutePlace {
     /// Replaces the counts of the warps by the position of their first choice of each expert.
     #[inline(always)]
     fn give_places(p: &RouteParams) {
-        let mut bin = gpu::thread();
-        while bin < p.bins.value {
-            let mut place = copy::ld_shared_b32(word(PLACES, bin));
+        strided(gpu::thread(), p.bins.value, ROUTE_THREADS, |bin| {
+            let mut place = word(PLACES, bin).ld();
             unroll!(w < 8, {
                 let own = word(OWN + w as u32, bin);
-                let count = copy::ld_shared_b32(own);
-                copy::st_shared_b32(own, place);
+                let count = own.ld();
+                own.st(place);
                 place += count;
             });
-            bin += ROUTE_THREADS;
-        }
+        });
     }
 
     /// Writes this warp's choices to their slots, 32 at a time.
     #[inline(always)]
-    fn place(p: &RouteParams, (warp, first, end): (u32, u32, u32)) {
+    fn place(p: &RouteParams, array: u32, (first, end): (u32, u32)) {
         let lane = gpu::thread() % 32;
-        let in_front = (1u32 << lane) - 1;
         let mut from = first + lane;
         // All lanes run the same number of iterations, as they vote.
         while from - lane < end {
@@ -241,13 +216,13 @@ impl RoutePlace {
             unroll!(i < 4, {
                 let at = from + i as u32 * 32;
                 let alike = warp::match_any(chosen[i]);
-                let rank = (alike & in_front).count_ones();
-                let own = word(OWN + warp, if at < end { chosen[i] } else { 0 });
-                let place = copy::ld_shared_b32(own);
+                let rank = ones_before(alike);
+                let own = word(array, if at < end { chosen[i] } else { 0 });
+                let place = own.ld();
                 warp::sync(u32::MAX);
                 if at < end {
                     if rank == 0 {
-                        copy::st_shared_b32(own, place + alike.count_ones());
+                        own.st(place + alike.count_ones());
                     }
                     // The choices may have changed since they were counted; the check keeps stores in range.
                     if place + rank < p.count {
@@ -264,17 +239,16 @@ impl RoutePlace {
     #[inline(always)]
     fn list(p: &RouteParams) {
         let warps = p.blocks * WARPS;
-        let mut expert = gpu::block_x() * WARPS + gpu::thread() / 32;
-        while expert + 1 < p.bins.value {
-            let start = copy::ld_shared_b32(word(STARTS, expert));
-            let count = copy::ld_shared_b32(word(STARTS, expert + 1)) - start;
-            let first = copy::ld_shared_b32(word(PANELS, expert)) + 1;
+        let first = gpu::block_x() * WARPS + gpu::thread() / 32;
+        strided(first, p.bins.value - 1, warps, |expert| {
+            let start = word(STARTS, expert).ld();
+            let count = word(STARTS, expert + 1).ld() - start;
+            let first = word(PANELS, expert).ld() + 1;
             let panels = count.div_ceil(ROUTE_PANEL);
             // Panels and groups have equal sizes, so that the thread blocks that process them stay in step.
             let rows = count.div_ceil(panels.max(1));
             let together = panels.div_ceil(panels.div_ceil(ROUTE_TOGETHER).max(1)).max(1);
-            let mut row_block = gpu::thread() % 32;
-            while row_block < panels {
+            strided(gpu::thread() % 32, panels, 32, |row_block| {
                 let from = row_block * rows;
                 let to = p.panels().at((first + row_block) as u64 * ROUTE_RECORD as u64);
                 let slots = (count - from).min(rows);
@@ -282,15 +256,7 @@ impl RoutePlace {
                 let group = together.min(panels - (row_block - rank));
                 let record = [expert, start + from, slots, rank | group << 16];
                 to.cast::<[u32; 4]>().st(record);
-                row_block += 32;
-            }
-            expert += warps;
-        }
+            });
+        });
     }
-}
-
-/// Sum over the preceding lanes. Every lane must call it together.
-#[inline(always)]
-fn before(value: u32) -> u32 {
-    inclusive(value) - value
 }
