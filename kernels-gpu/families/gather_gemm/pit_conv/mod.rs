@@ -188,12 +188,8 @@ impl<W: WalkInfo, E: WgmmaElem, F: PitConvForm<A: Multiply, L: Loader>> Kernel<W
         gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            F::A: if F::FILTERS {
-                if !F::L::BY_ONE || gpu::thread() == CONSUMER_WARPS * 32 {
-                    Self::slide(p, at);
-                }
-            } else {
-                Self::gather(p, at);
+            F::A: if !F::FILTERS || !F::L::BY_ONE || gpu::thread() == CONSUMER_WARPS * 32 {
+                Self::produce(p, at);
             },
             Self::consume::<E>(p)
         );
