@@ -28,6 +28,12 @@ pub struct Share {
     pub slab: u32,
 }
 
+/// Number of a producer thread.
+#[inline(always)]
+pub fn producer() -> u32 {
+    gpu::opaque_thread() - CONSUMER_WARPS * 32
+}
+
 impl Source {
     /// Source of the columns from `column` on, of `columns`.
     #[inline(always)]
@@ -58,20 +64,24 @@ impl Source {
         }
     }
 
-    /// Starts this warp's copies to shared `to`, swizzled. Lane `i` holds the index of row `i` of the warp. `WHOLE`:
-    /// all rows exist.
+    /// Starts this warp's copies to the tile at shared `to`, swizzled. Lane `i` holds the index of row `i` of the warp.
+    /// `WHOLE`: all rows exist.
     #[inline(always)]
     pub fn gather<const WHOLE: bool>(self, share: Share, rows: u32, to: u32) {
-        let lane = gpu::opaque_thread() % 32;
-        let (own, lane) = (lane / share.lanes, lane % share.lanes);
-        let to = to + lane / 8 * share.slab;
+        let thread = producer();
+        let (warp, lane) = (thread / 32, thread % 32);
+        // This lane's row among those that a warp copies at once.
+        let own = if share.lanes == 32 { 0 } else { lane / share.lanes };
+        let lane = lane % share.lanes;
+        let to = to + lane / 8 * share.slab + warp * share.rows * PANEL_BYTES as u32;
         unroll!(eight < 2, {
             unroll!(i < 8, {
                 let first = (8 * eight + i) as u32 * (32 / share.lanes);
                 if first < share.rows {
                     let place = first + own;
                     let row = warp::shfl(rows, place);
-                    let to = to + ((lane % 8) ^ (place % 8)) * 16 + place * PANEL_BYTES as u32;
+                    let within = first % 8 + own;
+                    let to = to + ((lane % 8) ^ within) * 16 + place * PANEL_BYTES as u32;
                     self.copy::<WHOLE>(row, to);
                 }
             });

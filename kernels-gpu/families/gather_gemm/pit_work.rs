@@ -61,12 +61,6 @@ pub trait ByList: Tile + Stages {
     fn gather<const WHOLE: bool>(sources: Self::Sources, fill: Fill);
 }
 
-/// Number of a producer thread.
-#[inline(always)]
-pub fn producer() -> u32 {
-    gpu::opaque_thread() - CONSUMER_WARPS * 32
-}
-
 /// Fills the ring with the stages of every tile; called by all four producer warps.
 #[inline(always)]
 pub fn produce<T: ByList>(p: &PitParams, at: Maps) {

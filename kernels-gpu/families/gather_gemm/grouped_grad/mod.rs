@@ -95,7 +95,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
                 ring.wait_empty();
                 // This warp copies its step of 16 slots as a whole, with zeros for missing slots, or not at all.
                 let first = from + thread / 32 * STEP;
-                let to = Self::stage(ring.slot) + thread / 32 * STEP * PANEL_BYTES as u32;
+                let to = Self::stage(ring.slot);
                 if first + STEP <= work.end {
                     Self::bring::<true>(p, work, (from + own, token), to);
                 } else if first < work.end {

@@ -2,8 +2,8 @@
 //! that match the micro-tiles of a row block of A, and start the copies of the micro-tiles; two consumer warpgroups
 //! multiply. The grid is persistent: the number of micro-tiles is read on the device.
 
-use super::listed::{Share, Source};
-use super::pit_work::{ByList, Fill, Work, produce, producer};
+use super::listed::{Share, Source, producer};
+use super::pit_work::{ByList, Fill, Work, produce};
 use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
 use crate::device::stages::steps;
@@ -54,12 +54,6 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
         } else {
             steps::<32, STEP>(count, from)
         }
-    }
-
-    /// Address of this warp's first row in the tile at shared `to`.
-    #[inline(always)]
-    fn of_warp(to: u32) -> u32 {
-        to + producer() / 32 * <Self as ByList>::ROWS * PANEL_BYTES as u32
     }
 
     /// Multiplies and stores `C` chunks of 64 columns for each warpgroup. The warpgroups split 128 rows; with fewer
@@ -161,7 +155,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> ByList for PitColumns<F> {
     fn start_a(p: &PitParams, at: Maps, [_, a]: [Source; 2], fill: Fill) {
         let (thread, to, full) = (producer(), Self::stage(fill.slot), Self::full(fill.slot));
         if F::TRANSPOSED {
-            return a.gather::<false>(Self::A_SHARE, fill.row, Self::of_warp(to));
+            return a.gather::<false>(Self::A_SHARE, fill.row, to);
         }
         if F::L::BY_ONE && thread != 0 {
             return;
@@ -180,7 +174,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> ByList for PitColumns<F> {
 
     #[inline(always)]
     fn gather<const WHOLE: bool>([b, _]: [Source; 2], fill: Fill) {
-        let to = Self::of_warp(Self::stage(fill.slot) + Self::B_AT as u32);
+        let to = Self::stage(fill.slot) + Self::B_AT as u32;
         b.gather::<WHOLE>(Self::B_SHARE, fill.row, to);
     }
 }

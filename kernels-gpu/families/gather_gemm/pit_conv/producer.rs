@@ -3,7 +3,7 @@
 use super::{DEPTH, STEP, Work};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
-use crate::families::gather_gemm::listed::{Share, Source};
+use crate::families::gather_gemm::listed::{Share, Source, producer};
 
 impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Positions of a tile that the threads copy at once, 16 bytes each.
@@ -31,7 +31,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// copy a line. Positions outside of the image and channels past the last one are zero.
     #[inline(always)]
     fn bring_a(p: &PitConvParams, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
-        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
+        let thread = producer();
         let (own, chunk) = (thread / 8, thread % 8);
         let (of_line, of_images) = (p.a_map[MAP_EXTENTS], p.a_map[MAP_EXTENTS + 1]);
         let (bytes, wide, tall) = (of_line as u32, (of_line >> 32) as u32, of_images as u32);
@@ -107,13 +107,12 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
                         map.load_4d(Self::stage(slot), [from, y, x, work.image], full);
                     }
                     let to = Self::stage(slot) + Self::A_BYTES as u32;
-                    let to_warp = to + warp * STEP * PANEL_BYTES as u32;
                     if F::FILTERS {
                         Self::start_b(p, at, chunks, [work.column, from, tap], (to, full));
                     } else if from + (warp + 1) * STEP <= work.count {
-                        b.gather::<true>(Self::B_SHARE, now, to_warp);
+                        b.gather::<true>(Self::B_SHARE, now, to);
                     } else if from + warp * STEP < work.count {
-                        b.gather::<false>(Self::B_SHARE, now, to_warp);
+                        b.gather::<false>(Self::B_SHARE, now, to);
                     }
                     if !F::FILTERS || !F::L::BY_ONE {
                         copy::cp_async_arrive(full);
@@ -138,7 +137,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         [column, from, tap]: [u32; 3],
         (to, full): (u32, u32),
     ) {
-        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
+        let thread = producer();
         let team = Team { thread, threads: PIT_CONV_PRODUCER_THREADS };
         let mut chunk = 0;
         while chunk < chunks {

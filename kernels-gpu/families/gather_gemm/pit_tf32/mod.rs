@@ -3,8 +3,8 @@
 //! them as fragments, round them, and multiply them by the row block's packed values (`wgmma`). The grid is persistent:
 //! the number of micro-tiles is read on the device.
 
-use super::listed::Source;
-use super::pit_work::{ByList, Fill, Work, produce, producer};
+use super::listed::{Source, producer};
+use super::pit_work::{ByList, Fill, Work, produce};
 use crate::device::prelude::*;
 use crate::device::stages::steps;
 use crate::families::gather_gemm::abi::*;
