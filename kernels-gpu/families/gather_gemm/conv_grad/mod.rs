@@ -2,7 +2,7 @@
 //! A thread block takes some blocks of 64 positions of one offset, gathers both rows of each pair, and stores a partial
 //! sum, without atomics. A position without a neighbour is two rows of zeros: an unpaired row is never multiplied.
 
-use super::conv::parts::Places;
+use super::conv::parts::{Places, corner};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
@@ -15,14 +15,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> Stages
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS, CHUNKS, A> {
-    #[inline(always)]
-    fn corner(p: &ConvWordsParams) -> (u32, u32) {
-        let across = p.base.n.div_ceil(Self::COLUMNS);
-        let block = gpu::block_y();
-        let row = block.checked_div(across).unwrap_or(0);
-        (row * 64 * GROUPS as u32, (block - row * across) * Self::COLUMNS)
-    }
-
     /// Returns the input and output row of each of this thread's positions among 64, from `row` on.
     #[inline(always)]
     fn rows(
@@ -45,7 +37,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
     fn produce(p: &ConvWordsParams) {
         let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let mut places = Places::of(p);
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         // The threads gather several rows at a time; this thread copies 16 bytes of each.
         let (row, chunk) = (thread / 8, thread % 8);
         let line = p.base.neighbours().at(places.part.offset as u64 * p.base.stride as u64);
@@ -190,7 +182,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
     #[inline(always)]
     fn epilogue(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
         let lane = gpu::opaque_thread() % 32;
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let top = channel + group * 64 + gpu::opaque_thread() / 32 % 4 * 16 + lane / 4;
         let left = column + lane % 4 * 2;
         let n = p.base.n;

@@ -4,7 +4,7 @@
 
 mod elem;
 
-use super::conv::parts::Places;
+use super::conv::parts::{Places, corner};
 use super::conv::words::{Line, bring};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
@@ -22,15 +22,6 @@ struct Ahead {
 }
 
 impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
-    #[inline(always)]
-    fn corner(p: &ConvWordsParams) -> (u32, u32) {
-        let across = p.base.n.div_ceil(Self::COLUMNS);
-        let block = gpu::block_y();
-        // Checked: device code must not panic, and only the host guarantees that the divisor is nonzero.
-        let row = block.checked_div(across).unwrap_or(0);
-        (row * Self::ITEMS, (block - row * across) * Self::COLUMNS)
-    }
-
     /// Returns the address of the row indices of a stage.
     #[inline(always)]
     fn index(stage: u32) -> u32 {
@@ -71,7 +62,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
 
     #[inline(always)]
     fn start<E: Elem<Acc = f32>>(p: &ConvWordsParams, stage: u32, slot: u32) {
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let side = SIDE as u32;
         if VECTORS && channel + side <= p.channels && column + side <= p.base.n {
             Self::rows::<E, true>(p, stage, slot);
@@ -84,7 +75,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, stage: u32, slot: u32) {
         let thread = gpu::opaque_thread();
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let chunks = SIDE as u32 / 4;
         let (first, chunk) = (thread / chunks, thread % chunks);
         let index = Self::index(stage);
@@ -115,7 +106,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Stores this thread's accumulators as `[part, c, m]`.
     #[inline(always)]
     fn epilogue<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let (warp, lane) = (gpu::opaque_thread() / 32, gpu::opaque_thread() % 32);
         let corner = (channel + warp / Self::ACROSS * 32, column + warp % Self::ACROSS * 64);
         unroll!(j < 8, {
@@ -137,7 +128,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Adds the accumulators of warps that share a tile, through stages that are no longer read, and stores the result.
     #[inline(always)]
     fn join<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let tile = (SIDE * SIDE * 4) as u32;

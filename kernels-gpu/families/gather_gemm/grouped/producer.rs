@@ -14,11 +14,16 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         (Self::stage(slot) + Self::A_BYTES as u32, Self::full(slot))
     }
 
+    /// Returns the number of this producer thread.
+    #[inline(always)]
+    pub(super) fn copier() -> u32 {
+        gpu::opaque_thread() - Self::CONSUMER_WARPS * 32
+    }
+
     /// Returns the team of producer threads, with the number of this thread.
     #[inline(always)]
     fn team() -> Team {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
-        Team { thread, threads: GROUPED_PRODUCER_THREADS }
+        Team { thread: Self::copier(), threads: GROUPED_PRODUCER_THREADS }
     }
 
     /// Returns the shape of a box of W with `rows` rows.
@@ -96,7 +101,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Loads the choice of this lane's slot: a warp copies 32 rows of the row block.
     #[inline(always)]
     pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        let thread = Self::copier();
         p.order().at(work.first + thread).ld_if(thread < work.rows)
     }
 
@@ -148,7 +153,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Limits the rows of this lane to one half of the row block, if each half is a tile of its own.
     #[inline(always)]
     fn rows_of_half((rows, valid): Rows, half: u32) -> Rows {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        let thread = Self::copier();
         let own = F::ROWS == GROUPED_ROWS || thread / 64 == half;
         (rows, if own { valid } else { 0 })
     }
@@ -156,7 +161,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Returns the rows of A of which this lane copies 16 bytes: those of the slots' tokens, or of the slots.
     #[inline(always)]
     pub(super) fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        let thread = Self::copier();
         let token = match F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
             true => p.top.of(choice).0,
             false => work.first + thread,
@@ -172,7 +177,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         (half, deep): (u32, u32),
         ring: &Ring<Self>,
     ) {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        let thread = Self::copier();
         let source = Source { matrix: p.a(), row_bytes: p.lda_bytes, columns: p.k };
         // Address of row 0 of the row block; for the second half it precedes the stage.
         let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);

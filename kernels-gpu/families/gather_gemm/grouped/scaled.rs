@@ -4,7 +4,7 @@
 use core::marker::PhantomData;
 
 use super::DEPTH;
-use super::work::Work;
+use super::work::{Cursor, Work};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
@@ -27,51 +27,26 @@ impl<const CHUNKS: usize, F: GroupedForm> Stages for Codes<CHUNKS, F> {
 
 /// Progress of the copies of W, for the thread that starts them, ahead of the stages that are written.
 struct Ahead<const CHUNKS: usize, F: GroupedForm> {
-    index: u32,
-    tiles: u32,
-    work: Work,
-    later: Work,
-    deep: u32,
+    at: Cursor,
     ring: Ring<Codes<CHUNKS, F>>,
     policy: u64,
 }
 
 impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Ahead<CHUNKS, F> {
-    #[inline(always)]
-    fn new(p: &GroupedParams, tiles: u32) -> Self {
-        let index = gpu::block_x();
-        Ahead {
-            index,
-            tiles,
-            work: GroupedTile::<CHUNKS, F>::work(p, index, tiles),
-            later: GroupedTile::<CHUNKS, F>::work(p, index + gpu::grid_x(), tiles),
-            deep: 0,
-            ring: Ring::producer(),
-            policy: global::l2_evict_first(p.flags & GROUPED_ONCE != 0),
-        }
-    }
-
     /// Starts the copies of one stage, if any remains.
     #[inline(always)]
     fn start(&mut self, p: &GroupedParams, at: Maps) {
-        if self.index >= self.tiles || p.k == 0 {
+        if self.at.index >= self.at.tiles || p.k == 0 {
             return;
         }
         let slot = self.ring.wait_empty();
         let full = self.ring.full();
         barrier::arrive_expect_tx(full, Codes::<CHUNKS, F>::STRIDE as u32);
         let to = (Codes::<CHUNKS, F>::stage(slot), full);
-        let from = (self.work, self.deep);
+        let from = (self.at.work, self.at.deep);
         GroupedTile::<CHUNKS, F>::start_w(p, at, from, to, self.policy);
         self.ring.advance();
-        self.deep += DEPTH;
-        if self.deep >= p.k {
-            self.deep = 0;
-            self.index += gpu::grid_x();
-            self.work = self.later;
-            let later = self.index + gpu::grid_x();
-            self.later = GroupedTile::<CHUNKS, F>::work(p, later, self.tiles);
-        }
+        GroupedTile::<CHUNKS, F>::next_stage(p, &mut self.at);
     }
 }
 
@@ -96,10 +71,13 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             grid::launch_dependents();
         }
         let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
-        let tiles = Self::tiles(p);
-        let mut ahead = Ahead::<CHUNKS, F>::new(p, tiles);
-        let mut index = gpu::block_x();
-        let (mut work, mut later) = (ahead.work, ahead.later);
+        let mut ahead = Ahead::<CHUNKS, F> {
+            at: Self::first_stage(p),
+            ring: Ring::producer(),
+            policy: global::l2_evict_first(p.flags & GROUPED_ONCE != 0),
+        };
+        let (mut index, tiles) = (gpu::block_x(), ahead.at.tiles);
+        let (mut work, mut later) = (ahead.at.work, ahead.at.later);
         let mut started = 1;
         while started < Self::CODE_STAGES as u32 {
             if thread == 0 {
