@@ -53,7 +53,7 @@ impl Source {
     /// Starts the copy of a row to shared `to`. `WHOLE`: the row exists. Otherwise it is zero if it is missing
     /// ([`NO_TILE`]), since zeros of the other operand times a NaN would be NaN.
     #[inline(always)]
-    pub fn copy<const WHOLE: bool>(self, row: u32, to: u32) {
+    pub fn copy<const WHOLE: bool>(self, row: u32, to: Shared<u8>) {
         let from = self.from.row(row, self.row_bytes);
         if WHOLE {
             from.cp_async_16_if(to, self.inside);
@@ -67,13 +67,13 @@ impl Source {
     /// Starts this warp's copies to the tile at shared `to`, swizzled. Lane `i` holds the index of row `i` of the warp.
     /// `WHOLE`: all rows exist.
     #[inline(always)]
-    pub fn gather<const WHOLE: bool>(self, share: Share, rows: u32, to: u32) {
+    pub fn gather<const WHOLE: bool>(self, share: Share, rows: u32, to: Shared<u8>) {
         let thread = producer();
         let (warp, lane) = (thread / 32, thread % 32);
         // This lane's row among those that a warp copies at once.
         let own = if share.lanes == 32 { 0 } else { lane / share.lanes };
         let lane = lane % share.lanes;
-        let to = to + lane / 8 * share.slab + warp * share.rows * PANEL_BYTES as u32;
+        let to = to.bytes(lane / 8 * share.slab + warp * share.rows * PANEL_BYTES as u32);
         unroll!(eight < 2, {
             unroll!(i < 8, {
                 let first = (8 * eight + i) as u32 * (32 / share.lanes);
@@ -81,7 +81,7 @@ impl Source {
                     let place = first + own;
                     let row = warp::shfl(rows, place);
                     let within = first % 8 + own;
-                    let to = to + ((lane % 8) ^ within) * 16 + place * PANEL_BYTES as u32;
+                    let to = to.bytes(((lane % 8) ^ within) * 16).bytes(place * PANEL_BYTES as u32);
                     self.copy::<WHOLE>(row, to);
                 }
             });

@@ -88,7 +88,7 @@ pub fn produce<T: ByList>(p: &PitParams, at: Maps) {
             } else if warp * T::ROWS < (work.count - from).next_multiple_of(T::K_STEP) {
                 T::gather::<false>(sources, fill);
             }
-            copy::cp_async_arrive(ring.full());
+            ring.full().arrive_after_copies();
             ring.advance();
             from += depth;
         }

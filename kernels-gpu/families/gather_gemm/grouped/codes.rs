@@ -176,8 +176,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             let (warp, lane) = (thread / 32, thread % 32);
             unroll!(i < 8, {
                 let row = warp * 32 + i as u32 * 4 + lane / 8;
-                let at = to + row * ROW + ((lane % 8) ^ (row % 8)) * 16;
-                copy::st_shared_v4(at, loaded.a[i]);
+                let at = to.bytes(row * ROW).cast::<[u32; 4]>().at((lane % 8) ^ (row % 8));
+                at.st(loaded.a[i]);
             });
             Self::write_scaled::<E>(thread, loaded.w, to_w, loaded.by);
         } else {
@@ -190,19 +190,19 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 Self::write_halves(loaded.w[i], to_w, i as u32 * 32 + thread / 4, thread % 4);
             });
         }
-        barrier::arrive(ring.full());
+        ring.full().arrive();
         ring.advance();
     }
 
     /// Writes 16 codes as f16 to quarter `quarter` of a row. Within 4 codes they are in the order of the conversion, the
     /// same one in A and W.
     #[inline(always)]
-    fn write_halves(codes: [u32; 4], to: u32, row: u32, quarter: u32) {
+    fn write_halves(codes: [u32; 4], to: Shared<u8>, row: u32, quarter: u32) {
         unroll!(half < 2, {
             let [x, y] = matrix::f16x4_from_e4m3(codes[2 * half]);
             let [z, w] = matrix::f16x4_from_e4m3(codes[2 * half + 1]);
             let place = (2 * quarter + half as u32) ^ (row % 8);
-            copy::st_shared_v4(to + row * ROW + place * 16, [x, y, z, w]);
+            to.bytes(row * ROW).cast::<[u32; 4]>().at(place).st([x, y, z, w]);
         });
     }
 
@@ -288,24 +288,24 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         // Rows are swizzled over 128 bytes.
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let first = block * Self::STEPS as u32 * 32;
-        let a = Self::stage(slot) + (Self::own_group() * 64 + row) * ROW;
+        let a = Self::stage(slot).bytes((Self::own_group() * 64 + row) * ROW);
         let a_chunk = ((row % 8) << 4) ^ (chunk * 16) ^ first;
         let (column, chunk) = frag::ldmatrix_x4_columns(lane);
-        let b = Self::w_of(slot).0 + (warp * 16 * CHUNKS as u32 + column) * ROW;
+        let b = Self::w_of(slot).0.bytes((warp * 16 * CHUNKS as u32 + column) * ROW);
         let b_chunk = ((column % 8) << 4) ^ (chunk * 16) ^ first;
         let mut held = [[[0; 4]; CHUNKS]; 4];
         unroll!(step < Self::STEPS, most 4, {
             unroll!(n < CHUNKS, most 4, {
-                let at = b + n as u32 * 16 * ROW;
-                held[step][n] = matrix::ldmatrix_x4(at + (b_chunk ^ (step as u32 * 32)));
+                let at = b.bytes(n as u32 * 16 * ROW);
+                held[step][n] = at.bytes(b_chunk ^ (step as u32 * 32)).ldmatrix();
             });
         });
         unroll!(m < 4, {
             if m as u32 * 16 < rows {
                 let mut sums = [[[0.0; 4]; 2]; CHUNKS];
                 unroll!(step < Self::STEPS, most 4, {
-                    let at = a + m as u32 * 16 * ROW;
-                    let own = matrix::ldmatrix_x4(at + (a_chunk ^ (step as u32 * 32)));
+                    let at = a.bytes(m as u32 * 16 * ROW);
+                    let own = at.bytes(a_chunk ^ (step as u32 * 32)).ldmatrix();
                     unroll!(n < CHUNKS, most 4, {
                         unroll!(half < 2, {
                             let b = [held[step][n][2 * half], held[step][n][2 * half + 1]];

@@ -41,7 +41,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Ahead<CHUNKS, 
         }
         let slot = self.ring.wait_empty();
         let full = self.ring.full();
-        barrier::arrive_expect_tx(full, Codes::<CHUNKS, F>::STRIDE as u32);
+        full.arrive_expect_tx(Codes::<CHUNKS, F>::STRIDE as u32);
         let to = (Codes::<CHUNKS, F>::stage(slot), full);
         let from = (self.at.work, self.at.deep);
         GroupedTile::<CHUNKS, F>::start_w(p, at, from, to, self.policy);
@@ -108,7 +108,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 if gathers {
                     Self::bring(p, rows, (0, deep), &ring);
                 } else if thread == 0 {
-                    barrier::arrive_expect_tx(ring.full(), Self::a_bytes(p, work.rows));
+                    ring.full().arrive_expect_tx(Self::a_bytes(p, work.rows));
                     Self::start_a(p, at, (work, deep), &ring);
                 }
                 if thread == 0 {
@@ -151,7 +151,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 let thread = gpu::opaque_thread() - FIRST_WRITER;
                 Self::write_scaled::<E>(thread, own, Self::w_of(ring.slot).0, by);
                 F::A::fence_proxy_async();
-                barrier::arrive(ring.full());
+                ring.full().arrive();
                 Codes::<CHUNKS, F>::release(codes.slot);
                 ring.advance();
                 codes.advance();
@@ -188,11 +188,11 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Loads a thread's codes of a stage, 16 of each 32 rows of W.
     #[inline(always)]
-    fn load_codes(from: u32) -> [[u32; 4]; 8] {
-        let from = from + (gpu::opaque_thread() - FIRST_WRITER) * 16;
+    fn load_codes(from: Shared<u8>) -> [[u32; 4]; 8] {
+        let from = from.cast::<[u32; 4]>().at(gpu::opaque_thread() - FIRST_WRITER);
         let mut codes = [[0; 4]; 8];
         unroll!(i < 2 * CHUNKS, {
-            codes[i] = copy::ld_shared_v4(from + i as u32 * 16 * WRITERS);
+            codes[i] = from.at(i as u32 * WRITERS).ld();
         });
         codes
     }
@@ -202,11 +202,11 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     pub(super) fn write_scaled<E: WgmmaElem>(
         thread: u32,
         codes: [[u32; 4]; 8],
-        to: u32,
+        to: Shared<u8>,
         by: [f32; 2],
     ) {
         let (row, quarter) = (thread / 4, thread % 4);
-        let to = to + row * PANEL_BYTES as u32;
+        let to = to.bytes(row * PANEL_BYTES as u32);
         unroll!(i < 2 * CHUNKS, {
             let by = by[if F::GATED { i / CHUNKS } else { 0 }];
             unroll!(half < 2, {
@@ -218,8 +218,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                     eight[2 * pair + 1] = E::mul(by, matrix::f32_from_f16(two >> 16));
                 });
                 let place = (2 * quarter + half as u32) ^ (row % 8);
-                let line = to + i as u32 * WRITERS / 4 * PANEL_BYTES as u32;
-                copy::st_shared_v4(line + place * 16, E::put(&eight));
+                let line = to.bytes(i as u32 * WRITERS / 4 * PANEL_BYTES as u32);
+                line.cast::<[u32; 4]>().at(place).st(E::put(&eight));
             });
         });
     }

@@ -101,7 +101,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
                 } else if first < work.end {
                     Self::bring::<false>(p, work, (from + own, token), to);
                 }
-                copy::cp_async_arrive(ring.full());
+                ring.full().arrive_after_copies();
                 ring.advance();
                 from += GRAD_DEPTH;
             }
@@ -116,10 +116,10 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         p: &GroupedGradParams,
         work: Work,
         (slot, token): (u32, u32),
-        to: u32,
+        to: Shared<u8>,
     ) {
         let lane = gpu::opaque_thread() % 32;
-        let gather = |source: Source, lanes: u32, tokens: u32, to: u32| {
+        let gather = |source: Source, lanes: u32, tokens: u32, to: Shared<u8>| {
             let row = if p.flags & tokens != 0 { token } else { slot };
             let row = if WHOLE || slot < work.end { row } else { NO_TILE };
             let share = Share { rows: STEP, lanes, slab: SMEM_TILE as u32 };
@@ -129,7 +129,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         let a = Source::new(p.a(), [work.row + lane % m * 8, p.m], p.lda_bytes);
         gather(a, m, GRAD_A_TOKENS, to);
         let b = Source::new(p.b(), [work.column + lane % n * 8, p.n], p.ldb_bytes);
-        gather(b, n, GRAD_B_TOKENS, to + 2 * SMEM_TILE as u32);
+        gather(b, n, GRAD_B_TOKENS, to.bytes(2 * SMEM_TILE as u32));
     }
 
     /// Multiplies and stores a warpgroup's 64 rows of every tile.
@@ -176,8 +176,8 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         unroll!(step < 4, {
             if (step as u32) < used {
                 let deep = step as u32 * STEP * row;
-                let a = frag::descriptor(smem + deep, row, GRAD_DEPTH * row);
-                let b = frag::descriptor(b_tile + deep, row, SMEM_TILE as u32);
+                let a = smem.bytes(deep).descriptor(row, GRAD_DEPTH * row);
+                let b = b_tile.bytes(deep).descriptor(row, SMEM_TILE as u32);
                 A::mma::<E, CHUNKS, 1, 1>(acc, a, b);
             }
         });
@@ -192,19 +192,15 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         acc: &mut Acc<CHUNKS>,
     ) {
         let first = if A::ASYNCHRONOUS {
-            copy::dynamic_shared() + Self::OUT as u32
+            // SAFETY: `SHARED_BYTES` of the tile includes the output buffers.
+            unsafe { Shared::dynamic(Self::OUT as u32) }
         } else {
             Self::stage(held)
         };
-        let smem = first + group * SMEM_TILE as u32;
+        let smem = first.bytes(group * SMEM_TILE as u32);
         A::exchange_quarters(acc, smem, 1 + group);
-        let o = Output {
-            c: p.w().bytes(work.expert as u64 * p.m as u64 * p.ldw_bytes as u64),
-            ldc_bytes: p.ldw_bytes,
-            n: p.n,
-            flags: warp::opaque(p.flags),
-            ..Output::PLAIN
-        };
+        let w = p.w().bytes(work.expert as u64 * p.m as u64 * p.ldw_bytes as u64);
+        let o = Output::plain(w, p.ldw_bytes, p.n, warp::opaque(p.flags));
         let corner = [work.row + group * 64, work.column];
         StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, (group, smem), count, acc);
     }
@@ -214,8 +210,8 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, A: Multiply> Kernel<W, E, G
     for GroupedGrad<CHUNKS, A>
 {
     #[inline(always)]
-    unsafe fn run(p: &GroupedGradParams, _: Maps) {
-        Self::make_ring::<0>(Maps::NONE, GRAD_PRODUCER_THREADS, CONSUMER_WARPS);
+    unsafe fn run(p: &GroupedGradParams, maps: Maps) {
+        Self::make_ring::<0>(maps, GRAD_PRODUCER_THREADS, CONSUMER_WARPS);
         grid::wait_dependency();
         grid::launch_dependents();
         roles!(A: REGISTERS, Self::produce(p), Self::consume::<E>(p));

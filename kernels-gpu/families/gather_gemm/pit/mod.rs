@@ -87,11 +87,11 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
     #[inline(always)]
     fn multiply<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slot: u32, group: u32, used: u32) {
         let stage = Self::stage(slot);
-        let b_tile = stage + Self::B_AT as u32;
+        let b_tile = stage.bytes(Self::B_AT as u32);
         let (a, b) = if F::MT == 128 {
-            (stage + group * Self::SLAB as u32, b_tile)
+            (stage.bytes(group * Self::SLAB as u32), b_tile)
         } else {
-            (stage, b_tile + group * 2 * Self::SLAB as u32)
+            (stage, b_tile.bytes(group * 2 * Self::SLAB as u32))
         };
         let row = Self::A_ROW as u32;
         // 32 rows fill an operand of 64: its second half repeats the first.
@@ -99,8 +99,8 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
         unroll!(step < Self::DEPTH / STEP as usize, most 4, {
             if (step as u32) < used {
                 let deep = step as u32 * STEP;
-                let a = frag::descriptor(a + deep * row, row, between);
-                let b = frag::descriptor(b + deep * PANEL_BYTES as u32, 128, Self::SLAB as u32);
+                let a = a.bytes(deep * row).descriptor(row, between);
+                let b = b.bytes(deep * PANEL_BYTES as u32).descriptor(128, Self::SLAB as u32);
                 F::A::mma::<E, C, 1, 1>(acc, a, b);
             }
         });
@@ -120,7 +120,8 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
         } else {
             (top, work.column + group * 128)
         };
-        let smem = copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32;
+        // SAFETY: `SHARED_BYTES` of the tile includes both output buffers.
+        let smem = unsafe { Shared::dynamic(Self::OUT as u32 + group * SMEM_TILE as u32) };
         let end = p.m.min(top + F::MT as u32);
         let o = p.output(item);
         F::A::exchange_quarters(acc, smem, 1 + group);
@@ -161,20 +162,20 @@ impl<F: PitForm<A: Multiply, L: Loader>> ByList for PitColumns<F> {
             return;
         }
         if F::L::BY_ONE {
-            barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
+            full.arrive_expect_tx(Self::A_BYTES as u32);
         }
         let y = fill.work.row_block * p.stride + fill.from;
         let team = Team { thread, threads: PIT_PRODUCER_THREADS };
         let map = (at.map(0), &p.a_map);
         F::L::tile(team, to, map, [0, y], Self::A_TILE, full);
         if F::MT == 128 {
-            F::L::tile(team, to + Self::SLAB as u32, map, [64, y], Self::A_TILE, full);
+            F::L::tile(team, to.bytes(Self::SLAB as u32), map, [64, y], Self::A_TILE, full);
         }
     }
 
     #[inline(always)]
     fn gather<const WHOLE: bool>([b, _]: [Source; 2], fill: Fill) {
-        let to = Self::stage(fill.slot) + Self::B_AT as u32;
+        let to = Self::stage(fill.slot).bytes(Self::B_AT as u32);
         b.gather::<WHOLE>(Self::B_SHARE, fill.row, to);
     }
 }

@@ -41,7 +41,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         // inside of its extents.
         let a: Global<u8, ReadWrite> = unsafe { Global::new(p.a_map[MAP_ADDRESS]) };
         let line = a.row(image, next).bytes(first);
-        let to = Self::stage(slot) + own * PANEL_BYTES as u32 + (chunk ^ (own % 8)) * 16;
+        let to = Self::stage(slot).bytes(own * PANEL_BYTES as u32).bytes((chunk ^ (own % 8)) * 16);
         unroll!(i < F::MT / Self::AT_ONCE as usize, {
             let further = i as u32 * Self::AT_ONCE;
             let (lower, later) = p.wide.of(own + further);
@@ -50,7 +50,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
             let valid = first < bytes && x < tall && y < wide;
             let from = line.row(x, down).row(y, right);
             let from = if valid { from } else { a };
-            let to = to + further * PANEL_BYTES as u32;
+            let to = to.bytes(further * PANEL_BYTES as u32);
             if bytes.is_multiple_of(16) {
                 from.cp_async_16_or_zero(to, valid);
             } else {
@@ -103,10 +103,10 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
                         Self::bring_a(p, work.image, origin, from, slot);
                     } else if F::FILTERS || thread == 0 {
                         let [x, y] = origin;
-                        barrier::arrive_expect_tx(full, bytes);
+                        full.arrive_expect_tx(bytes);
                         map.load_4d(Self::stage(slot), [from, y, x, work.image], full);
                     }
-                    let to = Self::stage(slot) + Self::A_BYTES as u32;
+                    let to = Self::stage(slot).bytes(Self::A_BYTES as u32);
                     if F::FILTERS {
                         Self::start_b(p, at, chunks, [work.column, from, tap], (to, full));
                     } else if from + (warp + 1) * STEP <= work.count {
@@ -115,7 +115,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
                         b.gather::<false>(Self::B_SHARE, now, to);
                     }
                     if !F::FILTERS || !F::L::BY_ONE {
-                        copy::cp_async_arrive(full);
+                        full.arrive_after_copies();
                     }
                     ring.advance();
                     from += DEPTH;
@@ -135,14 +135,14 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         at: Maps,
         chunks: u32,
         [column, from, tap]: [u32; 3],
-        (to, full): (u32, u32),
+        (to, full): (Shared<u8>, Shared<Mbarrier>),
     ) {
         let thread = producer();
         let team = Team { thread, threads: PIT_CONV_PRODUCER_THREADS };
         let mut chunk = 0;
         while chunk < chunks {
             let place = [column + chunk * 64, from, tap];
-            let to = to + chunk * SMEM_TILE as u32;
+            let to = to.bytes(chunk * SMEM_TILE as u32);
             F::L::tile(team, to, (at.map(1), &p.b_map), place, Self::B_TILE, full);
             chunk += 1;
         }

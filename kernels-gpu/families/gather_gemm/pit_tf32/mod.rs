@@ -81,7 +81,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     /// Waits for a stage, and returns fragments of the warpgroup's first 64 columns.
     #[inline(always)]
     fn arrived(ring: (u32, u32), group: u32) -> PerThread {
-        barrier::wait(Self::full(ring.0), ring.1);
+        Self::full(ring.0).wait(ring.1);
         Self::own(ring.0, Self::BLOCKS as u32 * group)
     }
 
@@ -91,14 +91,14 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     fn own(slot: u32, block: u32) -> PerThread {
         let (lane, warp) = gpu::lane_and_warp();
         let piece = 2 * block + warp / 2;
-        let piece = Self::stage(slot) + (Self::B_AT as u32) + piece * Self::PIECE as u32;
+        let piece = Self::stage(slot).bytes(Self::B_AT as u32).bytes(piece * Self::PIECE as u32);
         let mut own = [[0u32; 4]; STEPS];
         unroll!(r < 4, {
             let (g, k) = frag::a_k8(lane, r as u32);
             let column = warp % 2 * 16 + g;
-            let at = piece + pit_tf32_place(k, column / 4) + column % 4 * 4;
+            let at = piece.bytes(pit_tf32_place(k, column / 4)).cast::<u32>().at(column % 4);
             unroll!(step < STEPS, {
-                let word = copy::ld_shared_b32(at + step as u32 * STEP * PANEL_BYTES as u32);
+                let word = at.bytes(step as u32 * STEP * PANEL_BYTES as u32).ld();
                 own[step][r] = matrix::cvt_rna_tf32(word);
             });
         });
@@ -125,8 +125,8 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     }
 
     #[inline(always)]
-    fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &PerThread, step: usize) {
-        let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
+    fn step<const C: usize>(acc: &mut Acc<C>, a: Shared<u8>, own: &PerThread, step: usize) {
+        let a = a.bytes(step as u32 * 32).descriptor(PANEL_BYTES as u32, 16);
         A::mma_tf32_registers(acc, own[step], a);
     }
 
@@ -178,7 +178,7 @@ impl<const MT: usize, A: Multiply, L: Loader> ByList for PitWords<MT, A, L> {
             return;
         }
         if L::BY_ONE {
-            barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
+            full.arrive_expect_tx(Self::A_BYTES as u32);
         }
         let place = [fill.from, fill.work.row_block * MT as u32];
         let team = Team { thread, threads: PIT_PRODUCER_THREADS };
@@ -188,13 +188,14 @@ impl<const MT: usize, A: Multiply, L: Loader> ByList for PitWords<MT, A, L> {
     #[inline(always)]
     fn gather<const WHOLE: bool>(b: [Source; 2], fill: Fill) {
         let (warp, lane) = (producer() / 32, producer() % 32);
-        let to = Self::stage(fill.slot) + (Self::B_AT as u32) + lane / 8 * Self::PIECE as u32;
-        let to = to + warp * STEP * PANEL_BYTES as u32;
+        let to =
+            Self::stage(fill.slot).bytes(Self::B_AT as u32).bytes(lane / 8 * Self::PIECE as u32);
+        let to = to.bytes(warp * STEP * PANEL_BYTES as u32);
         unroll!(i < 8, {
             let row = warp::shfl(fill.row, i as u32);
-            let to = to + pit_tf32_place(i as u32, lane % 8);
+            let to = to.bytes(pit_tf32_place(i as u32, lane % 8));
             unroll!(half < Self::BLOCKS, most 4, {
-                b[half].copy::<WHOLE>(row, to + (half * 4 * Self::PIECE) as u32);
+                b[half].copy::<WHOLE>(row, to.bytes((half * 4 * Self::PIECE) as u32));
             });
         });
     }
