@@ -22,7 +22,7 @@ pub struct Source {
 pub struct Share {
     /// Number of rows, up to 16.
     pub rows: u32,
-    /// Lanes that copy a row together.
+    /// Lanes that copy a row together, a power of two.
     pub lanes: u32,
     /// Bytes of 64 columns of all rows in the stage.
     pub slab: u32,
@@ -71,8 +71,7 @@ impl Source {
         let thread = producer();
         let (warp, lane) = (thread / 32, thread % 32);
         // This lane's row among those that a warp copies at once.
-        let own = if share.lanes == 32 { 0 } else { lane / share.lanes };
-        let lane = lane % share.lanes;
+        let (own, lane) = (lane >> share.lanes.trailing_zeros(), lane & (share.lanes - 1));
         let to = to.bytes(lane / 8 * share.slab + warp * share.rows * PANEL_BYTES as u32);
         unroll!(eight < 2, {
             unroll!(i < 8, {

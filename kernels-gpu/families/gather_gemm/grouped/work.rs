@@ -45,14 +45,14 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     pub(super) fn next_stage(p: &GroupedParams, at: &mut Cursor) -> bool {
         at.deep += Self::STAGE_K;
-        if at.deep < p.k {
-            return false;
+        let ends = at.deep >= p.k;
+        if ends {
+            at.deep = 0;
+            at.index += gpu::grid_x();
+            at.work = at.later;
+            at.later = Self::work(p, at.index + gpu::grid_x(), at.tiles);
         }
-        at.deep = 0;
-        at.index += gpu::grid_x();
-        at.work = at.later;
-        at.later = Self::work(p, at.index + gpu::grid_x(), at.tiles);
-        true
+        ends
     }
 
     /// Returns the address of the number of row blocks, followed by their records.
