@@ -194,8 +194,10 @@ impl<const MT: usize, A: Multiply, L: Loader> ByList for PitWords<MT, A, L> {
         unroll!(i < 8, {
             let row = warp::shfl(fill.row, i as u32);
             let to = to.bytes(pit_tf32_place(i as u32, lane % 8));
-            unroll!(half < Self::BLOCKS, most 4, {
-                b[half].copy::<WHOLE>(row, to.bytes((half * 4 * Self::PIECE) as u32));
+            unroll!(half < 2, {
+                if half < Self::BLOCKS {
+                    b[half].copy::<WHOLE>(row, to.bytes((half * 4 * Self::PIECE) as u32));
+                }
             });
         });
     }
