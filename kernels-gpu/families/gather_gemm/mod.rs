@@ -23,6 +23,14 @@ mod conv_steps;
 mod grouped;
 #[cfg(any(module = "grouped_grad", feature = "cuda_std"))]
 mod grouped_grad;
+#[cfg(any(
+    module = "grouped_grad",
+    module = "pit",
+    module = "pit_conv",
+    module = "pit_tf32",
+    feature = "cuda_std"
+))]
+mod listed;
 #[cfg(any(module = "pit", feature = "cuda_std"))]
 mod pit;
 #[cfg(any(module = "pit_conv", feature = "cuda_std"))]

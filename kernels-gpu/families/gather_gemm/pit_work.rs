@@ -1,4 +1,4 @@
-//! Work items of `pit` and `pit_tf32`.
+//! Work items and producer loop of `pit` and `pit_tf32`.
 
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
@@ -32,4 +32,67 @@ impl Work {
         let row_block = index - across * p.panels;
         Work { row_block, column: across * columns, count: p.counts().at(row_block).ld() }
     }
+}
+
+/// Stage that the producers fill.
+#[derive(Clone, Copy)]
+pub struct Fill {
+    pub work: Work,
+    /// First micro-tile.
+    pub from: u32,
+    pub slot: u32,
+    /// A row of B of this warp, held by this lane.
+    pub row: u32,
+}
+
+/// Tile whose producers gather rows of B by the list of a row block.
+pub trait ByList: Tile + Stages {
+    /// Rows of B of a stage that a warp gathers: a quarter of its micro-tiles.
+    const ROWS: u32;
+    /// Micro-tiles of a k-step.
+    const K_STEP: u32;
+    /// What a lane copies of rows of the operands.
+    type Sources: Copy;
+    /// Computes the sources once a work item: work done for each stage would delay its first copy after the wait.
+    fn sources(p: &PitParams, work: Work, lane: u32) -> Self::Sources;
+    /// Starts the copies of a stage's micro-tiles.
+    fn start_a(p: &PitParams, at: Maps, sources: Self::Sources, fill: Fill);
+    /// Starts this warp's copies of rows of B. `WHOLE`: all rows exist.
+    fn gather<const WHOLE: bool>(sources: Self::Sources, fill: Fill);
+}
+
+/// Fills the ring with the stages of every tile; called by all four producer warps.
+#[inline(always)]
+pub fn produce<T: ByList>(p: &PitParams, at: Maps) {
+    let thread = gpu::thread() - CONSUMER_WARPS * 32;
+    let (warp, lane) = (thread / 32, thread % 32);
+    let depth = 4 * T::ROWS;
+    let mut ring = Ring::<T>::producer();
+    let mut index = gpu::block_x();
+    while index < p.tiles {
+        let work = Work::new(p, index, T::COLUMNS);
+        let list = p.lists().at(work.row_block as u64 * p.stride as u64);
+        let sources = T::sources(p, work, lane);
+        // A lane holds one row of its warp; those of the next stage are prefetched.
+        let place = |from: u32| list.at(from + warp * T::ROWS + lane % T::ROWS);
+        let mut rows = place(0).ld_if(work.count > 0);
+        let mut from = 0;
+        while from < work.count {
+            let row = rows;
+            let more = from + depth < work.count;
+            rows = place(from + depth).ld_if(more);
+            let fill = Fill { work, from, slot: ring.wait_empty(), row };
+            T::start_a(p, at, sources, fill);
+            if from + (warp + 1) * T::ROWS <= work.count {
+                T::gather::<true>(sources, fill);
+            } else if warp * T::ROWS < (work.count - from).next_multiple_of(T::K_STEP) {
+                T::gather::<false>(sources, fill);
+            }
+            ring.full().arrive_after_copies();
+            ring.advance();
+            from += depth;
+        }
+        index += gpu::grid_x();
+    }
+    copy::cp_async_wait_all();
 }

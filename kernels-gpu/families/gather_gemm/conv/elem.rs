@@ -12,20 +12,28 @@ pub trait ConvElem: Elem<Acc = f32> {
 
     /// Starts the products of 64 rows of A by `C` x 64 columns of B, both 128 bytes deep and swizzled in shared memory.
     /// `TB` 1: B is contiguous along n, otherwise along k.
-    fn multiply<A: Multiply, const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32);
+    fn multiply<A: Multiply, const C: usize, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: Shared<u8>,
+        b: Shared<u8>,
+    );
 
     /// [`Self::multiply`] by `mma.sync` of 128 rows of A.
     #[inline(always)]
-    fn multiply_two<const C: usize, const TB: i32>(acc: &mut [Acc<C>; 2], a: u32, b: u32) {
+    fn multiply_two<const C: usize, const TB: i32>(
+        acc: &mut [Acc<C>; 2],
+        a: Shared<u8>,
+        b: Shared<u8>,
+    ) {
         let (warp, lane) = gpu::warp_and_lane();
         let (row, chunk) = frag::ldmatrix_x4(lane);
-        let own = a + frag::swizzle(warp * 16 + row, chunk, PANEL_BYTES as u32);
+        let own = a.bytes(frag::swizzle(warp * 16 + row, chunk, PANEL_BYTES as u32));
         let rows = |step: usize, half: usize| {
             if Self::IN_REGISTERS && (step, half) == (2, 0) {
                 // ptxas does not load fragments ahead of this barrier. With those of all steps, it spills.
                 warp::sync(u32::MAX);
             }
-            matrix::ldmatrix_x4((own ^ (step * 32) as u32) + (half * SMEM_TILE) as u32)
+            own.flipped((step * 32) as u32).bytes((half * SMEM_TILE) as u32).ldmatrix()
         };
         MmaSync::mma_two::<Self::Step, C, TB, BOTH>(acc, rows, descriptor::<TB>(b, 0));
     }
@@ -46,12 +54,12 @@ impl StepElem for Rounded {
 
 /// Descriptor of B for a step along k.
 #[inline(always)]
-fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {
+fn descriptor<const TB: i32>(b: Shared<u8>, step: usize) -> u64 {
     let row = PANEL_BYTES as u32;
     if TB == 1 {
-        frag::descriptor(b + step as u32 * 16 * row, row, SMEM_TILE as u32)
+        b.bytes(step as u32 * 16 * row).descriptor(row, SMEM_TILE as u32)
     } else {
-        frag::descriptor(b + step as u32 * 32, row, 16)
+        b.bytes(step as u32 * 32).descriptor(row, 16)
     }
 }
 
@@ -60,10 +68,14 @@ impl<E: WgmmaElem> ConvElem for E {
     type Step = E;
 
     #[inline(always)]
-    fn multiply<A: Multiply, const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
+    fn multiply<A: Multiply, const C: usize, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: Shared<u8>,
+        b: Shared<u8>,
+    ) {
         A::fence(acc);
         unroll!(step < STEPS, {
-            let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
+            let a = a.bytes(step as u32 * 32).descriptor(PANEL_BYTES as u32, 16);
             A::mma::<E, C, 0, TB>(acc, a, descriptor::<TB>(b, step));
         });
         A::commit();
@@ -76,13 +88,17 @@ impl ConvElem for Tf32 {
 
     /// Rounds A. B must be contiguous along k.
     #[inline(always)]
-    fn multiply<A: Multiply, const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
+    fn multiply<A: Multiply, const C: usize, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: Shared<u8>,
+        b: Shared<u8>,
+    ) {
         let (warp, lane) = gpu::warp_and_lane();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let mut own = [[0u32; 4]; STEPS];
         unroll!(step < STEPS, {
             let at = frag::swizzle(warp * 16 + row, 2 * step as u32 + chunk, PANEL_BYTES as u32);
-            own[step] = matrix::ldmatrix_x4(a + at).map(matrix::cvt_rna_tf32);
+            own[step] = a.bytes(at).ldmatrix().map(matrix::cvt_rna_tf32);
         });
         A::fence(acc);
         unroll!(step < STEPS, {

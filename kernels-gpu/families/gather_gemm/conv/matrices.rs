@@ -35,7 +35,7 @@ pub trait Matrices {
     fn prefetch(at: Maps);
     /// Starts the copies of the part that begins at a column, a channel and an offset. `to`: shared address, and the
     /// barrier that the copies complete. `by`: number of the producer thread, and the tensor maps.
-    fn start<T: BTile>(&self, to: (u32, u32), place: [u32; 3], by: (u32, Maps));
+    fn start<T: BTile>(&self, to: (Shared<u8>, Shared<Mbarrier>), place: [u32; 3], by: (u32, Maps));
 }
 
 impl Matrices for ConvParams {
@@ -54,20 +54,20 @@ impl Matrices for ConvParams {
     #[inline(always)]
     fn start<T: BTile>(
         &self,
-        (b_tile, full): (u32, u32),
+        (b_tile, full): (Shared<u8>, Shared<Mbarrier>),
         [column, channel, offset]: [u32; 3],
         (thread, at): (u32, Maps),
     ) {
         if thread != 0 {
             return;
         }
-        barrier::arrive_expect_tx(full, T::BYTES);
+        full.arrive_expect_tx(T::BYTES);
         if T::BY_COLUMNS {
             at.map(0).load_3d(b_tile, [channel, column, offset], full);
         } else {
             unroll!(c < T::CHUNKS, most 4, {
                 let place = [column + c as u32 * 64, channel, offset];
-                at.map(0).load_3d(b_tile + (c * SMEM_TILE) as u32, place, full);
+                at.map(0).load_3d(b_tile.bytes((c * SMEM_TILE) as u32), place, full);
             });
         }
     }
@@ -89,7 +89,7 @@ impl Matrices for ConvWordsParams {
     #[inline(always)]
     fn start<T: BTile>(
         &self,
-        (b_tile, _): (u32, u32),
+        (b_tile, _): (Shared<u8>, Shared<Mbarrier>),
         [column, channel, offset]: [u32; 3],
         (thread, _): (u32, Maps),
     ) {
@@ -111,7 +111,7 @@ impl Matrices for ConvWordsParams {
             let bytes = (inside * T::ELEMENT).min(16);
             let at = (offset as u64 * rows as u64 + row as u64) * self.weights_bytes as u64;
             let from = self.weights().bytes(at).bytes(left as u64 * T::ELEMENT as u64);
-            let to = b_tile + frag::swizzle(beyond + line, chunk, 128);
+            let to = b_tile.bytes(frag::swizzle(beyond + line, chunk, 128));
             let valid = |down: u32| bytes > 0 && row + down < rows;
             // A size known only at run time costs a dozen instructions a copy.
             if bytes % 16 == 0 {
@@ -135,13 +135,13 @@ impl ConvWordsParams {
     #[inline(always)]
     fn copy_lines<T: BTile>(
         &self,
-        to: u32,
+        to: Shared<u8>,
         from: Global<u8, Fresh>,
-        copy: impl Fn(u32, Global<u8, Fresh>, u32),
+        copy: impl Fn(Shared<u8>, Global<u8, Fresh>, u32),
     ) {
         unroll!(i < 512 / T::PRODUCER_THREADS as usize, {
             let down = i as u32 * (T::PRODUCER_THREADS / 8);
-            copy(to + down * 128, from.row(down, self.weights_bytes), down);
+            copy(to.bytes(down * 128), from.row(down, self.weights_bytes), down);
         });
     }
 }

@@ -119,20 +119,20 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
             }
             warp::sync(u32::MAX);
             let own = Self::own(halves, warpgroup) != 0;
-            let rows = Self::index(entry) + group * Self::SHARE as u32 * 4;
+            let rows = Self::index(entry).at(group * Self::SHARE as u32);
             entry += 1;
             let mut k = 0;
             while k < p.depth_bytes {
                 ring.wait_empty();
                 let full = ring.full();
-                let b_tile = Self::stage(ring.slot) + 2 * SMEM_TILE as u32;
+                let b_tile = Self::stage(ring.slot).bytes(2 * SMEM_TILE as u32);
                 let place = [gpu::block_y() * Self::COLUMNS, k / F::BYTES as u32, offset];
                 params.start::<Self>((b_tile, full), place, (thread, at));
                 if own {
-                    let to = Self::stage(ring.slot) + group * Self::SHARE as u32 * 128;
+                    let to = Self::stage(ring.slot).bytes(group * Self::SHARE as u32 * 128);
                     Self::gather(p, to, k + chunk * 16, chunk, rows);
                 }
-                copy::cp_async_arrive(full);
+                full.arrive_after_copies();
                 ring.advance();
                 k += 128;
             }
@@ -142,8 +142,10 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
 
     /// Returns the shared address of the row indices of kernel offset number `entry`.
     #[inline(always)]
-    fn index(entry: u32) -> u32 {
-        copy::dynamic_shared() + Self::INDEX as u32 + entry % Self::ENTRIES * (CONV_ROWS * 4) as u32
+    fn index(entry: u32) -> Shared<u32> {
+        // SAFETY: `SHARED_BYTES` of the tile includes all entries.
+        let first = unsafe { Shared::<u32>::dynamic(Self::INDEX as u32) };
+        first.at(entry % Self::ENTRIES * CONV_ROWS as u32)
     }
 
     /// Starts the copy of the row indices that this warp reads at the next offset, if there is one. Each call commits
@@ -156,7 +158,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         let row = warp * (4 * Self::SHARE as u32) + lane * 4;
         let place = offset as u64 * p.stride as u64 + (tile * CONV_ROWS as u32 + row) as u64;
         let yes = Self::own(halves, warpgroup) != 0 && lane < Self::SHARE as u32;
-        let to = Self::index(ahead.entry) + row * 4;
+        let to = Self::index(ahead.entry).at(row);
         p.neighbours().at(place).cp_async_16_if(to, yes as u32);
         copy::cp_async_commit();
         ahead.entry += 1;
@@ -165,7 +167,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     /// Starts copies of 16 bytes from byte `column` of [`Self::SHARE`] rows, whose indices are stored at `rows`.
     /// Missing rows are filled with zeros.
     #[inline(always)]
-    fn gather(p: &ConvParams, to: u32, column: u32, chunk: u32, rows: u32) {
+    fn gather(p: &ConvParams, to: Shared<u8>, column: u32, chunk: u32, rows: Shared<u32>) {
         let bytes = p.depth_bytes.saturating_sub(column).min(16);
         // A size known only at run time costs a dozen instructions a copy.
         if bytes == 16 {
@@ -182,20 +184,20 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
     fn copy_rows(
         p: &ConvParams,
         (input, bytes): (Global<u8, Fresh>, u32),
-        to: u32,
+        to: Shared<u8>,
         chunk: u32,
-        rows: u32,
+        rows: Shared<u32>,
     ) {
         // Hidden from the optimizer: eight offsets kept in registers through the loop would be too many.
         let chunk = warp::opaque(chunk);
         unroll!(i < Self::SHARE / 4, most 4, {
-            let four = copy::ld_shared_v4(rows + i as u32 * 16);
+            let four = rows.cast::<[u32; 4]>().at(i as u32).ld();
             unroll!(j < 4, {
                 let valid = four[j] != CONV_ABSENT;
                 let row = if valid { four[j] } else { 0 };
                 let from = input.row(row, p.in_bytes);
                 let r = (i * 4 + j) as u32;
-                let to = to + r * 128 + (chunk ^ (r & 7)) * 16;
+                let to = to.bytes(r * 128).bytes((chunk ^ (r & 7)) * 16);
                 from.cp_async_16(to, if valid { bytes } else { 0 });
             });
         });
@@ -226,8 +228,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
                 if own != 0 {
                     // `cp.async` wrote the gathered rows through the generic proxy; `wgmma` reads by the async proxy.
                     F::A::fence_proxy_async();
-                    let smem = Self::stage(slot) + warpgroup * SMEM_TILE as u32;
-                    let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
+                    let (smem, b_tile) = Self::operands(slot, warpgroup);
                     match (F::A::ASYNCHRONOUS, F::ORDER & B_COLUMNS != 0) {
                         (true, true) => E::multiply::<F::A, CHUNKS, 0>(&mut acc[0], smem, b_tile),
                         (true, false) => E::multiply::<F::A, CHUNKS, 1>(&mut acc[0], smem, b_tile),

@@ -24,10 +24,9 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         let flags = warp::opaque(p.flags);
         Self::finish::<E>(p, flags, left + lane % 4 * 2, alpha, acc);
         if E::BYTES == 2 && flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            let smem = copy::dynamic_shared()
-                + (Self::OUT + half as usize * SMEM_TILE) as u32
-                + warp * 2048;
-            Self::store::<E>(p, top, left, smem, acc);
+            // SAFETY: `SHARED_BYTES` of the tile includes both output buffers, if elements have 2 bytes.
+            let smem = unsafe { Shared::dynamic(Self::OUT as u32 + half * SMEM_TILE as u32) };
+            Self::store::<E>(p, top, left, smem.bytes(warp * 2048), acc);
         } else {
             unroll!(r < 2, {
                 let position = top + frag::accumulator(lane, 0).0 + r as u32 * 8;
@@ -120,7 +119,7 @@ impl<const CHUNKS: usize, F: GatheredForm> Gathered<CHUNKS, F> {
         p: &ConvParams,
         top: u32,
         left: u32,
-        smem: u32,
+        smem: Shared<u8>,
         acc: &Acc<CHUNKS>,
     ) {
         let lane = gpu::opaque_thread() % 32;

@@ -4,6 +4,15 @@
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvPart, ConvWordsParams};
 
+/// First row and column of this thread block's tile of the gradient.
+#[inline(always)]
+pub fn corner<T: Tile>(p: &ConvWordsParams) -> (u32, u32) {
+    let across = p.base.n.div_ceil(T::COLUMNS);
+    let block = gpu::block_y();
+    let row = block.checked_div(across).unwrap_or(0);
+    (row * T::ITEMS, (block - row * across) * T::COLUMNS)
+}
+
 /// Iterator over a part's list of blocks.
 pub struct Places {
     /// The part.

@@ -15,7 +15,7 @@ pub struct Line {
 /// instructions.
 #[inline(always)]
 pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
-    to: u32,
+    to: Shared<u8>,
     line: Line,
     first: u32,
 ) {
@@ -37,11 +37,11 @@ pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
         let raw = line.row.cast::<E>().at(element).ld_raw::<1>(element < width);
         four[i] = E::get(&raw, 0).to_bits();
     });
-    copy::st_shared_v4(to, four);
+    to.cast::<[u32; 4]>().st(four);
 }
 
 /// Loads four f32 from shared memory.
 #[inline(always)]
-pub fn four(from: u32) -> [f32; 4] {
-    copy::ld_shared_v4(from).map(f32::from_bits)
+pub fn four(from: Shared<f32>) -> [f32; 4] {
+    from.cast::<[u32; 4]>().ld().map(f32::from_bits)
 }

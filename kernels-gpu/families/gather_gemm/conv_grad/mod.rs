@@ -2,7 +2,7 @@
 //! A thread block takes some blocks of 64 positions of one offset, gathers both rows of each pair, and stores a partial
 //! sum, without atomics. A position without a neighbour is two rows of zeros: an unpaired row is never multiplied.
 
-use super::conv::parts::Places;
+use super::conv::parts::{Places, corner};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
@@ -15,14 +15,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> Stages
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS, CHUNKS, A> {
-    #[inline(always)]
-    fn corner(p: &ConvWordsParams) -> (u32, u32) {
-        let across = p.base.n.div_ceil(Self::COLUMNS);
-        let block = gpu::block_y();
-        let row = block.checked_div(across).unwrap_or(0);
-        (row * 64 * GROUPS as u32, (block - row * across) * Self::COLUMNS)
-    }
-
     /// Returns the input and output row of each of this thread's positions among 64, from `row` on.
     #[inline(always)]
     fn rows(
@@ -45,7 +37,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
     fn produce(p: &ConvWordsParams) {
         let thread = gpu::thread() - CONSUMER_WARPS * 32;
         let mut places = Places::of(p);
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         // The threads gather several rows at a time; this thread copies 16 bytes of each.
         let (row, chunk) = (thread / 8, thread % 8);
         let line = p.base.neighbours().at(places.part.offset as u64 * p.base.stride as u64);
@@ -68,7 +60,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             } else {
                 Self::gather::<false>(p, Self::stage(ring.slot), firsts, &rows);
             }
-            copy::cp_async_arrive(ring.full());
+            ring.full().arrive_after_copies();
             ring.advance();
         }
         copy::cp_async_wait_all();
@@ -79,7 +71,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
     #[inline(always)]
     fn gather<const WHOLE: bool>(
         p: &ConvWordsParams,
-        stage: u32,
+        stage: Shared<u8>,
         firsts: [u32; 2],
         rows: &[[u32; 2]; 8],
     ) {
@@ -90,13 +82,13 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             let [input, output] = rows[j];
             let valid = input != CONV_ABSENT;
             let [input, output] = [input, output].map(|row| if valid { row } else { 0 });
-            let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
+            let to = stage.bytes(r * 128).bytes((chunk ^ (r & 7)) * 16);
             let from = p.base.input().row(input, p.base.in_bytes);
             let of = (from, p.base.depth_bytes);
             Self::copy::<GROUPS, WHOLE>(to, of, valid, firsts[0]);
             let from = p.weights().row(output, p.weights_bytes);
             let of = (from, p.base.n * 2);
-            let to = to + (GROUPS * SMEM_TILE) as u32;
+            let to = to.bytes((GROUPS * SMEM_TILE) as u32);
             Self::copy::<CHUNKS, WHOLE>(to, of, valid, firsts[1]);
         });
     }
@@ -105,14 +97,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
     /// end of the row are zero.
     #[inline(always)]
     fn copy<const COUNT: usize, const WHOLE: bool>(
-        to: u32,
+        to: Shared<u8>,
         (row, bytes): (Global<u8, Fresh>, u32),
         valid: bool,
         first: u32,
     ) {
         unroll!(c < COUNT, most 4, {
             let first = first + c as u32 * 128;
-            let to = to + (c * SMEM_TILE) as u32;
+            let to = to.bytes((c * SMEM_TILE) as u32);
             let from = row.bytes(first);
             if WHOLE {
                 from.cp_async_16(to, if valid { 16 } else { 0 });
@@ -136,14 +128,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             let slot = ring.wait_full();
             if GROUPS > 1 || done % 2 == group {
                 A::fence_proxy_async();
-                let smem =
-                    Self::stage(slot) + if GROUPS > 1 { group * SMEM_TILE as u32 } else { 0 };
-                let b_tile = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
+                let own = if GROUPS > 1 { group * SMEM_TILE as u32 } else { 0 };
+                let smem = Self::stage(slot).bytes(own);
+                let b_tile = Self::stage(slot).bytes((GROUPS * SMEM_TILE) as u32);
                 A::fence(&mut acc);
                 unroll!(step < 4, {
                     let deep = step as u32 * 16 * 128;
-                    let a = frag::descriptor(smem + deep, 128, SMEM_TILE as u32);
-                    let b = frag::descriptor(b_tile + deep, 128, SMEM_TILE as u32);
+                    let a = smem.bytes(deep).descriptor(128, SMEM_TILE as u32);
+                    let b = b_tile.bytes(deep).descriptor(128, SMEM_TILE as u32);
                     A::mma::<E, CHUNKS, 1, 1>(&mut acc, a, b);
                 });
                 ring.issued::<A, _>(&mut acc);
@@ -155,7 +147,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             ring.advance();
         }
         A::wait::<CHUNKS, 0>(&mut acc);
-        let beside = copy::dynamic_shared() + gpu::opaque_thread() % 128 * 8;
+        // SAFETY: with one group, the accumulators of a warpgroup fit into the ring. They are stored after its last stage
+        // is read, between two barriers.
+        let lent = unsafe { Shared::<[u32; 2]>::dynamic(0) };
+        let beside = lent.at(gpu::opaque_thread() % 128);
         if GROUPS == 1 {
             Self::lend(group, beside, &acc);
         }
@@ -166,14 +161,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
 
     /// Stores the second warpgroup's accumulators for the first one, in stages that are no longer read.
     #[inline(always)]
-    fn lend(group: u32, to: u32, acc: &Acc<CHUNKS>) {
+    fn lend(group: u32, to: Shared<[u32; 2]>, acc: &Acc<CHUNKS>) {
         barrier::sync_named(1, CONSUMER_WARPS * 32);
         if group == 1 {
             unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
                     unroll!(r < 2, {
                         let two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i].to_bits());
-                        copy::st_shared_v2(to + Self::lent(c, j, r), two);
+                        to.bytes(Self::lent(c, j, r)).st(two);
                     });
                 });
             });
@@ -188,9 +183,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
 
     /// Stores the accumulators as `[part, c, m]`.
     #[inline(always)]
-    fn epilogue(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
+    fn epilogue(p: &ConvWordsParams, group: u32, beside: Shared<[u32; 2]>, acc: &Acc<CHUNKS>) {
         let lane = gpu::opaque_thread() % 32;
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let top = channel + group * 64 + gpu::opaque_thread() / 32 % 4 * 16 + lane / 4;
         let left = column + lane % 4 * 2;
         let n = p.base.n;
@@ -204,7 +199,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
                         let at = p.base.out().cast::<u32>().at(line + column as u64);
                         let mut two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i]);
                         if GROUPS == 1 {
-                            let lent = copy::ld_shared_v2(beside + Self::lent(c, j, r));
+                            let lent = beside.bytes(Self::lent(c, j, r)).ld();
                             two = [0, 1].map(|i| two[i] + f32::from_bits(lent[i]));
                         }
                         let two = two.map(f32::to_bits);

@@ -12,7 +12,7 @@ pub trait PairElem: Elem<Acc = f32> {
     /// `PAIRS` rows of the input. `corner` is the first row and column of the warp's tile.
     fn multiply<const SIDE: usize, const PAIRS: usize>(
         sums: &mut Sums,
-        stage: u32,
+        stage: Shared<f32>,
         corner: (u32, u32),
         deep: u32,
     );
@@ -39,22 +39,23 @@ macro_rules! on_cuda_cores {
             #[inline(always)]
             fn multiply<const SIDE: usize, const PAIRS: usize>(
                 sums: &mut Sums,
-                stage: u32,
+                stage: Shared<f32>,
                 (row, column): (u32, u32),
                 deep: u32,
             ) {
                 let lane = gpu::opaque_thread() % 32;
-                let rows = stage + (row + lane / 8 * 4) * 4;
-                let columns = stage + ((PAIRS * SIDE) as u32 + column + lane % 8 * 4) * 4;
+                let rows = stage.at(row + lane / 8 * 4);
+                let columns = stage.at((PAIRS * SIDE) as u32 + column + lane % 8 * 4);
                 let (mut k, end) = share::<SIDE, PAIRS>(deep);
                 while k < end {
                     unroll!(u < 4, {
-                        let line = (k + u as u32) * SIDE as u32 * 4;
+                        let line = (k + u as u32) * SIDE as u32;
                         // The copies swizzled the chunks of four channels by the pair.
                         let turn = u as u32 * 32;
-                        let (a, b) = (four((rows + line) ^ turn), four((rows + line + 64) ^ turn));
-                        let low = four((columns + line) ^ turn);
-                        let high = four((columns + line + 128) ^ turn);
+                        let load = |from: Shared<f32>| four(from.flipped(turn));
+                        let (rows, columns) = (rows.at(line), columns.at(line));
+                        let (a, b) = (load(rows), load(rows.at(16)));
+                        let (low, high) = (load(columns), load(columns.at(32)));
                         unroll!(j < 4, {
                             unroll!(i < 4, {
                                 sums[j][i] = F32::fma(a[j], low[i], sums[j][i]);
@@ -85,7 +86,7 @@ impl PairElem for Tf32 {
     #[inline(always)]
     fn multiply<const SIDE: usize, const PAIRS: usize>(
         sums: &mut Sums,
-        stage: u32,
+        stage: Shared<f32>,
         (row, column): (u32, u32),
         deep: u32,
     ) {
@@ -93,24 +94,24 @@ impl PairElem for Tf32 {
         let (pair, r) = (lane % 4, lane / 4);
         // This lane's channel of the eight of a fragment: 32 bytes, swizzled by the pair.
         let own = pair * SIDE as u32 * 4 + r * 4 + pair * 32;
-        let rows = stage + own + row * 4;
-        let columns = stage + own + ((PAIRS * SIDE) as u32 + column) * 4;
-        let load = |at: u32| matrix::cvt_rna_tf32(copy::ld_shared_b32(at));
+        let rows = stage.bytes(own).at(row);
+        let columns = stage.bytes(own).at((PAIRS * SIDE) as u32 + column);
+        let load = |at: Shared<f32>| matrix::cvt_rna_tf32(at.cast::<u32>().ld());
         let (mut k, end) = share::<SIDE, PAIRS>(deep);
         while k < end {
-            let line = k * SIDE as u32 * 4;
-            let later = 4 * SIDE as u32 * 4;
+            let line = k * SIDE as u32;
+            let later = 4 * SIDE as u32;
             let mut a = [[0u32; 4]; 2];
             unroll!(m < 2, {
                 unroll!(h < 2, {
-                    let at = (rows + line) ^ ((m * 2 + h) * 32) as u32;
+                    let at = rows.at(line).flipped(((m * 2 + h) * 32) as u32);
                     a[m][h] = load(at);
-                    a[m][2 + h] = load(at + later);
+                    a[m][2 + h] = load(at.at(later));
                 });
             });
             unroll!(j < 8, {
-                let at = ((columns + line) ^ (j % 4 * 32) as u32) + (j / 4 * 128) as u32;
-                let b = [load(at), load(at + later)];
+                let at = columns.at(line).flipped((j % 4 * 32) as u32).bytes((j / 4 * 128) as u32);
+                let b = [load(at), load(at.at(later))];
                 unroll!(m < 2, {
                     let mut four = [0, 1, 2, 3].map(|i| sums[j][m * 4 + i]);
                     matrix::mma_tf32(&mut four, a[m], b);

@@ -4,7 +4,7 @@
 
 mod elem;
 
-use super::conv::parts::Places;
+use super::conv::parts::{Places, corner};
 use super::conv::words::{Line, bring};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
@@ -22,19 +22,18 @@ struct Ahead {
 }
 
 impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
-    #[inline(always)]
-    fn corner(p: &ConvWordsParams) -> (u32, u32) {
-        let across = p.base.n.div_ceil(Self::COLUMNS);
-        let block = gpu::block_y();
-        // Checked: device code must not panic, and only the host guarantees that the divisor is nonzero.
-        let row = block.checked_div(across).unwrap_or(0);
-        (row * Self::ITEMS, (block - row * across) * Self::COLUMNS)
-    }
-
     /// Returns the address of the row indices of a stage.
     #[inline(always)]
-    fn index(stage: u32) -> u32 {
-        copy::dynamic_shared() + Self::INDEX as u32 + stage % 2 * (2 * PAIRS_STAGE * 4) as u32
+    fn index(stage: u32) -> Shared<u32> {
+        // SAFETY: `SHARED_BYTES` of the tile includes the indices of two stages.
+        let first = unsafe { Shared::<u32>::dynamic(Self::INDEX as u32) };
+        first.at(stage % 2 * 2 * PAIRS_STAGE as u32)
+    }
+
+    #[inline(always)]
+    fn stage(slot: u32) -> Shared<u8> {
+        // SAFETY: `SHARED_BYTES` of the tile includes all stages.
+        unsafe { Shared::<u8>::dynamic(slot * Self::STAGE as u32) }
     }
 
     /// Loads this thread's row of the next stage. All lanes of two warps call it together.
@@ -64,14 +63,14 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     fn keep(p: &ConvWordsParams, ahead: &mut Ahead, stage: u32) {
         let thread = gpu::opaque_thread();
         if thread < 2 * PAIRS_STAGE as u32 {
-            copy::st_shared_b32(Self::index(stage) + thread * 4, ahead.row);
+            Self::index(stage).at(thread).st(ahead.row);
         }
         Self::look(p, ahead);
     }
 
     #[inline(always)]
     fn start<E: Elem<Acc = f32>>(p: &ConvWordsParams, stage: u32, slot: u32) {
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let side = SIDE as u32;
         if VECTORS && channel + side <= p.channels && column + side <= p.base.n {
             Self::rows::<E, true>(p, stage, slot);
@@ -84,19 +83,19 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, stage: u32, slot: u32) {
         let thread = gpu::opaque_thread();
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let chunks = SIDE as u32 / 4;
         let (first, chunk) = (thread / chunks, thread % chunks);
         let index = Self::index(stage);
         unroll!(i < SIDE / 32, most 4, {
             let r = first + (i * 1024 / SIDE) as u32;
-            let input = copy::ld_shared_b32(index + r * 4);
-            let output = copy::ld_shared_b32(index + PAIRS_STAGE as u32 * 4 + r * 4);
+            let input = index.at(r).ld();
+            let output = index.at(PAIRS_STAGE as u32).at(r).ld();
             let valid = input != CONV_ABSENT;
             let [input, output] = [input, output].map(|row| if valid { row } else { 0 });
             // Rows that an atom reads together are stored in different banks.
             let place = r * SIDE as u32 * 4 + (chunk ^ ((r & 3) * 2)) * 16;
-            let to = copy::dynamic_shared() + slot * Self::STAGE as u32 + place;
+            let to = Self::stage(slot).bytes(place);
             let line = Line {
                 row: p.base.input().row(input, p.base.in_bytes),
                 width: p.channels,
@@ -108,14 +107,14 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
                 width: p.base.n,
                 valid,
             };
-            bring::<E, VECTORS, WHOLE>(to + Self::ROWS as u32, line, column + chunk * 4);
+            bring::<E, VECTORS, WHOLE>(to.bytes(Self::ROWS as u32), line, column + chunk * 4);
         });
     }
 
     /// Stores this thread's accumulators as `[part, c, m]`.
     #[inline(always)]
     fn epilogue<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let (warp, lane) = (gpu::opaque_thread() / 32, gpu::opaque_thread() % 32);
         let corner = (channel + warp / Self::ACROSS * 32, column + warp % Self::ACROSS * 64);
         unroll!(j < 8, {
@@ -137,18 +136,20 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Adds the accumulators of warps that share a tile, through stages that are no longer read, and stores the result.
     #[inline(always)]
     fn join<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
-        let (channel, column) = Self::corner(p);
+        let (channel, column) = corner::<Self>(p);
         let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let tile = (SIDE * SIDE * 4) as u32;
-        let own = copy::dynamic_shared()
-            + warp % Self::WARPS_OF_TILE * tile
-            + warp / Self::WARPS_OF_TILE * 32 * SIDE as u32 * 4;
+        // SAFETY: the ring has room for the tiles of four warps. Barriers separate this use from the last stage.
+        let sums_at = unsafe { Shared::<f32>::dynamic(0) };
+        let own = sums_at
+            .bytes(warp % Self::WARPS_OF_TILE * tile)
+            .at(warp / Self::WARPS_OF_TILE * 32 * SIDE as u32);
         gpu::sync_threads();
         unroll!(j < 8, {
             unroll!(i < 8, {
                 let (row, across) = E::place(lane, j, i);
-                copy::st_shared_b32(own + (row * SIDE as u32 + across) * 4, sums[j][i].to_bits());
+                own.at(row * SIDE as u32 + across).st(sums[j][i]);
             });
         });
         gpu::sync_threads();
@@ -156,8 +157,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         while at < (SIDE * SIDE) as u32 {
             let mut sum = 0f32;
             unroll!(d < 4, {
-                let from = copy::dynamic_shared() + d as u32 * tile + at * 4;
-                sum += f32::from_bits(copy::ld_shared_b32(from));
+                sum += sums_at.bytes(d as u32 * tile).at(at).ld();
             });
             let place = (channel + at / SIDE as u32, column + at % SIDE as u32);
             Self::store(p, place, sum);
@@ -207,7 +207,7 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
             copy::cp_async_commit();
             started += 1;
             Self::keep(p, &mut ahead, started);
-            let stage = copy::dynamic_shared() + slot * Self::STAGE as u32;
+            let stage = Self::stage(slot).cast();
             let corner = (warp / Self::ACROSS * 32, warp % Self::ACROSS * 64);
             E::multiply::<SIDE, { PAIRS_STAGE }>(&mut sums, stage, corner, deep);
             free = slot;

@@ -36,30 +36,38 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let block = gpu::block_x();
         let tile = p.base.schedule().at(block / shares).ld();
         let first = (tile * shares + block % shares) * Self::ROWS as u32;
-        copy::st_shared_b32(Self::notes() + Self::THREADS * 16, first);
+        Self::first().st(first);
         let mut ahead = Ahead { offset: 0, channel: 0, own: false, list: 0, row: CONV_ABSENT };
         Self::look(p, &mut ahead, 0, 0);
         Self::step(p, &mut ahead);
         ahead
     }
 
-    /// Returns the address of this thread's record. The tile's first position is stored after the records of all
-    /// threads.
     #[inline(always)]
-    fn notes() -> u32 {
-        copy::dynamic_shared() + Self::NOTES as u32 + gpu::opaque_thread() * 16
+    fn stage(slot: u32) -> Shared<u8> {
+        // SAFETY: `SHARED_BYTES` of the tile includes all stages.
+        unsafe { Shared::<u8>::dynamic(slot * Self::STAGE as u32) }
     }
 
+    /// Returns the address of this thread's record.
     #[inline(always)]
-    fn first() -> u32 {
-        copy::ld_shared_b32(Self::notes() + Self::THREADS * 16)
+    fn notes() -> Shared<[u32; 4]> {
+        // SAFETY: `SHARED_BYTES` of the tile includes a record of each thread. No other thread accesses it.
+        unsafe { Shared::<[u32; 4]>::dynamic(Self::NOTES as u32) }.at(gpu::opaque_thread())
+    }
+
+    /// Returns the address of the tile's first position, which each thread stores for itself. The records of all
+    /// threads precede it.
+    #[inline(always)]
+    fn first() -> Shared<u32> {
+        Self::notes().at(Self::THREADS).cast()
     }
 
     /// Finds the next offset, after `taken` words of the masks and with the bits `left`, and loads this thread's row of
     /// it.
     #[inline(always)]
     fn look(p: &ConvWordsParams, ahead: &mut Ahead, mut taken: u32, mut left: u32) {
-        let first = Self::first();
+        let first = Self::first().ld();
         while left == 0 && taken < p.base.words {
             let halves = (first / CONV_HALF as u32) as u64 * p.base.words as u64;
             let at = p.base.masks().at(halves + taken as u64);
@@ -76,7 +84,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
             let place = offset as u64 * p.base.stride as u64 + first as u64;
             ahead.row = p.base.neighbours().at(place + Self::row() as u64).ld();
         }
-        copy::st_shared_v4(Self::notes(), [taken, left, offset, 0]);
+        Self::notes().st([taken, left, offset, 0]);
     }
 
     /// Returns the row of the tile that this thread looks up, one of those that its warp multiplies.
@@ -88,14 +96,15 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
 
     /// Returns the address of a list of an offset's rows.
     #[inline(always)]
-    fn index(list: u32) -> u32 {
-        copy::dynamic_shared() + (Self::INDEX as u32) + list * (Self::ROWS * 4) as u32
+    fn index(list: u32) -> Shared<u32> {
+        // SAFETY: `SHARED_BYTES` of the tile includes both lists.
+        unsafe { Shared::<u32>::dynamic(Self::INDEX as u32) }.at(list * Self::ROWS as u32)
     }
 
     /// Advances to the next offset, whose rows all threads can read after the next barrier.
     #[inline(always)]
     fn step(p: &ConvWordsParams, ahead: &mut Ahead) {
-        let [taken, left, offset, _] = copy::ld_shared_v4(Self::notes());
+        let [taken, left, offset, _] = Self::notes().ld();
         // Shows ptxas that the value is warp-uniform.
         ahead.offset = warp::uniform(offset);
         ahead.channel = 0;
@@ -103,7 +112,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         if ahead.offset == CONV_ABSENT {
             return;
         }
-        copy::st_shared_b32(Self::index(ahead.list) + Self::row() * 4, ahead.row);
+        Self::index(ahead.list).at(Self::row()).st(ahead.row);
         ahead.own = warp::ballot(ahead.row != CONV_ABSENT) != 0;
         Self::look(p, ahead, taken, left);
     }
@@ -116,7 +125,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         slot: u32,
     ) {
         if ahead.offset != CONV_ABSENT {
-            let stage = copy::dynamic_shared() + slot * Self::STAGE as u32;
+            let stage = Self::stage(slot);
             if VECTORS && ahead.channel + 32 <= p.channels {
                 Self::rows::<E, true>(p, ahead, stage);
             } else {
@@ -140,19 +149,23 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
 
     /// Starts the copies of input rows. `WHOLE`: all channels of the stage exist.
     #[inline(always)]
-    fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, ahead: &Ahead, stage: u32) {
+    fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(
+        p: &ConvWordsParams,
+        ahead: &Ahead,
+        stage: Shared<u8>,
+    ) {
         let thread = gpu::opaque_thread();
         let index = Self::index(ahead.list);
         unroll!(i < 8 / ACROSS, {
             let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
-            let row = copy::ld_shared_b32(index + r * 4);
+            let row = index.at(r).ld();
             let valid = row != CONV_ABSENT;
             let line = Line {
                 row: p.base.input().row(if valid { row } else { 0 }, p.base.in_bytes),
                 width: p.channels,
                 valid,
             };
-            let to = stage + r * 128 + (chunk ^ (r & 7)) * 16;
+            let to = stage.bytes(r * 128).bytes((chunk ^ (r & 7)) * 16);
             bring::<E, VECTORS, WHOLE>(to, line, ahead.channel + chunk * 4);
         });
     }
@@ -162,7 +175,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     fn matrix<E: Elem<Acc = f32>, const WHOLE: bool>(
         p: &ConvWordsParams,
         ahead: &Ahead,
-        stage: u32,
+        stage: Shared<u8>,
     ) {
         let thread = gpu::opaque_thread();
         let chunks = Self::COLUMNS / 4;
@@ -177,7 +190,10 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
                 width: p.base.n,
                 valid,
             };
-            let to = stage + Self::GATHERED as u32 + deep * Self::COLUMNS * 4 + chunk * 16;
+            let to = stage
+                .bytes(Self::GATHERED as u32)
+                .bytes(deep * Self::COLUMNS * 4)
+                .bytes(chunk * 16);
             bring::<E, VECTORS, WHOLE>(to, line, gpu::block_y() * Self::COLUMNS + chunk * 4);
         });
     }
@@ -187,10 +203,10 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let (down, across) = (warp / ACROSS as u32, warp % ACROSS as u32);
-        let stage = copy::dynamic_shared() + slot * Self::STAGE as u32;
+        let stage = Self::stage(slot);
         let (g, c) = (lane / 8, lane % 8);
-        let rows = stage + (down * 32 + g) * 128;
-        let columns = stage + Self::GATHERED as u32 + (across * 64 + c * 4) * 4;
+        let rows = stage.bytes((down * 32 + g) * 128).cast::<[u32; 2]>();
+        let columns = stage.bytes(Self::GATHERED as u32).cast::<f32>().at(across * 64 + c * 4);
         let mut q = 0;
         while q < 8 {
             // Two channels at a time: four would need more registers than there are.
@@ -198,12 +214,12 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
                 let mut a = [[0f32; 2]; 8];
                 unroll!(j < 8, {
                     let chunk = q ^ (g + (j as u32 % 2) * 4);
-                    let at = rows + j as u32 * 512 + chunk * 16 + h as u32 * 8;
-                    a[j] = copy::ld_shared_v2(at).map(f32::from_bits);
+                    let at = rows.bytes(j as u32 * 512 + chunk * 16 + h as u32 * 8);
+                    a[j] = at.ld().map(f32::from_bits);
                 });
                 unroll!(k < 2, {
-                    let at = columns + (q * 4 + (h * 2 + k) as u32) * Self::COLUMNS * 4;
-                    let (low, high) = (four(at), four(at + 128));
+                    let at = columns.at((q * 4 + (h * 2 + k) as u32) * Self::COLUMNS);
+                    let (low, high) = (four(at), four(at.at(32)));
                     unroll!(j < 8, {
                         unroll!(i < 4, {
                             sums[j][i] = F32::fma(a[j][k], low[i], sums[j][i]);
@@ -220,7 +236,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     fn epilogue<E: Elem<Acc = f32>>(p: &ConvWordsParams, any: bool, sums: &Sums) {
         let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
-        let top = Self::first() + warp / ACROSS as u32 * 32 + lane / 8;
+        let top = Self::first().ld() + warp / ACROSS as u32 * 32 + lane / 8;
         let left = gpu::block_y() * Self::COLUMNS + warp % ACROSS as u32 * 64 + lane % 8 * 4;
         let o = Output {
             bias: p.base.bias(),

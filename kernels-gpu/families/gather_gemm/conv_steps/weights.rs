@@ -11,7 +11,9 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
     let (x, y) = (gpu::thread() % 32, gpu::thread() / 32);
     let (left, top) = (gpu::block_x() * 32, gpu::block_y() * 32);
     let matrix = gpu::block_z() as u64;
-    let place = |row: u32, column: u32| copy::dynamic_shared() + (row * 33 + column) * 4;
+    // SAFETY: `SHARED_BYTES` of the tile includes 32 rows of 33 words. A barrier separates stores and loads.
+    let tile = unsafe { Shared::<u32>::dynamic(0) };
+    let place = |row: u32, column: u32| tile.at(row * 33 + column);
     let load = |at: Global<E, ReadOnly>, ok: bool| match E::BYTES {
         2 => at.cast::<u16>().ld_if(ok),
         _ => at.cast::<u32>().ld_if(ok),
@@ -21,14 +23,14 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
         let line = (matrix * rows as u64 + row as u64) * leading as u64;
         let at = p.source().cast::<E>().at(line + column as u64);
         let word = load(at, row < rows && column < columns);
-        copy::st_shared_b32(place(y + i as u32 * 8, x), word);
+        place(y + i as u32 * 8, x).st(word);
     });
     gpu::sync_threads();
     unroll!(i < 4, {
         let (row, column) = (left + y + i as u32 * 8, top + x);
         let line = (matrix * columns as u64 + row as u64) * p.leading as u64;
         let at = p.out().cast::<E>().at(line + column as u64);
-        let word = copy::ld_shared_b32(place(x, y + i as u32 * 8));
+        let word = place(x, y + i as u32 * 8).ld();
         let inside = row < columns && column < rows;
         match E::BYTES {
             2 => at.cast::<u16>().st_if(word, inside),

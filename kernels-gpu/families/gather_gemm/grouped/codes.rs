@@ -13,7 +13,7 @@ use core::marker::PhantomData;
 use super::DEPTH;
 use super::out::NOWHERE;
 use super::scaled::NO_SCALE;
-use super::work::Work;
+use super::work::{Cursor, Work};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
@@ -38,35 +38,25 @@ struct Loaded {
 /// Progress of a thread's loads: they are ahead of the stages that it writes. The record of the work item after the
 /// next one and the choice of a row of the next one are loaded early, because each load depends on the one before.
 struct Loads<const CHUNKS: usize, F> {
-    index: u32,
-    tiles: u32,
-    work: Work,
-    later: Work,
+    at: Cursor,
     choice: u32,
     /// Rows of A of this thread, and a bit for each that exists.
     rows: [u32; MOST],
     valid: u32,
     scales: [u32; 2],
-    deep: u32,
     tile: PhantomData<F>,
 }
 
 impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, F> {
     #[inline(always)]
     fn new(p: &GroupedParams) -> Self {
-        let tiles = GroupedTile::<CHUNKS, F>::tiles(p);
-        let index = gpu::block_x();
-        let work = GroupedTile::<CHUNKS, F>::work(p, index, tiles);
+        let at = GroupedTile::<CHUNKS, F>::first_stage(p);
         let mut loads = Loads {
-            index,
-            tiles,
-            work,
-            later: GroupedTile::<CHUNKS, F>::work(p, index + gpu::grid_x(), tiles),
-            choice: GroupedTile::<CHUNKS, F>::choice(p, work),
+            choice: GroupedTile::<CHUNKS, F>::choice(p, at.work),
+            at,
             rows: [0; MOST],
             valid: 0,
             scales: [NO_SCALE; 2],
-            deep: 0,
             tile: PhantomData,
         };
         loads.enter(p);
@@ -78,7 +68,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
     fn enter(&mut self, p: &GroupedParams) {
         let (thread, lanes) = (GroupedTile::<CHUNKS, F>::copier(), Self::LANES);
         let token = match p.flags & GROUPED_GATHER {
-            0 => self.work.first + thread,
+            0 => self.at.work.first + thread,
             _ => p.top.of(self.choice).0,
         };
         let (warp, lane) = (thread / 32, thread % 32);
@@ -86,12 +76,12 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
         unroll!(i < Self::ROWS, {
             let row = i as u32 * (32 / lanes) + lane / lanes;
             self.rows[i] = warp::shfl(token, row);
-            self.valid |= u32::from(warp * 32 + row < self.work.rows) << i;
+            self.valid |= u32::from(warp * 32 + row < self.at.work.rows) << i;
         });
         if F::ORDER == SCALED_COLUMNS {
-            self.scales = GroupedTile::<CHUNKS, F>::scales(p, self.work);
+            self.scales = GroupedTile::<CHUNKS, F>::scales(p, self.at.work);
         }
-        self.choice = GroupedTile::<CHUNKS, F>::choice(p, self.later);
+        self.choice = GroupedTile::<CHUNKS, F>::choice(p, self.at.later);
     }
 
     /// Lanes that load a row of A in a stage, and rows of which a thread loads 16 bytes.
@@ -102,7 +92,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
     #[inline(always)]
     fn next(&mut self, p: &GroupedParams) -> Loaded {
         let mut loaded = Loaded {
-            exists: self.index < self.tiles && p.k > 0,
+            exists: self.at.index < self.at.tiles && p.k > 0,
             a: [[0; 4]; MOST],
             w: [[0; 4]; MOST],
             by: [0.0; 2],
@@ -112,7 +102,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
         }
         let thread = GroupedTile::<CHUNKS, F>::copier();
         // Extents along k count units of two bytes of A.
-        let unit = self.deep + thread % Self::LANES * 8;
+        let unit = self.at.deep + thread % Self::LANES * 8;
         let from = p.a().at(unit);
         unroll!(i < Self::ROWS, {
             let at = from.row(self.rows[i], p.lda_bytes);
@@ -120,31 +110,25 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
             loaded.a[i] = at.cast::<[u32; 4]>().ld_once_if(there);
         });
         // Four lanes load a column of W.
-        let code = self.deep * Self::CODES_OF_UNIT + thread % 4 * CODES;
+        let code = self.at.deep * Self::CODES_OF_UNIT + thread % 4 * CODES;
         let map = &p.w_map;
         // SAFETY: the host made the map of a W that it has checked. Codes that are `there` are
         // inside of its extents.
         let w: Global<u8, ReadWrite> = unsafe { Global::new(map[MAP_ADDRESS]) };
-        let from = w.row(self.work.expert, map[MAP_STRIDES + 1]).bytes(code);
+        let from = w.row(self.at.work.expert, map[MAP_STRIDES + 1]).bytes(code);
         let columns = (map[MAP_EXTENTS] >> 32) as u32;
         unroll!(i < 2 * CHUNKS, {
             let half = if F::GATED { i / CHUNKS } else { 0 };
             let within = (i - half * CHUNKS) as u32 * 32 + thread / 4;
-            let column = self.work.column + half as u32 * p.n + within;
+            let column = self.at.work.column + half as u32 * p.n + within;
             let there = column < columns && code < p.k * Self::CODES_OF_UNIT;
             let at = from.row(column, map[MAP_STRIDES]);
             loaded.w[i] = at.cast::<[u32; 4]>().ld_once_if(there);
         });
         if F::ORDER == SCALED_COLUMNS {
-            loaded.by = GroupedTile::<CHUNKS, F>::factors(p, self.scales, self.deep);
+            loaded.by = GroupedTile::<CHUNKS, F>::factors(p, self.scales, self.at.deep);
         }
-        self.deep += GroupedTile::<CHUNKS, F>::STAGE_K;
-        if self.deep >= p.k {
-            self.deep = 0;
-            self.index += gpu::grid_x();
-            self.work = self.later;
-            let later = self.index + gpu::grid_x();
-            self.later = GroupedTile::<CHUNKS, F>::work(p, later, self.tiles);
+        if GroupedTile::<CHUNKS, F>::next_stage(p, &mut self.at) {
             self.enter(p);
         }
         loaded
@@ -161,12 +145,6 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     const STEPS: usize = if Self::FP8 { 2 } else { 4 };
     /// Blocks of a stage.
     const BLOCKS: u32 = 4 / Self::STEPS as u32;
-
-    /// Returns the number of this producer thread.
-    #[inline(always)]
-    fn copier() -> u32 {
-        gpu::opaque_thread() - Self::CONSUMER_WARPS * 32
-    }
 
     /// Fills the stages with converted codes; called by all four producer warps.
     #[inline(always)]
@@ -198,8 +176,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             let (warp, lane) = (thread / 32, thread % 32);
             unroll!(i < 8, {
                 let row = warp * 32 + i as u32 * 4 + lane / 8;
-                let at = to + row * ROW + ((lane % 8) ^ (row % 8)) * 16;
-                copy::st_shared_v4(at, loaded.a[i]);
+                let at = to.bytes(row * ROW).cast::<[u32; 4]>().at((lane % 8) ^ (row % 8));
+                at.st(loaded.a[i]);
             });
             Self::write_scaled::<E>(thread, loaded.w, to_w, loaded.by);
         } else {
@@ -212,19 +190,19 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 Self::write_halves(loaded.w[i], to_w, i as u32 * 32 + thread / 4, thread % 4);
             });
         }
-        barrier::arrive(ring.full());
+        ring.full().arrive();
         ring.advance();
     }
 
     /// Writes 16 codes as f16 to quarter `quarter` of a row. Within 4 codes they are in the order of the conversion, the
     /// same one in A and W.
     #[inline(always)]
-    fn write_halves(codes: [u32; 4], to: u32, row: u32, quarter: u32) {
+    fn write_halves(codes: [u32; 4], to: Shared<u8>, row: u32, quarter: u32) {
         unroll!(half < 2, {
             let [x, y] = matrix::f16x4_from_e4m3(codes[2 * half]);
             let [z, w] = matrix::f16x4_from_e4m3(codes[2 * half + 1]);
             let place = (2 * quarter + half as u32) ^ (row % 8);
-            copy::st_shared_v4(to + row * ROW + place * 16, [x, y, z, w]);
+            to.bytes(row * ROW).cast::<[u32; 4]>().at(place).st([x, y, z, w]);
         });
     }
 
@@ -310,24 +288,24 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         // Rows are swizzled over 128 bytes.
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let first = block * Self::STEPS as u32 * 32;
-        let a = Self::stage(slot) + (Self::own_group() * 64 + row) * ROW;
+        let a = Self::stage(slot).bytes((Self::own_group() * 64 + row) * ROW);
         let a_chunk = ((row % 8) << 4) ^ (chunk * 16) ^ first;
         let (column, chunk) = frag::ldmatrix_x4_columns(lane);
-        let b = Self::w_of(slot).0 + (warp * 16 * CHUNKS as u32 + column) * ROW;
+        let b = Self::w_of(slot).0.bytes((warp * 16 * CHUNKS as u32 + column) * ROW);
         let b_chunk = ((column % 8) << 4) ^ (chunk * 16) ^ first;
         let mut held = [[[0; 4]; CHUNKS]; 4];
         unroll!(step < Self::STEPS, most 4, {
             unroll!(n < CHUNKS, most 4, {
-                let at = b + n as u32 * 16 * ROW;
-                held[step][n] = matrix::ldmatrix_x4(at + (b_chunk ^ (step as u32 * 32)));
+                let at = b.bytes(n as u32 * 16 * ROW);
+                held[step][n] = at.bytes(b_chunk ^ (step as u32 * 32)).ldmatrix();
             });
         });
         unroll!(m < 4, {
             if m as u32 * 16 < rows {
                 let mut sums = [[[0.0; 4]; 2]; CHUNKS];
                 unroll!(step < Self::STEPS, most 4, {
-                    let at = a + m as u32 * 16 * ROW;
-                    let own = matrix::ldmatrix_x4(at + (a_chunk ^ (step as u32 * 32)));
+                    let at = a.bytes(m as u32 * 16 * ROW);
+                    let own = at.bytes(a_chunk ^ (step as u32 * 32)).ldmatrix();
                     unroll!(n < CHUNKS, most 4, {
                         unroll!(half < 2, {
                             let b = [held[step][n][2 * half], held[step][n][2 * half + 1]];

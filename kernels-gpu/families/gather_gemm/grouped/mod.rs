@@ -55,10 +55,10 @@ impl<const CHUNKS: usize, F: GroupedForm> Stages for GroupedTile<CHUNKS, F> {
         warp::sync(u32::MAX);
         let lane = gpu::opaque_thread() % 32;
         if lane == 0 {
-            barrier::arrive(Self::empty(slot));
+            Self::empty(slot).arrive();
         }
         if Self::PAIRS && lane == 1 && cluster::size() > 1 {
-            cluster::arrive_remote(cluster::mapa(Self::empty(slot), cluster::rank() ^ 1));
+            Self::empty(slot).remote(cluster::rank() ^ 1).arrive();
         }
     }
 }
@@ -239,7 +239,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, rows: u32) {
         let stage = Self::stage(slot);
-        let tiles = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
+        let a_tile = stage.bytes(group * SMEM_TILE as u32);
+        let tiles = (a_tile, stage.bytes(Self::A_BYTES as u32));
         unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
     }
 
@@ -247,15 +248,15 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     fn multiply_step<E: WgmmaElem>(
         acc: &mut Acc<CHUNKS>,
-        (smem, b_tile): (u32, u32),
+        (smem, b_tile): (Shared<u8>, Shared<u8>),
         step: u32,
         rows: u32,
     ) {
         let row = PANEL_BYTES as u32;
-        let a = frag::descriptor(smem + step * 32, row, 16);
+        let a = smem.bytes(step * 32).descriptor(row, 16);
         let b = match F::ORDER & B_COLUMNS {
-            0 => frag::descriptor(b_tile + step * 16 * row, row, SMEM_TILE as u32),
-            _ => frag::descriptor(b_tile + step * 32, row, 16),
+            0 => b_tile.bytes(step * 16 * row).descriptor(row, SMEM_TILE as u32),
+            _ => b_tile.bytes(step * 32).descriptor(row, 16),
         };
         match F::ORDER & B_COLUMNS {
             0 => F::A::mma_rows::<E, CHUNKS, 0, 1>(acc, a, b, rows),

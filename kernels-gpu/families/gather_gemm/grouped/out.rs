@@ -63,7 +63,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             (true, false) => slot,
         };
         let top = gpu::opaque_thread() / 32 % 4 * 16;
-        let corner = (smem + top * PANEL_BYTES as u32, work.column);
+        let corner = (smem.bytes(top * PANEL_BYTES as u32), work.column);
         Self::store::<E>(p, corner, place, (floor, weight), acc);
         // Without a stage (k = 0) none was kept.
         if !F::A::ASYNCHRONOUS && p.k > 0 {
@@ -73,13 +73,14 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Returns the buffer of a warpgroup's epilogue: its own, or its rows of A in the stage that it still holds.
     #[inline(always)]
-    fn out_buffer(group: u32, held: u32) -> u32 {
+    fn out_buffer(group: u32, held: u32) -> Shared<u8> {
         let first = if F::A::ASYNCHRONOUS {
-            copy::dynamic_shared() + Self::OUT as u32
+            // SAFETY: `SHARED_BYTES` of the tile includes the output buffers.
+            unsafe { Shared::dynamic(Self::OUT as u32) }
         } else {
             Self::stage(held)
         };
-        first + group * SMEM_TILE as u32
+        first.bytes(group * SMEM_TILE as u32)
     }
 
     /// Stores chunks of 64 columns through shared memory as whole lines of 128 bytes, each warp its own 16 rows.
@@ -88,7 +89,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     fn store<E: WgmmaElem>(
         p: &GroupedParams,
-        (smem, left): (u32, u32),
+        (smem, left): (Shared<u8>, u32),
         place: u32,
         (floor, weight): (f32, [f32; 2]),
         acc: &Acc<CHUNKS>,

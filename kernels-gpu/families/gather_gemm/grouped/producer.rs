@@ -10,15 +10,20 @@ use crate::families::gather_gemm::abi::*;
 impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Returns the address of W in a stage, and the barrier on which it arrives.
     #[inline(always)]
-    pub(super) fn w_of(slot: u32) -> (u32, u32) {
-        (Self::stage(slot) + Self::A_BYTES as u32, Self::full(slot))
+    pub(super) fn w_of(slot: u32) -> (Shared<u8>, Shared<Mbarrier>) {
+        (Self::stage(slot).bytes(Self::A_BYTES as u32), Self::full(slot))
+    }
+
+    /// Returns the number of this producer thread.
+    #[inline(always)]
+    pub(super) fn copier() -> u32 {
+        gpu::opaque_thread() - Self::CONSUMER_WARPS * 32
     }
 
     /// Returns the team of producer threads, with the number of this thread.
     #[inline(always)]
     fn team() -> Team {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
-        Team { thread, threads: GROUPED_PRODUCER_THREADS }
+        Team { thread: Self::copier(), threads: GROUPED_PRODUCER_THREADS }
     }
 
     /// Returns the shape of a box of W with `rows` rows.
@@ -35,12 +40,12 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         p: &GroupedParams,
         at: Maps,
         (work, deep): (Work, u32),
-        (to, full): (u32, u32),
+        (to, full): (Shared<u8>, Shared<Mbarrier>),
         policy: u64,
     ) {
         let map = at.map(1);
         let (shared, rank) = (Self::PAIRS && work.shared, cluster::rank());
-        let load = |to: u32, place: [u32; 3], half: usize, rows: usize| {
+        let load = |to: Shared<u8>, place: [u32; 3], half: usize, rows: usize| {
             if !F::L::BY_ONE {
                 let shape = Self::shape(rows);
                 F::L::tile::<3>(Self::team(), to, (map, &p.w_map), place, shape, full);
@@ -52,7 +57,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         };
         if F::ORDER & B_COLUMNS == 0 {
             unroll!(c < CHUNKS, most 4, {
-                let to = to + (c * SMEM_TILE) as u32;
+                let to = to.bytes((c * SMEM_TILE) as u32);
                 // Gates first, then the columns that they multiply, `p.n` further.
                 let column = match c < Self::OUT_CHUNKS {
                     true => work.column + 64 * c as u32,
@@ -63,7 +68,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         } else {
             let across = CHUNKS / Self::BOXES;
             unroll!(half < Self::BOXES, most 4, {
-                let to = to + (half * across * Self::CHUNK_BYTES) as u32;
+                let to = to.bytes((half * across * Self::CHUNK_BYTES) as u32);
                 let further = if F::GATED { p.n } else { 64 * across as u32 };
                 let column = work.column + half as u32 * further;
                 load(to, [deep, column, work.expert], half, 64 * across);
@@ -96,7 +101,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Loads the choice of this lane's slot: a warp copies 32 rows of the row block.
     #[inline(always)]
     pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        let thread = Self::copier();
         p.order().at(work.first + thread).ld_if(thread < work.rows)
     }
 
@@ -125,7 +130,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 while deep < p.k {
                     ring.wait_empty();
                     if F::L::BY_ONE && thread == 0 {
-                        barrier::arrive_expect_tx(ring.full(), Self::W_BYTES as u32);
+                        ring.full().arrive_expect_tx(Self::W_BYTES as u32);
                     }
                     if !F::L::BY_ONE || thread == 0 {
                         Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
@@ -148,7 +153,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Limits the rows of this lane to one half of the row block, if each half is a tile of its own.
     #[inline(always)]
     fn rows_of_half((rows, valid): Rows, half: u32) -> Rows {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        let thread = Self::copier();
         let own = F::ROWS == GROUPED_ROWS || thread / 64 == half;
         (rows, if own { valid } else { 0 })
     }
@@ -156,7 +161,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Returns the rows of A of which this lane copies 16 bytes: those of the slots' tokens, or of the slots.
     #[inline(always)]
     pub(super) fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        let thread = Self::copier();
         let token = match F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
             true => p.top.of(choice).0,
             false => work.first + thread,
@@ -172,10 +177,10 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         (half, deep): (u32, u32),
         ring: &Ring<Self>,
     ) {
-        let thread = gpu::opaque_thread() - Self::CONSUMER_WARPS * 32;
+        let thread = Self::copier();
         let source = Source { matrix: p.a(), row_bytes: p.lda_bytes, columns: p.k };
         // Address of row 0 of the row block; for the second half it precedes the stage.
-        let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);
+        let to = Self::stage(ring.slot).bytes((half * SMEM_TILE as u32).wrapping_neg());
         // Warps of the other half would write zeros to rows of this half.
         if F::ROWS == GROUPED_ROWS || thread / 64 == half {
             if deep + DEPTH <= p.k {
@@ -184,7 +189,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 rows::gather::<false, _>(source, rows, thread, deep, to);
             }
         }
-        copy::cp_async_arrive(ring.full());
+        ring.full().arrive_after_copies();
     }
 
     /// Copies adjacent rows by TMA; called by one thread. Rows past the row block's end belong to other row blocks:
@@ -217,7 +222,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 ring.wait_empty();
                 let full = ring.full();
                 if ahead == 0 {
-                    barrier::arrive_expect_tx(full, Self::bytes(p, work.rows));
+                    full.arrive_expect_tx(Self::bytes(p, work.rows));
                     Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
                 } else {
                     ahead -= 1;
@@ -243,7 +248,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         let mut number = 0;
         while number < boxes {
             let row = number * each;
-            let to = Self::stage(ring.slot) + row * PANEL_BYTES as u32;
+            let to = Self::stage(ring.slot).bytes(row * PANEL_BYTES as u32);
             at.map(0).load_2d(to, [deep, work.first + row], ring.full());
             number += 1;
         }
@@ -254,7 +259,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     fn start_early(p: &GroupedParams, at: Maps, work: Work, policy: u64) -> u32 {
         let (mut slot, mut deep) = (0, 0);
         while deep < p.k && slot < Self::STAGES as u32 {
-            barrier::arrive_expect_tx(Self::full(slot), Self::bytes(p, work.rows));
+            Self::full(slot).arrive_expect_tx(Self::bytes(p, work.rows));
             Self::start_w(p, at, (work, deep), Self::w_of(slot), policy);
             slot += 1;
             deep += DEPTH;

@@ -150,11 +150,11 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         (block, first): (usize, usize),
     ) {
         let (a_tile, b_tile) = Self::operands(slot, group);
-        let b_tile = b_tile + (first * SMEM_TILE) as u32;
+        let b_tile = b_tile.bytes((first * SMEM_TILE) as u32);
         unroll!(i < 2, {
             let step = (2 * block + i) as u32;
-            let a = frag::descriptor(a_tile + step * 32, PANEL_BYTES as u32, 16);
-            let b = frag::descriptor(b_tile + step * 32, PANEL_BYTES as u32, 16);
+            let a = a_tile.bytes(step * 32).descriptor(PANEL_BYTES as u32, 16);
+            let b = b_tile.bytes(step * 32).descriptor(PANEL_BYTES as u32, 16);
             // Tests a bit that is never set. If ptxas could see that nothing is added, it would start these sums in
             // other registers, and there are none left.
             let onto = i > 0 || warp::opaque(p.flags) >> 31 != 0;

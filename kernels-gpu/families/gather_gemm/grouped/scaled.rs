@@ -4,7 +4,7 @@
 use core::marker::PhantomData;
 
 use super::DEPTH;
-use super::work::Work;
+use super::work::{Cursor, Work};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
@@ -27,51 +27,26 @@ impl<const CHUNKS: usize, F: GroupedForm> Stages for Codes<CHUNKS, F> {
 
 /// Progress of the copies of W, for the thread that starts them, ahead of the stages that are written.
 struct Ahead<const CHUNKS: usize, F: GroupedForm> {
-    index: u32,
-    tiles: u32,
-    work: Work,
-    later: Work,
-    deep: u32,
+    at: Cursor,
     ring: Ring<Codes<CHUNKS, F>>,
     policy: u64,
 }
 
 impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Ahead<CHUNKS, F> {
-    #[inline(always)]
-    fn new(p: &GroupedParams, tiles: u32) -> Self {
-        let index = gpu::block_x();
-        Ahead {
-            index,
-            tiles,
-            work: GroupedTile::<CHUNKS, F>::work(p, index, tiles),
-            later: GroupedTile::<CHUNKS, F>::work(p, index + gpu::grid_x(), tiles),
-            deep: 0,
-            ring: Ring::producer(),
-            policy: global::l2_evict_first(p.flags & GROUPED_ONCE != 0),
-        }
-    }
-
     /// Starts the copies of one stage, if any remains.
     #[inline(always)]
     fn start(&mut self, p: &GroupedParams, at: Maps) {
-        if self.index >= self.tiles || p.k == 0 {
+        if self.at.index >= self.at.tiles || p.k == 0 {
             return;
         }
         let slot = self.ring.wait_empty();
         let full = self.ring.full();
-        barrier::arrive_expect_tx(full, Codes::<CHUNKS, F>::STRIDE as u32);
+        full.arrive_expect_tx(Codes::<CHUNKS, F>::STRIDE as u32);
         let to = (Codes::<CHUNKS, F>::stage(slot), full);
-        let from = (self.work, self.deep);
+        let from = (self.at.work, self.at.deep);
         GroupedTile::<CHUNKS, F>::start_w(p, at, from, to, self.policy);
         self.ring.advance();
-        self.deep += DEPTH;
-        if self.deep >= p.k {
-            self.deep = 0;
-            self.index += gpu::grid_x();
-            self.work = self.later;
-            let later = self.index + gpu::grid_x();
-            self.later = GroupedTile::<CHUNKS, F>::work(p, later, self.tiles);
-        }
+        GroupedTile::<CHUNKS, F>::next_stage(p, &mut self.at);
     }
 }
 
@@ -96,10 +71,13 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             grid::launch_dependents();
         }
         let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
-        let tiles = Self::tiles(p);
-        let mut ahead = Ahead::<CHUNKS, F>::new(p, tiles);
-        let mut index = gpu::block_x();
-        let (mut work, mut later) = (ahead.work, ahead.later);
+        let mut ahead = Ahead::<CHUNKS, F> {
+            at: Self::first_stage(p),
+            ring: Ring::producer(),
+            policy: global::l2_evict_first(p.flags & GROUPED_ONCE != 0),
+        };
+        let (mut index, tiles) = (gpu::block_x(), ahead.at.tiles);
+        let (mut work, mut later) = (ahead.at.work, ahead.at.later);
         let mut started = 1;
         while started < Self::CODE_STAGES as u32 {
             if thread == 0 {
@@ -130,7 +108,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 if gathers {
                     Self::bring(p, rows, (0, deep), &ring);
                 } else if thread == 0 {
-                    barrier::arrive_expect_tx(ring.full(), Self::a_bytes(p, work.rows));
+                    ring.full().arrive_expect_tx(Self::a_bytes(p, work.rows));
                     Self::start_a(p, at, (work, deep), &ring);
                 }
                 if thread == 0 {
@@ -173,7 +151,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 let thread = gpu::opaque_thread() - FIRST_WRITER;
                 Self::write_scaled::<E>(thread, own, Self::w_of(ring.slot).0, by);
                 F::A::fence_proxy_async();
-                barrier::arrive(ring.full());
+                ring.full().arrive();
                 Codes::<CHUNKS, F>::release(codes.slot);
                 ring.advance();
                 codes.advance();
@@ -210,11 +188,11 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Loads a thread's codes of a stage, 16 of each 32 rows of W.
     #[inline(always)]
-    fn load_codes(from: u32) -> [[u32; 4]; 8] {
-        let from = from + (gpu::opaque_thread() - FIRST_WRITER) * 16;
+    fn load_codes(from: Shared<u8>) -> [[u32; 4]; 8] {
+        let from = from.cast::<[u32; 4]>().at(gpu::opaque_thread() - FIRST_WRITER);
         let mut codes = [[0; 4]; 8];
         unroll!(i < 2 * CHUNKS, {
-            codes[i] = copy::ld_shared_v4(from + i as u32 * 16 * WRITERS);
+            codes[i] = from.at(i as u32 * WRITERS).ld();
         });
         codes
     }
@@ -224,11 +202,11 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     pub(super) fn write_scaled<E: WgmmaElem>(
         thread: u32,
         codes: [[u32; 4]; 8],
-        to: u32,
+        to: Shared<u8>,
         by: [f32; 2],
     ) {
         let (row, quarter) = (thread / 4, thread % 4);
-        let to = to + row * PANEL_BYTES as u32;
+        let to = to.bytes(row * PANEL_BYTES as u32);
         unroll!(i < 2 * CHUNKS, {
             let by = by[if F::GATED { i / CHUNKS } else { 0 }];
             unroll!(half < 2, {
@@ -240,8 +218,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                     eight[2 * pair + 1] = E::mul(by, matrix::f32_from_f16(two >> 16));
                 });
                 let place = (2 * quarter + half as u32) ^ (row % 8);
-                let line = to + i as u32 * WRITERS / 4 * PANEL_BYTES as u32;
-                copy::st_shared_v4(line + place * 16, E::put(&eight));
+                let line = to.bytes(i as u32 * WRITERS / 4 * PANEL_BYTES as u32);
+                line.cast::<[u32; 4]>().at(place).st(E::put(&eight));
             });
         });
     }

@@ -19,7 +19,42 @@ impl Work {
     pub(super) const NONE: Work = Work { expert: 0, first: 0, rows: 0, column: 0, shared: false };
 }
 
+/// Position among the stages of a thread block without a cluster. The next work item is prefetched.
+pub(super) struct Cursor {
+    pub(super) index: u32,
+    pub(super) tiles: u32,
+    pub(super) work: Work,
+    pub(super) later: Work,
+    pub(super) deep: u32,
+}
+
 impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
+    #[inline(always)]
+    pub(super) fn first_stage(p: &GroupedParams) -> Cursor {
+        let (tiles, index) = (Self::tiles(p), gpu::block_x());
+        Cursor {
+            index,
+            tiles,
+            work: Self::work(p, index, tiles),
+            later: Self::work(p, index + gpu::grid_x(), tiles),
+            deep: 0,
+        }
+    }
+
+    /// Advances to the next stage. Returns whether it is the first of a work item.
+    #[inline(always)]
+    pub(super) fn next_stage(p: &GroupedParams, at: &mut Cursor) -> bool {
+        at.deep += Self::STAGE_K;
+        let ends = at.deep >= p.k;
+        if ends {
+            at.deep = 0;
+            at.index += gpu::grid_x();
+            at.work = at.later;
+            at.later = Self::work(p, at.index + gpu::grid_x(), at.tiles);
+        }
+        ends
+    }
+
     /// Returns the address of the number of row blocks, followed by their records.
     #[inline(always)]
     fn panels(p: &GroupedParams) -> Global<u32, Fresh> {

@@ -5,7 +5,9 @@
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
 use crate::device::store::StoreTile;
+use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
+use crate::families::gather_gemm::listed::{Share, Source};
 
 buffers! {
     // `GradLaunch::run` checks the alignment of the operands, and `host/dynamic/grouped/weight.rs`
@@ -93,12 +95,13 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
                 ring.wait_empty();
                 // This warp copies its step of 16 slots as a whole, with zeros for missing slots, or not at all.
                 let first = from + thread / 32 * STEP;
+                let to = Self::stage(ring.slot);
                 if first + STEP <= work.end {
-                    Self::bring::<true>(p, work, (first, token), ring.slot);
+                    Self::bring::<true>(p, work, (from + own, token), to);
                 } else if first < work.end {
-                    Self::bring::<false>(p, work, (first, token), ring.slot);
+                    Self::bring::<false>(p, work, (from + own, token), to);
                 }
-                copy::cp_async_arrive(ring.full());
+                ring.full().arrive_after_copies();
                 ring.advance();
                 from += GRAD_DEPTH;
             }
@@ -107,58 +110,26 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
     }
 
     /// Starts this warp's copies of a stage: a slot has 256 bytes of A, for half a warp, and 256 or 512 bytes of B, for
-    /// half a warp or a warp.
+    /// half a warp or a warp. Missing columns are not copied: the sums that they enter are not stored.
     #[inline(always)]
     fn bring<const WHOLE: bool>(
         p: &GroupedGradParams,
         work: Work,
-        (first, token): (u32, u32),
-        slot: u32,
+        (slot, token): (u32, u32),
+        to: Shared<u8>,
     ) {
-        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let stage = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
-        let row = |i: u32, tokens: u32| {
-            let of_token = warp::shfl(token, i);
-            if p.flags & tokens != 0 { of_token } else { first + i }
+        let lane = gpu::opaque_thread() % 32;
+        let gather = |source: Source, lanes: u32, tokens: u32, to: Shared<u8>| {
+            let row = if p.flags & tokens != 0 { token } else { slot };
+            let row = if WHOLE || slot < work.end { row } else { NO_TILE };
+            let share = Share { rows: STEP, lanes, slab: SMEM_TILE as u32 };
+            source.gather::<WHOLE>(share, row, to);
         };
-        let column = work.row + lane % 16 * 8;
-        let from = p.a().at(column);
-        let to = stage + lane % 16 / 8 * SMEM_TILE as u32;
-        unroll!(i < 8, {
-            let own = 2 * i as u32 + lane / 16;
-            let from = from.row(row(own, GRAD_A_TOKENS), p.lda_bytes);
-            let to = to + own * PANEL_BYTES as u32 + ((lane % 8) ^ (own % 8)) * 16;
-            Self::start::<WHOLE>(to, from, p.a(), (column < p.m, first + own < work.end));
-        });
-        let lanes = 8 * CHUNKS as u32;
-        let column = work.column + lane % lanes * 8;
-        let from = p.b().at(column);
-        let to = stage + 2 * SMEM_TILE as u32 + lane % lanes / 8 * SMEM_TILE as u32;
-        unroll!(eight < CHUNKS / 2, most 4, {
-            unroll!(i < 8, {
-                let own = (8 * eight + i) as u32 * (32 / lanes) + lane / lanes;
-                let from = from.row(row(own, GRAD_B_TOKENS), p.ldb_bytes);
-                let to = to + own * PANEL_BYTES as u32 + ((lane % 8) ^ (own % 8)) * 16;
-                Self::start::<WHOLE>(to, from, p.b(), (column < p.n, first + own < work.end));
-            });
-        });
-    }
-
-    /// Starts one copy. Missing columns are not copied: the sums that they enter are not stored.
-    #[inline(always)]
-    fn start<const WHOLE: bool>(
-        to: u32,
-        from: Global<u16, ReadWrite>,
-        any: Global<u16, ReadWrite>,
-        (inside, valid): (bool, bool),
-    ) {
-        if WHOLE {
-            from.cp_async_16_if(to, u32::from(inside));
-        } else {
-            let (from, bytes) = if inside && valid { (from, 16) } else { (any, 0) };
-            from.cp_async_16(to, bytes);
-        }
+        let (m, n) = (16, 8 * CHUNKS as u32);
+        let a = Source::new(p.a(), [work.row + lane % m * 8, p.m], p.lda_bytes);
+        gather(a, m, GRAD_A_TOKENS, to);
+        let b = Source::new(p.b(), [work.column + lane % n * 8, p.n], p.ldb_bytes);
+        gather(b, n, GRAD_B_TOKENS, to.bytes(2 * SMEM_TILE as u32));
     }
 
     /// Multiplies and stores a warpgroup's 64 rows of every tile.
@@ -205,8 +176,8 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         unroll!(step < 4, {
             if (step as u32) < used {
                 let deep = step as u32 * STEP * row;
-                let a = frag::descriptor(smem + deep, row, GRAD_DEPTH * row);
-                let b = frag::descriptor(b_tile + deep, row, SMEM_TILE as u32);
+                let a = smem.bytes(deep).descriptor(row, GRAD_DEPTH * row);
+                let b = b_tile.bytes(deep).descriptor(row, SMEM_TILE as u32);
                 A::mma::<E, CHUNKS, 1, 1>(acc, a, b);
             }
         });
@@ -221,11 +192,12 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         acc: &mut Acc<CHUNKS>,
     ) {
         let first = if A::ASYNCHRONOUS {
-            copy::dynamic_shared() + Self::OUT as u32
+            // SAFETY: `SHARED_BYTES` of the tile includes the output buffers.
+            unsafe { Shared::dynamic(Self::OUT as u32) }
         } else {
             Self::stage(held)
         };
-        let smem = first + group * SMEM_TILE as u32;
+        let smem = first.bytes(group * SMEM_TILE as u32);
         A::exchange_quarters(acc, smem, 1 + group);
         let w = p.w().bytes(work.expert as u64 * p.m as u64 * p.ldw_bytes as u64);
         let o = Output::plain(w, p.ldw_bytes, p.n, warp::opaque(p.flags));

@@ -2,12 +2,12 @@
 //! that match the micro-tiles of a row block of A, and start the copies of the micro-tiles; two consumer warpgroups
 //! multiply. The grid is persistent: the number of micro-tiles is read on the device.
 
-use super::pit_work::Work;
+use super::listed::{Share, Source, producer};
+use super::pit_work::{ByList, Fill, Work, produce};
 use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
 use crate::device::stages::steps;
 use crate::device::store::StoreTile;
-use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
 /// Micro-tiles of a k-step.
@@ -31,12 +31,10 @@ impl<F: PitForm> Stages for PitColumns<F> {
 }
 
 impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
-    /// Rows of B of a stage that a warp gathers.
-    const ROWS: u32 = Self::DEPTH as u32 / 4;
-    /// Lanes that share a row of B.
-    const LANES: u32 = Self::COLUMNS / 8;
-    /// Rows of B that a warp copies at once.
-    const AT_ONCE: usize = 32 / Self::LANES as usize;
+    /// Rows of B of a stage that a warp gathers, and rows of a transposed A.
+    const B_SHARE: Share =
+        Share { rows: <Self as ByList>::ROWS, lanes: Self::COLUMNS / 8, slab: Self::SLAB as u32 };
+    const A_SHARE: Share = Share { lanes: 8, ..Self::B_SHARE };
     /// Shape of a tile of A's packed values, for 64 rows of A or fewer.
     const A_TILE: Shape = Shape { rows: Self::DEPTH, row_bytes: Self::A_ROW, element: 2 };
 
@@ -48,49 +46,6 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
         (item, within * F::MT as u32)
     }
 
-    #[inline(always)]
-    fn produce(p: &PitParams, at: Maps) {
-        let thread = gpu::thread() - CONSUMER_WARPS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let mut ring = Ring::<Self>::producer();
-        let mut index = gpu::block_x();
-        while index < p.tiles {
-            let work = Work::new(p, index, Self::COLUMNS);
-            let list = p.lists().at(work.row_block as u64 * p.stride as u64);
-            let column = work.column + lane % Self::LANES * 8;
-            let (item, _) = p.item.of(work.row_block);
-            let b = p.b().row(item, p.item_bytes).cast::<u16>().at(column);
-            let lanes = (b, u32::from(column < p.n));
-            // Once a tile: work done for each stage would delay its first copy after the wait.
-            let of_a = Self::own_of_a(p, work, lane);
-            // A lane holds one row of its warp; those of the next stage are prefetched.
-            let place = |from: u32| list.at(from + warp * Self::ROWS + lane % Self::ROWS);
-            let mut rows = place(0).ld_if(work.count > 0);
-            let mut from = 0;
-            while from < work.count {
-                let now = rows;
-                let more = from + (Self::DEPTH as u32) < work.count;
-                rows = place(from + Self::DEPTH as u32).ld_if(more);
-                ring.wait_empty();
-                if F::TRANSPOSED {
-                    Self::gather_a(p, of_a, ring.slot, now);
-                } else {
-                    Self::start_a(p, at, work, from, ring.slot);
-                }
-                if from + (warp + 1) * Self::ROWS <= work.count {
-                    Self::gather::<true>(p, lanes, ring.slot, now);
-                } else if warp * Self::ROWS < Self::used(work.count, from) * STEP {
-                    Self::gather::<false>(p, lanes, ring.slot, now);
-                }
-                copy::cp_async_arrive(ring.full());
-                ring.advance();
-                from += Self::DEPTH as u32;
-            }
-            index += gpu::grid_x();
-        }
-        copy::cp_async_wait_all();
-    }
-
     /// Returns the k-steps that are used of the stage that begins at micro-tile `from`.
     #[inline(always)]
     fn used(count: u32, from: u32) -> u32 {
@@ -99,96 +54,6 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
         } else {
             steps::<32, STEP>(count, from)
         }
-    }
-
-    /// Starts the copy of a stage's micro-tiles. With `cp.async` the arrivals of the other copies cover it.
-    #[inline(always)]
-    fn start_a(p: &PitParams, at: Maps, work: Work, from: u32, slot: u32) {
-        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
-        if F::L::BY_ONE && thread != 0 {
-            return;
-        }
-        let (to, full) = (Self::stage(slot), Self::full(slot));
-        if F::L::BY_ONE {
-            barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
-        }
-        let y = work.row_block * p.stride + from;
-        let team = Team { thread, threads: PIT_PRODUCER_THREADS };
-        let map = (at.map(0), &p.a_map);
-        F::L::tile(team, to, map, [0, y], Self::A_TILE, full);
-        if F::MT == 128 {
-            F::L::tile(team, to + Self::SLAB as u32, map, [64, y], Self::A_TILE, full);
-        }
-    }
-
-    /// Returns the address of a lane's 16 bytes of the first row of a transposed A, and whether A has them.
-    #[inline(always)]
-    fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (Global<u16, ReadWrite>, u32) {
-        if !F::TRANSPOSED {
-            return (p.a(), 0);
-        }
-        let (item, left) = Self::place(p, work.row_block);
-        let column = left + lane % 8 * 8;
-        let from = p.a().row(item, p.a_item).at(column);
-        (from, u32::from(column < p.m))
-    }
-
-    /// Starts this warp's copies of pieces of rows of A: 8 lanes copy one. Missing pieces are zero, so that data of an
-    /// earlier stage is not multiplied.
-    #[inline(always)]
-    fn gather_a(
-        p: &PitParams,
-        (from, inside): (Global<u16, ReadWrite>, u32),
-        slot: u32,
-        rows: u32,
-    ) {
-        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let (within, chunk) = (lane / 8, lane % 8);
-        let to = Self::stage(slot) + warp * Self::ROWS * PANEL_BYTES as u32;
-        unroll!(four < Self::DEPTH / 16, most 4, {
-            let place = 4 * (four as u32) + within;
-            let row = warp::shfl(rows, place);
-            let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
-            let valid = inside != 0 && row != NO_TILE;
-            let from = from.row(row, p.lda_bytes);
-            let from = if valid { from } else { p.a() };
-            from.cp_async_16_or_zero(to, valid);
-        });
-    }
-
-    /// Starts this warp's copies of rows of B: a lane copies 16 bytes of each, from its own column on. `WHOLE`: all
-    /// rows exist. Otherwise missing rows are zero, since zeros of A times a NaN would be NaN.
-    #[inline(always)]
-    fn gather<const WHOLE: bool>(
-        p: &PitParams,
-        (from, inside): (Global<u16, ReadWrite>, u32),
-        slot: u32,
-        rows: u32,
-    ) {
-        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        // This lane's row among those that a warp copies at once.
-        let own = if Self::AT_ONCE == 1 { 0 } else { lane / Self::LANES };
-        let lane = lane % Self::LANES;
-        let to = Self::stage(slot) + Self::B_AT as u32;
-        let to = to + lane / 8 * Self::SLAB as u32 + warp * Self::ROWS * PANEL_BYTES as u32;
-        unroll!(eight < Self::DEPTH / 32, most 4, {
-            unroll!(i < 8 / Self::AT_ONCE, {
-                let first = (i * Self::AT_ONCE) as u32;
-                let (place, within) = (8 * eight as u32 + first + own, first + own);
-                let row = warp::shfl(rows, place);
-                let to = to + ((lane % 8) ^ within) * 16 + place * PANEL_BYTES as u32;
-                if WHOLE {
-                    from.row(row, p.ldb_bytes).cp_async_16_if(to, inside);
-                } else {
-                    let valid = inside != 0 && row != NO_TILE;
-                    let from = from.row(row, p.ldb_bytes);
-                    let from = if valid { from } else { p.b().cast() };
-                    from.cp_async_16_or_zero(to, valid);
-                }
-            });
-        });
     }
 
     /// Multiplies and stores `C` chunks of 64 columns for each warpgroup. The warpgroups split 128 rows; with fewer
@@ -222,11 +87,11 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
     #[inline(always)]
     fn multiply<E: WgmmaElem, const C: usize>(acc: &mut Acc<C>, slot: u32, group: u32, used: u32) {
         let stage = Self::stage(slot);
-        let b_tile = stage + Self::B_AT as u32;
+        let b_tile = stage.bytes(Self::B_AT as u32);
         let (a, b) = if F::MT == 128 {
-            (stage + group * Self::SLAB as u32, b_tile)
+            (stage.bytes(group * Self::SLAB as u32), b_tile)
         } else {
-            (stage, b_tile + group * 2 * Self::SLAB as u32)
+            (stage, b_tile.bytes(group * 2 * Self::SLAB as u32))
         };
         let row = Self::A_ROW as u32;
         // 32 rows fill an operand of 64: its second half repeats the first.
@@ -234,8 +99,8 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
         unroll!(step < Self::DEPTH / STEP as usize, most 4, {
             if (step as u32) < used {
                 let deep = step as u32 * STEP;
-                let a = frag::descriptor(a + deep * row, row, between);
-                let b = frag::descriptor(b + deep * PANEL_BYTES as u32, 128, Self::SLAB as u32);
+                let a = a.bytes(deep * row).descriptor(row, between);
+                let b = b.bytes(deep * PANEL_BYTES as u32).descriptor(128, Self::SLAB as u32);
                 F::A::mma::<E, C, 1, 1>(acc, a, b);
             }
         });
@@ -255,7 +120,8 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
         } else {
             (top, work.column + group * 128)
         };
-        let smem = copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32;
+        // SAFETY: `SHARED_BYTES` of the tile includes both output buffers.
+        let smem = unsafe { Shared::dynamic(Self::OUT as u32 + group * SMEM_TILE as u32) };
         let end = p.m.min(top + F::MT as u32);
         let o = p.output(item);
         F::A::exchange_quarters(acc, smem, 1 + group);
@@ -264,6 +130,53 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
         } else {
             StoreTile::<C, C_COLUMNS>::write::<E>(o, end, [row, column], (group, smem), count, acc);
         }
+    }
+}
+
+/// The sources are those of B, and of a transposed A.
+impl<F: PitForm<A: Multiply, L: Loader>> ByList for PitColumns<F> {
+    const ROWS: u32 = Self::DEPTH as u32 / 4;
+    const K_STEP: u32 = STEP;
+    type Sources = [Source; 2];
+
+    #[inline(always)]
+    fn sources(p: &PitParams, work: Work, lane: u32) -> [Source; 2] {
+        let column = work.column + lane % Self::B_SHARE.lanes * 8;
+        let (item, _) = p.item.of(work.row_block);
+        let b = p.b().row(item, p.item_bytes).cast::<u16>();
+        let (item, left) = Self::place(p, work.row_block);
+        let a = p.a().row(item, p.a_item);
+        let left = left + lane % Self::A_SHARE.lanes * 8;
+        [Source::new(b, [column, p.n], p.ldb_bytes), Source::new(a, [left, p.m], p.lda_bytes)]
+    }
+
+    /// A transposed A is gathered: missing pieces are zero, so that data of an earlier stage is not multiplied. With
+    /// `cp.async` the arrivals of the other copies cover this one.
+    #[inline(always)]
+    fn start_a(p: &PitParams, at: Maps, [_, a]: [Source; 2], fill: Fill) {
+        let (thread, to, full) = (producer(), Self::stage(fill.slot), Self::full(fill.slot));
+        if F::TRANSPOSED {
+            return a.gather::<false>(Self::A_SHARE, fill.row, to);
+        }
+        if F::L::BY_ONE && thread != 0 {
+            return;
+        }
+        if F::L::BY_ONE {
+            full.arrive_expect_tx(Self::A_BYTES as u32);
+        }
+        let y = fill.work.row_block * p.stride + fill.from;
+        let team = Team { thread, threads: PIT_PRODUCER_THREADS };
+        let map = (at.map(0), &p.a_map);
+        F::L::tile(team, to, map, [0, y], Self::A_TILE, full);
+        if F::MT == 128 {
+            F::L::tile(team, to.bytes(Self::SLAB as u32), map, [64, y], Self::A_TILE, full);
+        }
+    }
+
+    #[inline(always)]
+    fn gather<const WHOLE: bool>([b, _]: [Source; 2], fill: Fill) {
+        let to = Self::stage(fill.slot).bytes(Self::B_AT as u32);
+        b.gather::<WHOLE>(Self::B_SHARE, fill.row, to);
     }
 }
 
@@ -282,7 +195,7 @@ impl<W: WalkInfo, E: WgmmaElem, F: PitForm<A: Multiply, L: Loader>> Kernel<W, E,
         gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            F::A: Self::produce(p, at),
+            F::A: produce::<Self>(p, at),
             if F::MT == 128 && F::A::ASYNCHRONOUS {
                 Self::consume::<E, 4>(p);
             } else {

@@ -152,17 +152,17 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         used: u32,
     ) {
         let stage = Self::stage(slot);
-        let b_tile = stage + Self::A_BYTES as u32;
+        let b_tile = stage.bytes(Self::A_BYTES as u32);
         let (a, b) = if F::MT == 128 {
-            (stage + group * 64 * row, b_tile)
+            (stage.bytes(group * 64 * row), b_tile)
         } else {
-            (stage, b_tile + group * (C * SMEM_TILE) as u32)
+            (stage, b_tile.bytes(group * (C * SMEM_TILE) as u32))
         };
         let line = PANEL_BYTES as u32;
         unroll!(step < 4, {
             if (step as u32) < used {
-                let a = frag::descriptor(a + step as u32 * 32, row, 16);
-                let b = frag::descriptor(b + step as u32 * STEP * line, line, SMEM_TILE as u32);
+                let a = a.bytes(step as u32 * 32).descriptor(row, 16);
+                let b = b.bytes(step as u32 * STEP * line).descriptor(line, SMEM_TILE as u32);
                 F::A::mma::<E, C, 0, 1>(acc, a, b);
             }
         });
@@ -188,12 +188,8 @@ impl<W: WalkInfo, E: WgmmaElem, F: PitConvForm<A: Multiply, L: Loader>> Kernel<W
         gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            F::A: if F::FILTERS {
-                if !F::L::BY_ONE || gpu::thread() == CONSUMER_WARPS * 32 {
-                    Self::slide(p, at);
-                }
-            } else {
-                Self::gather(p, at);
+            F::A: if !F::FILTERS || !F::L::BY_ONE || gpu::thread() == CONSUMER_WARPS * 32 {
+                Self::produce(p, at);
             },
             Self::consume::<E>(p)
         );

@@ -11,8 +11,9 @@ const NOWHERE: u32 = u32::MAX;
 impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Returns the output buffer of a warpgroup.
     #[inline(always)]
-    pub(super) fn out(group: u32) -> u32 {
-        copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32
+    pub(super) fn out(group: u32) -> Shared<u8> {
+        // SAFETY: `SHARED_BYTES` of the tile includes both output buffers.
+        unsafe { Shared::dynamic(Self::OUT as u32 + group * SMEM_TILE as u32) }
     }
 
     /// Returns the row of C for which lanes 0 to 15 of this warp hold data; lanes 16 to 31 hold the same rows.
@@ -40,7 +41,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
         let line = Self::line(p, work, group);
         let left = work.column + if F::MT == 128 { 0 } else { group * 64 * C as u32 };
         let warp = gpu::opaque_thread() / 32 % 4;
-        let smem = Self::out(group) + warp * 16 * 128;
+        let smem = Self::out(group).bytes(warp * 16 * 128);
         unroll!(c < C, most 4, {
             // The lanes have read the previous 64 columns.
             warp::sync(u32::MAX);
@@ -57,7 +58,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
 
     /// Stores whole lines of 128 bytes.
     #[inline(always)]
-    fn store(p: &PitConvParams, left: u32, line: u32, smem: u32) {
+    fn store(p: &PitConvParams, left: u32, line: u32, smem: Shared<u8>) {
         let lane = gpu::opaque_thread() % 32;
         let column = left + lane % 8 * 8;
         unroll!(j < 4, {
@@ -74,7 +75,7 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
     /// Stores each column to that of its filter. A lane has two columns, 32 apart, so that adjacent listed filters are
     /// stored together.
     #[inline(always)]
-    fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, smem: u32) {
+    fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, smem: Shared<u8>) {
         let lane = gpu::opaque_thread() % 32;
         let mut filters = [NOWHERE; 2];
         unroll!(i < 2, {
@@ -88,8 +89,8 @@ impl<F: PitConvForm<A: Multiply, L: Loader>> PitConv<F> {
             let to = p.c().row(line, p.ldc_bytes);
             unroll!(i < 2, {
                 let column = lane + 32 * i as u32;
-                let from = frag::swizzle(row, column / 8, PANEL_BYTES as u32) + column % 8 * 2;
-                let value = copy::ld_shared_b16(smem + from);
+                let from = frag::swizzle(row, column / 8, PANEL_BYTES as u32);
+                let value = smem.bytes(from).cast::<u16>().at(column % 8).ld();
                 let valid = line != NOWHERE && filters[i] != NOWHERE;
                 let to = to.at(filters[i]);
                 let to = if valid { to } else { p.c() };

@@ -96,19 +96,23 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
 
     /// Returns the address of a column of A in the list.
     #[inline(always)]
-    fn entry(place: u32) -> u32 {
-        copy::dynamic_shared() + Self::LIST as u32 + place * 4
+    fn entry(place: u32) -> Shared<u32> {
+        // SAFETY: `SHARED_BYTES` of the tile includes a list of `ROOM` columns, which bounds `place`.
+        unsafe { Shared::<u32>::dynamic(Self::LIST as u32) }.at(place)
     }
 
     /// Returns the address of the values of a listed column.
     #[inline(always)]
-    fn values(place: u32) -> u32 {
-        copy::dynamic_shared() + Self::VALUES as u32 + place * Self::A_ROW as u32
+    fn values(place: u32) -> Shared<[u32; 4]> {
+        // SAFETY: as for the list.
+        unsafe { Shared::<[u32; 4]>::dynamic(Self::VALUES as u32) }
+            .bytes(place * Self::A_ROW as u32)
     }
 
     #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::dynamic_shared() + slot * Self::STAGE as u32
+    fn stage(slot: u32) -> Shared<u8> {
+        // SAFETY: `SHARED_BYTES` of the tile includes all stages.
+        unsafe { Shared::<u8>::dynamic(0) }.bytes(slot * Self::STAGE as u32)
     }
 
     /// Starts the copies of a stage, if it exists: eight rows of B at a time, 16 bytes of each by a thread. Rows past
@@ -118,16 +122,16 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         let end = if own.inside { listed } else { 0 };
         let last = listed.saturating_sub(1);
         let first = s * FEW_DEPTH + own.row;
-        let to = Self::stage(slot) + own.to;
+        let to = Self::stage(slot).bytes(own.to).cast::<[u32; 4]>();
         // All four are loaded before the first copy, since later loads would wait for it.
         let lines = [0, 1, 2, 3].map(|i| {
             let place = (first + i * ROWS).min(last);
-            copy::ld_shared_b32(Self::entry(place))
+            Self::entry(place).ld()
         });
         unroll!(i < 4, {
             let down = i as u32 * ROWS;
             let from = own.from.row(lines[i], p.ldb_bytes);
-            let to = to + down * Self::ROW_BYTES as u32;
+            let to = to.bytes(down * Self::ROW_BYTES as u32);
             from.cp_async_16_if(to, u32::from(first + down < end));
         });
         // One group for each stage, even if it is empty.
@@ -137,7 +141,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 let down = i as u32 * ROWS;
                 let place = first + down;
                 if place >= listed && place < listed.next_multiple_of(16) {
-                    copy::st_shared_v4(to + down * Self::ROW_BYTES as u32, [0; 4]);
+                    to.bytes(down * Self::ROW_BYTES as u32).st([0; 4]);
                 }
             });
         }
@@ -147,20 +151,20 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     #[inline(always)]
     fn multiply<E: MmaElem>(own: PerThread, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
         let stage = Self::stage(slot);
-        let values = Self::values(s * FEW_DEPTH) + own.a;
+        let values = Self::values(s * FEW_DEPTH).bytes(own.a);
         unroll!(step < 2, {
             let step = step as u32 * 16;
             if s * FEW_DEPTH + step < listed {
                 let mut b = [[0; 2]; 4];
                 unroll!(h < 2, {
-                    let from = stage + own.b[h] + step * Self::ROW_BYTES as u32;
-                    let [w, x, y, z] = matrix::ldmatrix_x4_trans(from);
+                    let from = stage.bytes(own.b[h]).bytes(step * Self::ROW_BYTES as u32);
+                    let [w, x, y, z] = from.ldmatrix_trans();
                     b[2 * h] = [w, x];
                     b[2 * h + 1] = [y, z];
                 });
-                let from = values + step * Self::A_ROW as u32;
+                let from = values.bytes(step * Self::A_ROW as u32);
                 unroll!(i < MT / 16, most 4, {
-                    let a = matrix::ldmatrix_x4_trans(from + i as u32 * 32);
+                    let a = from.bytes(i as u32 * 32).ldmatrix_trans();
                     unroll!(j < 4, { E::mma(&mut sums[i][j], a, b[j]) });
                 });
             }
@@ -261,9 +265,9 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     fn set_up(p: &PitFewParams) {
         if TOGETHER && p.parts > 1 {
             if gpu::thread() == Self::THREADS - 32 {
-                barrier::init(Self::summed(), 1);
+                Self::summed().init(1);
                 barrier::init_fence();
-                barrier::arrive_expect_tx(Self::summed(), Self::from_others(p));
+                Self::summed().arrive_expect_tx(Self::from_others(p));
             }
             // The other parts wait for this before they send sums.
             cluster::arrive_relaxed();

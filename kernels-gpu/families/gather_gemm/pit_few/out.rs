@@ -8,8 +8,9 @@ use crate::families::gather_gemm::abi::*;
 impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
     /// Returns the barrier on which the sums of the other parts arrive.
     #[inline(always)]
-    pub(super) fn summed() -> u32 {
-        copy::dynamic_shared() + Self::SUMMED as u32
+    pub(super) fn summed() -> Shared<Mbarrier> {
+        // SAFETY: `SHARED_BYTES` of the tile includes the barrier, or the word in its place.
+        unsafe { Shared::dynamic(Self::SUMMED as u32) }
     }
 
     /// Returns the number of atoms that each part finishes.
@@ -41,16 +42,18 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         Self::store_sums(p, sums);
         gpu::sync_threads();
         if p.parts > 1 {
-            barrier::wait(Self::summed(), 0);
+            Self::summed().wait(0);
         }
         Self::join::<E>(p);
     }
 
     /// Returns the address of this lane's sums of an atom by a part.
     #[inline(always)]
-    fn sums_at(slot: u32) -> u32 {
+    fn sums_at(slot: u32) -> Shared<[u32; 4]> {
         let lane = gpu::thread() % 32;
-        copy::dynamic_shared() + Self::SUMS as u32 + slot * Self::ATOM as u32 + lane * 16
+        // SAFETY: `SHARED_BYTES` of a cluster's tile includes the sums of all atoms, one slot each.
+        let first = unsafe { Shared::<[u32; 4]>::dynamic(Self::SUMS as u32) };
+        first.bytes(slot * Self::ATOM as u32).at(lane)
     }
 
     /// Sends this warp's atoms to the parts that finish them. Pairs of neighbouring atoms, which are sectors of C, are
@@ -66,14 +69,14 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 let two = (i * Self::ATOMS_ACROSS / 2) as u32 + across;
                 let rank = two & (p.parts - 1);
                 let at = Self::sums_at(first + 2 * (two >> p.parts.trailing_zeros()));
-                let bar = cluster::mapa(Self::summed(), rank);
+                let bar = Self::summed().remote(rank);
                 unroll!(j < 2, {
-                    let at = at + (j * Self::ATOM) as u32;
+                    let at = at.bytes((j * Self::ATOM) as u32);
                     let four = sums[i][2 * q + j].map(f32::to_bits);
                     if some && rank == own {
-                        copy::st_shared_v4(at, four);
+                        at.st(four);
                     } else if some {
-                        cluster::st_async_v4(cluster::mapa(at, rank), four, bar);
+                        at.remote(rank).st_async(four, bar);
                     }
                 });
             });
@@ -90,8 +93,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             unroll!(q < 8, {
                 let part = q as u32;
                 if part < p.parts {
-                    let at = Self::sums_at(part * share + slot);
-                    parts[q] = copy::ld_shared_v4(at).map(f32::from_bits);
+                    parts[q] = Self::sums_at(part * share + slot).ld().map(f32::from_bits);
                 }
             });
             let mut sum = [0.0; 4];

@@ -27,8 +27,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         if p.parts > 1 {
             Self::leave(p, sums);
             let counter = p.counters().at(Self::tile(p));
-            let told = copy::dynamic_shared() + Self::SUMMED as u32;
-            if !block_arrives_last(counter, p.parts, told) {
+            if !block_arrives_last(counter, p.parts, Self::summed().cast()) {
                 return;
             }
             Self::add(p, sums);

@@ -120,7 +120,8 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     #[inline(always)]
     pub(super) fn rank(found: u32, turn: u32) -> [u32; 2] {
         let (own, lane) = Self::own();
-        let counts = copy::dynamic_shared() + Self::COUNTS as u32 + turn * 128;
+        // SAFETY: `SHARED_BYTES` of the tile includes 32 words for each of two rounds.
+        let counts = unsafe { Shared::<u32>::dynamic(Self::COUNTS as u32) }.at(turn * 32);
         let mine = found.count_ones();
         let (mut in_front, mut all) = (0, 0);
         // One binary digit of every lane's count at a time.
@@ -132,10 +133,10 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             }
         });
         if lane == 0 {
-            copy::st_shared_b32(counts + own * 4, all);
+            counts.at(own).st(all);
         }
         gpu::sync_threads();
-        let mut count = copy::ld_shared_b32(counts + lane * 4);
+        let mut count = counts.at(lane).ld();
         // Words after the last warp's count are not initialized.
         count = if lane < WARPS as u32 { count } else { 0 };
         let before = warp::sum(if lane < own { count } else { 0 });
@@ -154,7 +155,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 let rank = (rank + before).wrapping_sub(taken.first);
                 if found >> bit & 1 != 0 && rank < taken.count {
                     let place = taken.place + rank;
-                    copy::st_shared_b32(Self::entry(place), column + bit);
+                    Self::entry(place).st(column + bit);
                     let to = Self::values(place);
                     // The low or the high halves of neighbouring rows.
                     let which = if h == 0 { 0x5410 } else { 0x7632 };
@@ -163,7 +164,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                             matrix::prmt(raw[g][2 * i][w], raw[g][2 * i + 1][w], which)
                         };
                         let eight = [pair(0), pair(1), pair(2), pair(3)];
-                        copy::st_shared_v4(to + g as u32 * 16, eight);
+                        to.at(g as u32).st(eight);
                     });
                 }
             });
@@ -177,8 +178,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         let across = MT as u32 / EIGHTS;
         let place = listed + gpu::thread() / across;
         if place < listed.next_multiple_of(16) {
-            let to = Self::values(place) + gpu::thread() % across * 16;
-            copy::st_shared_v4(to, [0; 4]);
+            Self::values(place).at(gpu::thread() % across).st([0; 4]);
         }
     }
 }

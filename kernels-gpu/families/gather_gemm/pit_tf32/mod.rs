@@ -3,10 +3,10 @@
 //! them as fragments, round them, and multiply them by the row block's packed values (`wgmma`). The grid is persistent:
 //! the number of micro-tiles is read on the device.
 
-use super::pit_work::Work;
+use super::listed::{Source, producer};
+use super::pit_work::{ByList, Fill, Work, produce};
 use crate::device::prelude::*;
 use crate::device::stages::steps;
-use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
 /// Micro-tiles of a stage, and of one `wgmma`.
@@ -25,85 +25,6 @@ impl<const MT: usize, A: AtomInfo, L: LoaderInfo> Stages for PitWords<MT, A, L> 
 impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     /// Shape of the row block's values in a stage.
     const A_TILE: Shape = Shape { rows: MT, row_bytes: PANEL_BYTES, element: 4 };
-
-    #[inline(always)]
-    fn produce(p: &PitParams, at: Maps) {
-        let thread = gpu::thread() - CONSUMER_WARPS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let mut ring = Ring::<Self>::producer();
-        let mut index = gpu::block_x();
-        while index < p.tiles {
-            let work = Work::new(p, index, Self::COLUMNS);
-            let list = p.lists().at(work.row_block as u64 * p.stride as u64);
-            let column = work.column + lane * 4;
-            let (item, _) = p.item.of(work.row_block);
-            let b = p.b().row(item, p.item_bytes).cast::<f32>().at(column);
-            let inside = [column, column + 128].map(|column| u32::from(column < p.n));
-            // A lane holds one row of its warp; those of the next stage are prefetched.
-            let place = |from: u32| list.at(from + warp * STEP + lane % STEP);
-            let mut rows = place(0).ld_if(work.count > 0);
-            let mut from = 0;
-            while from < work.count {
-                let now = rows;
-                let more = from + DEPTH < work.count;
-                rows = place(from + DEPTH).ld_if(more);
-                ring.wait_empty();
-                if !L::BY_ONE || thread == 0 {
-                    let (to, full) = (Self::stage(ring.slot), ring.full());
-                    if L::BY_ONE {
-                        barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
-                    }
-                    let place = [from, work.row_block * MT as u32];
-                    let team = Team { thread, threads: PIT_PRODUCER_THREADS };
-                    L::tile(team, to, (at.map(0), &p.a_map), place, Self::A_TILE, full);
-                }
-                if from + (warp + 1) * STEP <= work.count {
-                    Self::gather::<true>(p, (b, inside), ring.slot, now);
-                } else if warp < steps::<DEPTH, STEP>(work.count, from) {
-                    Self::gather::<false>(p, (b, inside), ring.slot, now);
-                }
-                copy::cp_async_arrive(ring.full());
-                ring.advance();
-                from += DEPTH;
-            }
-            index += gpu::grid_x();
-        }
-        copy::cp_async_wait_all();
-    }
-
-    /// Starts this warp's copies of rows of B: a lane copies 16 bytes of each, from its own column on, and 16 from 128
-    /// columns later. `WHOLE`: all 8 rows exist. Otherwise missing rows are zero, since zeros of A times a NaN would be
-    /// NaN.
-    #[inline(always)]
-    fn gather<const WHOLE: bool>(
-        p: &PitParams,
-        (from, inside): (Global<f32, ReadWrite>, [u32; 2]),
-        slot: u32,
-        rows: u32,
-    ) {
-        let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
-        let (warp, lane) = (thread / 32, thread % 32);
-        let to = Self::stage(slot) + (Self::B_AT as u32) + lane / 8 * Self::PIECE as u32;
-        let to = to + warp * STEP * PANEL_BYTES as u32;
-        unroll!(i < 8, {
-            let row = warp::shfl(rows, i as u32);
-            let to = to + pit_tf32_place(i as u32, lane % 8);
-            let from = from.row(row, p.ldb_bytes);
-            unroll!(half < 2, {
-                let to = to + (half * 4 * Self::PIECE) as u32;
-                let from = from.at(half as u64 * 128);
-                if half >= Self::BLOCKS {
-                    // All columns are copied.
-                } else if WHOLE {
-                    from.cp_async_16_if(to, inside[half]);
-                } else {
-                    let valid = inside[half] != 0 && row != NO_TILE;
-                    let (from, bytes) = if valid { (from, 16) } else { (p.b().cast(), 0) };
-                    from.cp_async_16(to, bytes);
-                }
-            });
-        });
-    }
 
     /// Computes a warpgroup's 128 columns as two blocks of 64: while one is multiplied, fragments of the other are read
     /// and rounded.
@@ -160,7 +81,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     /// Waits for a stage, and returns fragments of the warpgroup's first 64 columns.
     #[inline(always)]
     fn arrived(ring: (u32, u32), group: u32) -> PerThread {
-        barrier::wait(Self::full(ring.0), ring.1);
+        Self::full(ring.0).wait(ring.1);
         Self::own(ring.0, Self::BLOCKS as u32 * group)
     }
 
@@ -170,14 +91,14 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     fn own(slot: u32, block: u32) -> PerThread {
         let (lane, warp) = gpu::lane_and_warp();
         let piece = 2 * block + warp / 2;
-        let piece = Self::stage(slot) + (Self::B_AT as u32) + piece * Self::PIECE as u32;
+        let piece = Self::stage(slot).bytes(Self::B_AT as u32).bytes(piece * Self::PIECE as u32);
         let mut own = [[0u32; 4]; STEPS];
         unroll!(r < 4, {
             let (g, k) = frag::a_k8(lane, r as u32);
             let column = warp % 2 * 16 + g;
-            let at = piece + pit_tf32_place(k, column / 4) + column % 4 * 4;
+            let at = piece.bytes(pit_tf32_place(k, column / 4)).cast::<u32>().at(column % 4);
             unroll!(step < STEPS, {
-                let word = copy::ld_shared_b32(at + step as u32 * STEP * PANEL_BYTES as u32);
+                let word = at.bytes(step as u32 * STEP * PANEL_BYTES as u32).ld();
                 own[step][r] = matrix::cvt_rna_tf32(word);
             });
         });
@@ -204,8 +125,8 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     }
 
     #[inline(always)]
-    fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &PerThread, step: usize) {
-        let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
+    fn step<const C: usize>(acc: &mut Acc<C>, a: Shared<u8>, own: &PerThread, step: usize) {
+        let a = a.bytes(step as u32 * 32).descriptor(PANEL_BYTES as u32, 16);
         A::mma_tf32_registers(acc, own[step], a);
     }
 
@@ -236,6 +157,52 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     }
 }
 
+/// A lane copies 16 bytes of each row of B, and 16 from 128 columns later.
+impl<const MT: usize, A: Multiply, L: Loader> ByList for PitWords<MT, A, L> {
+    const ROWS: u32 = DEPTH / 4;
+    const K_STEP: u32 = STEP;
+    type Sources = [Source; 2];
+
+    #[inline(always)]
+    fn sources(p: &PitParams, work: Work, lane: u32) -> [Source; 2] {
+        let column = work.column + lane * 4;
+        let (item, _) = p.item.of(work.row_block);
+        let b = p.b().row(item, p.item_bytes).cast::<f32>();
+        [column, column + 128].map(|column| Source::new(b, [column, p.n], p.ldb_bytes))
+    }
+
+    #[inline(always)]
+    fn start_a(p: &PitParams, at: Maps, _: [Source; 2], fill: Fill) {
+        let (thread, to, full) = (producer(), Self::stage(fill.slot), Self::full(fill.slot));
+        if L::BY_ONE && thread != 0 {
+            return;
+        }
+        if L::BY_ONE {
+            full.arrive_expect_tx(Self::A_BYTES as u32);
+        }
+        let place = [fill.from, fill.work.row_block * MT as u32];
+        let team = Team { thread, threads: PIT_PRODUCER_THREADS };
+        L::tile(team, to, (at.map(0), &p.a_map), place, Self::A_TILE, full);
+    }
+
+    #[inline(always)]
+    fn gather<const WHOLE: bool>(b: [Source; 2], fill: Fill) {
+        let (warp, lane) = (producer() / 32, producer() % 32);
+        let to =
+            Self::stage(fill.slot).bytes(Self::B_AT as u32).bytes(lane / 8 * Self::PIECE as u32);
+        let to = to.bytes(warp * STEP * PANEL_BYTES as u32);
+        unroll!(i < 8, {
+            let row = warp::shfl(fill.row, i as u32);
+            let to = to.bytes(pit_tf32_place(i as u32, lane % 8));
+            unroll!(half < 2, {
+                if half < Self::BLOCKS {
+                    b[half].copy::<WHOLE>(row, to.bytes((half * 4 * Self::PIECE) as u32));
+                }
+            });
+        });
+    }
+}
+
 /// Emits no instruction: the registers stay in use up to this point, so data that is read meanwhile is in others.
 #[inline(always)]
 fn keep(own: &PerThread) {
@@ -255,7 +222,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize, A: Multiply, L: Loader>
         gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            A: Self::produce(p, at),
+            A: produce::<Self>(p, at),
             if MT == 128 {
                 Self::consume::<2>(p);
             } else {
