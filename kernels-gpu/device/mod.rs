@@ -30,6 +30,7 @@ macro_rules! unroll {
 pub mod elem;
 mod entry;
 pub mod epilogue;
+pub mod fill;
 pub mod glu;
 pub mod gpu;
 pub mod kernel;

@@ -5,6 +5,7 @@
 
 mod out;
 
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
 use crate::device::scan::inclusive_by;
@@ -212,12 +213,8 @@ impl<W: WalkInfo, E: WgmmaElem, A: Multiply, L: Loader> Kernel<W, E, PitSampledP
 {
     #[inline(always)]
     unsafe fn run(p: &PitSampledParams, at: Maps) {
-        if gpu::thread() == 0 {
-            // Every gathering thread arrives, and the thread that starts the copy of Y if the copy engine copies it.
-            Self::make_barriers(SAMPLED_PRODUCER_THREADS + L::BY_ONE as u32, CONSUMER_WARPS);
-            L::prefetch_maps::<1>(at);
-        }
-        gpu::sync_threads();
+        // Every gathering thread arrives, and the thread that starts the copy of Y if the copy engine copies it.
+        make_ring::<Self, L, 1>(at, SAMPLED_PRODUCER_THREADS + L::BY_ONE as u32);
         grid::wait_dependency();
         // After the wait: the dependent launch may assume that all launches before this kernel have ended.
         grid::launch_dependents();

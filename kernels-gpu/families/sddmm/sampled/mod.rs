@@ -4,6 +4,8 @@
 
 mod out;
 
+use super::stages::{self, index};
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
@@ -19,11 +21,6 @@ buffers! {
         partial: [u32; 4], Fresh;
         counters: u32, Fresh;
     }
-}
-
-#[inline(always)]
-fn index(round: u32) -> u64 {
-    (round * gpu::grid_x() + gpu::block_x()) as u64
 }
 
 /// Window of this thread block in a round; its row is `NO_STRIP` past the last round.
@@ -66,32 +63,20 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
     /// Descriptor of a warpgroup's X for a step of 16 along k.
     #[inline(always)]
     fn x(smem: u32, step: usize) -> u64 {
-        let row = PANEL_BYTES as u32;
-        if Self::X_ALONG {
-            frag::descriptor(smem + step as u32 * 32, row, 16)
-        } else {
-            frag::descriptor(smem + step as u32 * 16 * row, row, SMEM_TILE as u32)
-        }
+        stages::operand(smem, step, Self::X_ALONG, PANEL_BYTES as u32)
     }
 
     /// Descriptor of Y for a step of 16 along k, from a chunk on.
     #[inline(always)]
     fn y(chunk: u32, step: usize) -> u64 {
-        if Self::Y_ALONG {
-            frag::descriptor(chunk + step as u32 * 32, PANEL_BYTES as u32, 16)
-        } else {
-            let row = F::P as u32 * 2;
-            frag::descriptor(chunk + step as u32 * 16 * row, row, Self::PIECE as u32)
-        }
+        stages::operand(chunk, step, Self::Y_ALONG, F::P as u32 * 2)
     }
 
     /// Starts all copies. A copy of a stage is a half of X or a piece of Y. It writes to the same offset of every
     /// stage, 64 further along k each time. A thread holds the position across k of one copy.
     #[inline(always)]
     fn produce(p: &SampledParams, at: Maps) {
-        let thread = gpu::thread() % PRODUCER_THREADS;
-        // Neighbouring copies belong to different warps: the lanes of a warp start theirs one after the other.
-        let own = if F::L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 };
+        let own = stages::own_copy::<F::L>();
         let piece = own.wrapping_sub(2);
         let column = |round: u32, valid: bool| {
             let at = p.columns().at(index(round) * Self::PIECES as u64 + piece as u64);
@@ -113,10 +98,8 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
             let mut k = now.stage * 64;
             let end = k + now.stages * 64;
             while k < end {
-                let slot = ring.wait_empty();
-                F::L::expect(ring.full(), thread, bytes, false);
-                F::L::each(2 + pieces, across, |lane, across| {
-                    let i = if F::L::BY_ONE { own } else { lane };
+                let own = [own, across];
+                stages::fill::<_, F::L>(&mut ring, bytes, 2 + pieces, own, |slot, i, across| {
                     let wanted = match i {
                         0 | 1 => now.live >> (4 * i) & 15 != 0,
                         _ => i - 2 < pieces,
@@ -125,9 +108,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
                         Self::start(p, at, (slot, i), [k, across]);
                     }
                 });
-                F::L::started(ring.full(), thread);
                 k += 64;
-                ring.advance();
             }
         }
         F::L::wait_own();
@@ -136,7 +117,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
     /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
     fn start(p: &SampledParams, at: Maps, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
-        let team = Team { thread: gpu::thread() % PRODUCER_THREADS, threads: PRODUCER_THREADS };
+        let team = stages::team();
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // 64 deep, `width` across.
         let shape = |along: bool, width: usize| match along {
@@ -223,11 +204,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: WindowForm<A: Multiply, 
 {
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: Maps) {
-        if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(PRODUCER_THREADS, false), CONSUMER_WARPS);
-            F::L::prefetch_maps::<2>(at);
-        }
-        gpu::sync_threads();
+        make_ring::<Self, F::L, 2>(at, F::L::arrivals(PRODUCER_THREADS, false));
         roles!(F::A: Self::produce(p, at), Self::consume::<E>(p));
     }
 }

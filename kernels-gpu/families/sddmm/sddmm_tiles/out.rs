@@ -6,6 +6,7 @@ use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_piece};
 use crate::families::sddmm::abi::*;
+use crate::families::sddmm::stages::scale;
 
 /// Words of picks that a lane processes at once.
 const BATCH: usize = 4;
@@ -62,14 +63,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
         if own.picks.words == 0 {
             return;
         }
-        let alpha = E::scalar(p.alpha);
-        if alpha != 1.0 {
-            unroll!(c < CHUNKS, most 4, {
-                unroll!(j < 8, {
-                    unroll!(i < 4, { acc.0[c][4 * j + i] *= alpha });
-                });
-            });
-        }
+        scale(acc, E::scalar(p.alpha));
         if F::BYTES == 2 && warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
             Self::store::<E>(p, own, first, acc);
         } else {
