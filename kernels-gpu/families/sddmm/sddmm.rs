@@ -8,7 +8,7 @@ use crate::device::lanes::reduce_each;
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
-pub(super) use terms::Terms;
+use terms::Terms;
 
 buffers! {
     // `Sddmm` makes the items from the pattern, and checks the alignment and the strides of X and Y.

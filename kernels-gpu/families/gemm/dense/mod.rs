@@ -194,13 +194,18 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     fn sum<E: DenseElem>(acc: &mut Acc<CHUNKS>, ring: &mut Ring<Self>, count: u32) {
         let mut stage = 0;
         while stage < count {
-            let slot = ring.wait_full();
-            let [smem, b_tile] = Self::parts_of(slot);
-            E::stage::<F::A, CHUNKS>(acc, smem, &E::own::<F::L>(smem), b_tile);
-            ring.issued::<F::A, _>(acc);
-            ring.advance();
+            Self::add_stage::<E>(acc, ring);
             stage += 1;
         }
+    }
+
+    /// Adds the products of the next stage.
+    #[inline(always)]
+    fn add_stage<E: DenseElem>(acc: &mut Acc<CHUNKS>, ring: &mut Ring<Self>) {
+        let [smem, b_tile] = Self::parts_of(ring.wait_full());
+        E::stage::<F::A, CHUNKS>(acc, smem, &E::own::<F::L>(smem), b_tile);
+        ring.issued::<F::A, _>(acc);
+        ring.advance();
     }
 
     /// Multiplies and stores all tiles that are `inside`. Called by the consumer warps.

@@ -310,7 +310,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             unroll!(g < Self::OF_FOUR, most 4, {
                 unroll!(i < 4, {
                     let [row, column] = Self::element(place, q * 4 + g, i);
-                    let at = fresh_c(o).row(row, o.ldc_bytes).cast::<E>().at(column);
+                    let at = at_c::<E>(o, row, column);
                     let inside = row < m && column < o.n;
                     let old = at.ld_raw::<1>(inside && o.flags & FLAG_ACCUMULATE != 0);
                     if inside {
@@ -325,11 +325,11 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 /// Distance of the two columns that a lane holds in a row of a transposed tile.
 pub(super) const TURNED_BETWEEN: u32 = 4;
 
-/// C, which the preceding launch may have written.
+/// Address of an element of C, which the preceding launch may have written.
 #[inline(always)]
-pub(super) fn fresh_c(o: Output) -> Global<u8, Fresh> {
+pub(super) fn at_c<E: ElemInfo>(o: Output, row: u32, column: u32) -> Global<E, Fresh> {
     // SAFETY: a load that bypasses L1 has no further condition.
-    unsafe { o.c.with() }
+    unsafe { o.c.with::<Fresh>() }.row(row, o.ldc_bytes).cast().at(column)
 }
 
 /// Accumulators of an atom.

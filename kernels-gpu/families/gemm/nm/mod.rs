@@ -21,6 +21,7 @@ pub mod narrow;
 mod producer;
 
 use crate::device::epilogue::{Output, output};
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_sparse;
 use crate::device::stages::NONE;
@@ -312,11 +313,7 @@ where
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: Maps) {
         let copiers = if F::L::BY_ONE { 32 } else { Self::PRODUCER_THREADS };
-        if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(copiers, false), CONSUMER_WARPS);
-            F::L::prefetch_maps::<2>(at);
-        }
-        gpu::sync_threads();
+        make_ring::<Self, F::L, 2>(at, F::L::arrivals(copiers, false));
         roles!(F::A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
     }
 }

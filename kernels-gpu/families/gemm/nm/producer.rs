@@ -21,7 +21,9 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
             let corner = p.corner(tile);
             let mut s = 0;
             while s < p.pairs * NM_PAIR as u32 {
-                Self::start_next(p, at, team, &mut ring, corner, s);
+                ring.fill::<F::L>(team.thread, Self::STAGE as u32, |slot| {
+                    Self::start(p, at, team, corner, s, slot);
+                });
                 s += 1;
             }
             tile += gpu::grid_x();
@@ -29,33 +31,10 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         F::L::wait_own();
     }
 
-    /// Waits for an empty stage of the ring and starts the copies of stage `s` of a tile.
-    #[inline(always)]
-    fn start_next(
-        p: &NmParams,
-        at: Maps,
-        team: Team,
-        ring: &mut Ring<Self>,
-        corner: [u32; 2],
-        s: u32,
-    ) {
-        let (to, full) = (Self::stage(ring.wait_empty()), ring.full());
-        F::L::expect(full, team.thread, Self::STAGE as u32, false);
-        Self::start(p, at, team, corner, s, (to, full));
-        F::L::started(full, team.thread);
-        ring.advance();
-    }
-
     /// Starts the copies of stage `s` of a tile: A, then 64 columns of B at a time (8-bit B: all columns at once).
     #[inline(always)]
-    fn start(
-        p: &NmParams,
-        at: Maps,
-        team: Team,
-        [row, column]: [u32; 2],
-        s: u32,
-        (to, full): (u32, u32),
-    ) {
+    fn start(p: &NmParams, at: Maps, team: Team, [row, column]: [u32; 2], s: u32, slot: u32) {
+        let (to, full) = (Self::stage(slot), Self::full(slot));
         let shape = |rows: usize, row_bytes: usize| Shape { rows, row_bytes, element: F::BYTES };
         let place = [s * (Self::DEPTH / 2) as u32, row];
         let a = shape(Self::ROWS, NM_ROW_BYTES);

@@ -7,6 +7,7 @@ pub mod narrow;
 mod out;
 mod producer;
 
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
@@ -62,11 +63,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     fn set_up(at: Maps) {
         // Every producer warp arrives, so that a warp without copies in a stage cannot fall a round behind. Every
         // consumer warp arrives: in a stage without work for its warpgroup, nothing else synchronizes its warps.
-        if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(Self::PRODUCER_THREADS, true), CONSUMER_WARPS);
-            F::L::prefetch_maps::<2>(at);
-        }
-        gpu::sync_threads();
+        make_ring::<Self, F::L, 2>(at, F::L::arrivals(Self::PRODUCER_THREADS, true));
     }
 
     /// Address of the stage's mask, and of the bits of its 16-row groups.
