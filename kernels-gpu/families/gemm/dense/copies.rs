@@ -169,7 +169,6 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Starts the copies of all tiles of this thread block, in rows of tiles a grid apart while they are `inside`. The
     /// stages of the next tile are copied while a tile is stored. `begun`: stages of the first tile that are already
     /// started. Called by the threads that start copies.
-    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
     #[inline(always)]
     pub(super) fn copy_all<S: Spot>(
         p: &DenseParams,

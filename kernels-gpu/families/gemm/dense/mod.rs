@@ -209,7 +209,6 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     }
 
     /// Multiplies and stores all tiles that are `inside`. Called by the consumer warps.
-    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
     #[inline(always)]
     fn multiply_all<E: DenseElem, S: Spot>(
         p: &DenseParams,
@@ -248,24 +247,54 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 }
 
 impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
-    /// Computes this thread block's tile if all warps copy.
+    /// Returns whether this warp copies. `uniform` tells ptxas that the value is the same in all lanes of a warp.
+    /// Otherwise the descriptors of `wgmma` are computed in per-lane registers, and every product waits for them.
     #[inline(always)]
-    fn undivided_tile<E: DenseElem>(p: &DenseParams, at: Maps) {
-        if gpu::thread() == 0 {
+    fn copies() -> bool {
+        warp::uniform(gpu::thread() / 32) >= Self::WARPS as u32
+    }
+
+    /// Initializes the barriers and computes all tiles that are `inside`. Called by all threads.
+    #[inline(always)]
+    fn tiles<E: DenseElem, S: Spot>(
+        p: &DenseParams,
+        at: Maps,
+        inside: impl Fn(u32) -> bool,
+        spot: impl Fn(u32) -> S,
+    ) {
+        let copies = Self::UNDIVIDED || Self::copies();
+        if copies && Self::sets_up() {
             Self::set_up(at, F::L::fills(Self::TEAM as u32));
         }
+        warp::sync(u32::MAX);
         gpu::sync_threads();
-        let own = gpu::block_y();
-        Self::undivided::<E, _>(p, at, |down| down == own, |_| Each);
+        grid::wait_dependency();
+        Self::follow::<E, S>(p, at, (copies, 0), inside, spot);
+    }
+
+    /// Computes all tiles that are `inside`, in rows of tiles a grid apart, without a break: the stages of the next tile
+    /// are copied while this one is stored. `begun`: stages of the first tile that are already started.
+    #[inline(always)]
+    fn follow<E: DenseElem, S: Spot>(
+        p: &DenseParams,
+        at: Maps,
+        (copies, begun): (bool, u32),
+        inside: impl Fn(u32) -> bool,
+        spot: impl Fn(u32) -> S,
+    ) {
+        if Self::UNDIVIDED {
+            Self::undivided::<E, S>(p, at, inside, spot);
+        } else if !copies {
+            Self::multiply_all::<E, S>(p, inside, spot);
+        } else if Self::starts() {
+            Self::copy_all(p, at, begun, inside, spot);
+        }
     }
 
     /// Computes this thread block's tile. Called by all threads.
     #[inline(always)]
     fn tile<E: DenseElem>(p: &DenseParams, at: Maps, spot: impl Spot) {
-        // `uniform` tells ptxas that the value is the same in all lanes of a warp. Otherwise the descriptors of `wgmma`
-        // are computed in per-lane registers, and every product waits for them.
-        let warp = warp::uniform(gpu::thread() / 32);
-        let copies = warp >= Self::WARPS as u32;
+        let copies = Self::copies();
         if copies {
             Self::begin(p, at, spot);
         } else {
@@ -292,7 +321,8 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     unsafe fn run(p: &DenseParams, at: Maps) {
         grid::launch_dependents();
         if Self::UNDIVIDED {
-            Self::undivided_tile::<E>(p, at);
+            let own = gpu::block_y();
+            Self::tiles::<E, _>(p, at, |down| down == own, |_| Each);
         } else {
             Self::tile::<E>(p, at, Each);
         }
