@@ -13,6 +13,13 @@ buffers! {
     }
 }
 
+/// Rows of Y in shared memory.
+#[inline(always)]
+fn shelf() -> Shared<u8> {
+    // SAFETY: the host launches with `SHARED_BYTES`, and `SddmmStaged::new` makes shelves that fit.
+    unsafe { Shared::dynamic(0) }
+}
+
 /// Copies this thread block's rows of Y, one row a warp at a time.
 #[inline(always)]
 fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
@@ -20,10 +27,10 @@ fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
     let mut row = gpu::thread() / 32;
     while row < columns {
         let from = p.y().row(column + row, p.ldy_bytes);
-        let to = copy::dynamic_shared() + row * row_bytes;
+        let to = shelf().bytes(row * row_bytes);
         let mut at = gpu::thread() % 32 * 16;
         while at < row_bytes {
-            from.bytes(at).cp_async_16(to + at, 16);
+            from.bytes(at).cp_async_16(to.bytes(at), 16);
             at += 512;
         }
         row += threads / 32;
@@ -57,14 +64,16 @@ impl<W: Walk, E: Elem, const REP: usize, const FLIGHT: usize, F: ShelfForm>
                 // Past the end of the run the column is 0, and the first row in shared memory is read.
                 let valid = at + gpu::thread() % (SAMPLES as u32) < len;
                 let row = if valid { own - column } else { 0 };
-                let row = copy::dynamic_shared() + row * p.k * 4;
+                let row = shelf().bytes(row * p.k * 4).address();
                 let mut sums = [E::ZERO; SAMPLES];
                 add::<E, 4, REP>(&x, &mut sums, FLIGHT, |u| {
-                    let from = warp::shfl_segment(SAMPLES as u32, row, u, u32::MAX) + lane * 16;
+                    let row = warp::shfl_segment(SAMPLES as u32, row, u, u32::MAX);
+                    // SAFETY: another lane's row.
+                    let from = unsafe { Shared::<[u32; 4]>::new(row) }.at(lane);
                     let mut raw = [[0u32; 4]; REP];
                     unroll!(r < REP, {
                         if (lane + r as u32 * F::LANES) * 4 < p.k {
-                            raw[r] = copy::ld_shared_v4(from + r as u32 * F::LANES * 16);
+                            raw[r] = from.at(r as u32 * F::LANES).ld();
                         }
                     });
                     raw

@@ -42,11 +42,11 @@ pub(super) fn fill<S: Stages, L: Loader>(
 
 /// Descriptor of an operand for a step of 32 bytes along k. `row`: bytes of a row across k.
 #[inline(always)]
-pub(super) fn operand(smem: u32, step: usize, along_k: bool, row: u32) -> u64 {
+pub(super) fn operand(smem: Shared<u8>, step: usize, along_k: bool, row: u32) -> u64 {
     if along_k {
-        frag::descriptor(smem + step as u32 * 32, PANEL_BYTES as u32, 16)
+        smem.bytes(step as u32 * 32).descriptor(PANEL_BYTES as u32, 16)
     } else {
-        frag::descriptor(smem + step as u32 * 16 * row, row, HALF as u32 * row)
+        smem.bytes(step as u32 * 16 * row).descriptor(row, HALF as u32 * row)
     }
 }
 

@@ -48,11 +48,11 @@ impl Spot for Window<'_> {
     fn bring_a<L: Loader>(
         self,
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         [k, top]: [u32; 2],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         let p = self.p;
         let [tap, channel] = self.tap(k);
@@ -71,11 +71,11 @@ impl Spot for Window<'_> {
     fn bring_b<L: Loader>(
         self,
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         [left, k]: [u32; 2],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         let [tap, channel] = self.tap(k);
         L::tile(team, to, map, [left, channel, tap], shape, full);

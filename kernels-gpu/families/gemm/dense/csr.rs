@@ -199,24 +199,26 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         let mut later = words_from(ahead, HELD as u32);
         let mut step = 0;
         // `uniform` keeps the address in a register. Otherwise each step would read it again.
-        let smem = warp::uniform(copy::dynamic_shared());
-        let full = |slot: u32| smem + (Self::BARRIERS as u32) + slot * 8;
+        let smem = warp::uniform(Self::stage(0).address());
+        // SAFETY: the address of the first stage.
+        let smem = unsafe { Shared::<u8>::new(smem) };
+        let full = |slot: u32| smem.bytes(Self::BARRIERS as u32).cast::<Mbarrier>().at(slot);
         let open = |(slot, parity): (u32, u32), stage: u32| {
             let stages = Self::STAGES as u32;
-            barrier::wait(full(slot + stages), parity);
+            full(slot + stages).wait(parity);
             let copies = strip == 0 && stage >= stages;
             if copies && Self::starts() {
                 Self::copy_b(&p.product, at, from + stage, slot);
             }
             let bytes = (FilledTile::<CHUNKS, F>::STRIP * PANEL_BYTES) as u32;
-            let to = smem + slot * Self::STAGE as u32 + strip * bytes;
+            let to = smem.bytes(slot * Self::STAGE as u32).bytes(strip * bytes);
             Self::clear(to);
             to
         };
         let close = |ring: (u32, u32)| {
             warp::sync(u32::MAX);
             if lane == 0 {
-                barrier::arrive(full(ring.0));
+                full(ring.0).arrive();
             }
             let next = Self::next;
             if FilledTile::<CHUNKS, F>::TURNS == 2 { next(next(ring)) } else { next(ring) }
@@ -245,7 +247,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
                     stop = stop_of(known, at_head);
                 }
                 if now < end {
-                    copy::st_shared_b16(to + places[i], laid[i]);
+                    to.bytes(places[i]).cast::<u16>().st(laid[i]);
                 }
             });
             (places, laid, later) = (places_of(&later), next, last);
@@ -266,9 +268,10 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 
     /// Zeroes this warp's part of a stage, at `to`.
     #[inline(always)]
-    fn clear(to: u32) {
+    fn clear(to: Shared<u8>) {
         unroll!(i < FilledTile::<CHUNKS, F>::STRIP * PANEL_BYTES / 512, {
-            copy::st_shared_v4(to + i as u32 * 512 + gpu::thread() % 32 * 16, [0; 4]);
+            let of_warp = to.bytes(i as u32 * 512).cast::<[u32; 4]>();
+            of_warp.at(gpu::thread() % 32).st([0; 4]);
         });
         warp::sync(u32::MAX);
     }

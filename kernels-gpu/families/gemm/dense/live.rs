@@ -17,17 +17,23 @@ buffers! {
     }
 }
 
+/// Word of a [`LiveTile`] at byte `offset` of dynamic shared memory.
+#[inline(always)]
+fn word(offset: usize) -> Shared<u32> {
+    // SAFETY: the host launches with `shared_bytes` of the tile, which include its words.
+    unsafe { Shared::dynamic(offset as u32) }
+}
+
 /// Tile that a cluster splits along k, in the row of tiles whose index is in shared memory.
 #[derive(Clone, Copy)]
-struct Shared<const CHUNKS: usize, F>(PhantomData<F>);
+struct Split<const CHUNKS: usize, F>(PhantomData<F>);
 
-impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> Spot for Shared<CHUNKS, F> {
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> Spot for Split<CHUNKS, F> {
     const BIASES: Option<usize> = Some(LiveTile::<CHUNKS, F>::BIASES);
     /// Reads the index from shared memory: the accumulators need the registers.
     #[inline(always)]
     fn down(self) -> u32 {
-        let at = LiveTile::<CHUNKS, F>::DOWN as u32;
-        copy::ld_shared_b32(copy::dynamic_shared() + at)
+        word(LiveTile::<CHUNKS, F>::DOWN).ld()
     }
     /// Returns whether this is the first tile of a thread block.
     #[inline(always)]
@@ -53,14 +59,14 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> Spot for Whole<C
 
 impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     #[inline(always)]
-    fn spot() -> Shared<CHUNKS, F> {
-        Shared(PhantomData)
+    fn spot() -> Split<CHUNKS, F> {
+        Split(PhantomData)
     }
 
     /// Stores the index of the next row of tiles. Called by one thread.
     #[inline(always)]
     fn go_to(down: u32) {
-        copy::st_shared_b32(copy::dynamic_shared() + LiveTile::<CHUNKS, F>::DOWN as u32, down);
+        word(LiveTile::<CHUNKS, F>::DOWN).st(down);
     }
 
     /// Initializes the barriers and starts the first stages of the first tile. The copies of B start before the
@@ -84,7 +90,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         grid::wait_dependency();
         let rows = p.live().ld_if(!early) | known;
         let rows = rows.min(p.m);
-        copy::st_shared_b32(copy::dynamic_shared() + LiveTile::<CHUNKS, F>::LIVE as u32, rows);
+        word(LiveTile::<CHUNKS, F>::LIVE).st(rows);
         if corner[0] < rows {
             Self::start::<false, ONLY_A>(p, (at, Self::spot()), corner, from, 0, ahead, (0, 0));
         } else {
@@ -102,8 +108,8 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         let mut slot = 0;
         while slot < stages {
             let full = Self::full(slot);
-            barrier::arrive(full);
-            barrier::wait(full, 0);
+            full.arrive();
+            full.wait(0);
             slot += 1;
         }
     }
@@ -116,10 +122,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         while i < Self::COLUMNS {
             let valid = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
             let [bias, ..] = p.bias::<E>().at(left + i).ld_raw::<1>(valid);
-            copy::st_shared_b16(
-                copy::dynamic_shared() + LiveTile::<CHUNKS, F>::BIASES as u32 + i * 2,
-                bias,
-            );
+            word(LiveTile::<CHUNKS, F>::BIASES).cast::<u16>().at(i).st(bias);
             i += 128 * F::GROUPS as u32;
         }
     }
@@ -130,7 +133,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         grid::wait_dependency();
         if gpu::thread() == 0 {
             let rows = p.live().ld().min(p.m);
-            copy::st_shared_b32(copy::dynamic_shared() + LiveTile::<CHUNKS, F>::LIVE as u32, rows);
+            word(LiveTile::<CHUNKS, F>::LIVE).st(rows);
             let fill = F::L::fills(Self::TEAM as u32);
             Self::set_up(at, fill);
         }
@@ -165,7 +168,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Returns whether row `down` of tiles contains a row of C. The result is the same in a whole cluster.
     #[inline(always)]
     fn reaches(down: u32) -> bool {
-        let rows = copy::ld_shared_b32(copy::dynamic_shared() + LiveTile::<CHUNKS, F>::LIVE as u32);
+        let rows = word(LiveTile::<CHUNKS, F>::LIVE).ld();
         let high = Self::ROWS as u32;
         down * high < rows
     }

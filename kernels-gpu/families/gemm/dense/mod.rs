@@ -37,11 +37,11 @@ trait Spot: Copy {
     fn bring_a<L: Loader>(
         self,
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         [k, top]: [u32; 2],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         L::tile(team, to, map, [k, top], shape, full);
     }
@@ -50,11 +50,11 @@ trait Spot: Copy {
     fn bring_b<L: Loader>(
         self,
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         [left, k]: [u32; 2],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         L::tile(team, to, map, [left, k], shape, full);
     }
@@ -81,7 +81,7 @@ impl<const CHUNKS: usize, F: DenseForm> Stages for DenseTile<CHUNKS, F> {
 impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Barrier that completes when the sums of all parts have arrived.
     #[inline(always)]
-    fn summed() -> u32 {
+    fn summed() -> Shared<Mbarrier> {
         Self::full(2 * Self::STAGES as u32)
     }
 
@@ -117,16 +117,16 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         F::L::prefetch_maps::<2>(at);
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
-            barrier::init(Self::full(slot), fill);
-            barrier::init(Self::empty(slot), Self::WARPS as u32);
+            Self::full(slot).init(fill);
+            Self::empty(slot).init(Self::WARPS as u32);
             slot += 1;
         }
         if F::CUT > 1 {
-            barrier::init(Self::summed(), Self::WARPS as u32 + 1);
+            Self::summed().init(Self::WARPS as u32 + 1);
         }
         barrier::init_fence();
         if F::CUT > 1 {
-            barrier::arrive_expect_tx(Self::summed(), Self::FROM_OTHERS);
+            Self::summed().arrive_expect_tx(Self::FROM_OTHERS);
         }
     }
 
@@ -136,12 +136,12 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     fn take_down() {
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
-            barrier::invalidate(Self::full(slot));
-            barrier::invalidate(Self::empty(slot));
+            Self::full(slot).invalidate();
+            Self::empty(slot).invalidate();
             slot += 1;
         }
         if F::CUT > 1 {
-            barrier::invalidate(Self::summed());
+            Self::summed().invalidate();
         }
     }
 
@@ -228,16 +228,16 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 
     /// Addresses in a stage: this warpgroup's own tile, and the tile that all warpgroups share.
     #[inline(always)]
-    fn parts_of(slot: u32) -> [u32; 2] {
+    fn parts_of(slot: u32) -> [Shared<u8>; 2] {
         let group = gpu::thread() / 128;
         let stage = Self::stage(slot);
-        [stage + group * SMEM_TILE as u32, stage + (F::GROUPS * SMEM_TILE) as u32]
+        [group * SMEM_TILE as u32, (F::GROUPS * SMEM_TILE) as u32].map(|byte| stage.bytes(byte))
     }
 
     /// Waits for a stage. Returns the registers that this thread needs from it.
     #[inline(always)]
     fn arrived<E: DenseElem, const FILLED: bool>(ring: (u32, u32)) -> E::Own {
-        barrier::wait(Self::full(ring.0), ring.1);
+        Self::full(ring.0).wait(ring.1);
         if FILLED {
             // Ordinary stores filled the stage. In the storing threads, this fence would also wait for their loads.
             F::A::fence_proxy_async();

@@ -56,19 +56,20 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
 
     /// Address of two words for the split-K fix-up of the warpgroups.
     #[inline(always)]
-    fn scratch() -> u32 {
-        copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 16) as u32
+    fn scratch() -> Shared<u32> {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include these words.
+        unsafe { Shared::dynamic((Self::BARRIERS + Self::STAGES * 16) as u32) }
     }
 
     /// Descriptor of a warpgroup's X for a step of 16 along k.
     #[inline(always)]
-    fn x(smem: u32, step: usize) -> u64 {
+    fn x(smem: Shared<u8>, step: usize) -> u64 {
         stages::operand(smem, step, Self::X_ALONG, PANEL_BYTES as u32)
     }
 
     /// Descriptor of Y for a step of 16 along k, from a chunk on.
     #[inline(always)]
-    fn y(chunk: u32, step: usize) -> u64 {
+    fn y(chunk: Shared<u8>, step: usize) -> u64 {
         stages::operand(chunk, step, Self::Y_ALONG, F::P as u32 * 2)
     }
 
@@ -134,13 +135,13 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
                 }
             };
             let shape = shape(along, F::P);
-            F::L::tile(team, stage + to, (at, &p.x_map), place(along), shape, full);
+            F::L::tile(team, stage.bytes(to), (at, &p.x_map), place(along), shape, full);
         } else if i < 2 {
-            let to = stage + i * SMEM_TILE as u32;
+            let to = stage.bytes(i * SMEM_TILE as u32);
             let shape = shape(Self::X_ALONG, HALF);
             F::L::tile(team, to, (at.map(0), &p.x_map), place(Self::X_ALONG), shape, full);
         } else {
-            let to = stage + 2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32;
+            let to = stage.bytes(2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32);
             let shape = shape(Self::Y_ALONG, F::P);
             F::L::tile(team, to, (at.map(1), &p.y_map), place(Self::Y_ALONG), shape, full);
         }
@@ -188,7 +189,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
         unroll!(pair < CHUNKS / 2, most 4, {
             if live >> (2 * pair) & 3 != 0 {
                 let mut two = Acc([acc.0[2 * pair], acc.0[2 * pair + 1]]);
-                let chunk = b_tile + 2 * pair as u32 * SMEM_TILE as u32;
+                let chunk = b_tile.bytes(2 * pair as u32 * SMEM_TILE as u32);
                 unroll!(step < STEPS, {
                     let (x, y) = (Self::x(smem, step), Self::y(chunk, step));
                     F::A::mma_ordered::<E, 2>(&mut two, x, y, F::ORDER);

@@ -51,8 +51,9 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
 
     /// Output buffer of a warpgroup.
     #[inline(always)]
-    fn out(warpgroup: u32) -> u32 {
-        copy::dynamic_shared() + Self::OUT as u32 + warpgroup * SMEM_TILE as u32
+    fn out(warpgroup: u32) -> Shared<u8> {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include these buffers.
+        unsafe { Shared::dynamic(Self::OUT as u32) }.bytes(warpgroup * SMEM_TILE as u32)
     }
 
     /// Address of the values at `place`.
@@ -72,7 +73,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
         let (lane, warp) = gpu::lane_and_warp();
         let column = lane % 8 * 8;
         let place = places.bytes(column / F::P as u32 * 4).ld();
-        let smem = Self::out(warpgroup) + warp * 2048;
+        let smem = Self::out(warpgroup).bytes(warp * 2048);
         let own = frag::ldmatrix_x4(lane);
         warp::sync(u32::MAX);
         stage_rows::<E>(acc, smem, own);

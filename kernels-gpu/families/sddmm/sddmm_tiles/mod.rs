@@ -112,13 +112,13 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
 
     /// Descriptor of a warpgroup's X for a step of 32 bytes along k.
     #[inline(always)]
-    fn x(smem: u32, step: usize) -> u64 {
+    fn x(smem: Shared<u8>, step: usize) -> u64 {
         stages::operand(smem, step, Self::X_ALONG, PANEL_BYTES as u32)
     }
 
     /// Descriptor of Y for a step of 32 bytes along k.
     #[inline(always)]
-    fn y(b_tile: u32, step: usize) -> u64 {
+    fn y(b_tile: Shared<u8>, step: usize) -> u64 {
         stages::operand(b_tile, step, Self::Y_ALONG, PANEL_BYTES as u32)
     }
 
@@ -180,7 +180,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // One shape for both orders: a stage is 128 bytes deep, and only 16-bit elements are contiguous across k.
         let shape = Shape { rows: HALF, row_bytes: PANEL_BYTES, element: F::BYTES };
-        let (to, full) = (Self::stage(slot) + i * SMEM_TILE as u32, Self::full(slot));
+        let (to, full) = (Self::stage(slot).bytes(i * SMEM_TILE as u32), Self::full(slot));
         let (at, map, place) = match i {
             0 | 1 => (at.map(0), p.x_map, place(Self::X_ALONG)),
             _ => (at.map(1), p.y_map, place(Self::Y_ALONG)),
@@ -241,12 +241,11 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     /// Rounds a stage to TF32 in place, by both warpgroups together: products would truncate.
     #[inline(always)]
     fn round(slot: u32) {
-        let place = Self::stage(slot) + gpu::opaque_thread() * 16;
+        let place = Self::stage(slot).cast::<[u32; 4]>().at(gpu::opaque_thread());
         let mut i = 0;
         while i < (Self::STAGE / (CONSUMER_WARPS as usize * 512)) as u32 {
-            let at = place + i * CONSUMER_WARPS * 512;
-            let four = copy::ld_shared_v4(at).map(matrix::cvt_rna_tf32);
-            copy::st_shared_v4(at, four);
+            let at = place.at(i * CONSUMER_WARPS * 32);
+            at.st(at.ld().map(matrix::cvt_rna_tf32));
             i += 1;
         }
         F::A::fence_proxy_async();
@@ -266,14 +265,14 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             if chunks > 2 * pair as u32 {
                 let at = (2 * pair) & (CHUNKS - 1);
                 let mut two = Acc([acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]]);
-                Self::steps::<E, 2>(&mut two, smem, b_tile + (2 * pair * SMEM_TILE) as u32);
+                Self::steps::<E, 2>(&mut two, smem, b_tile.bytes((2 * pair * SMEM_TILE) as u32));
                 [acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]] = two.0;
             }
         });
     }
 
     #[inline(always)]
-    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, smem: u32, b_tile: u32) {
+    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, smem: Shared<u8>, b_tile: Shared<u8>) {
         unroll!(step < STEPS, {
             let (x, y) = (Self::x(smem, step), Self::y(b_tile, step));
             if F::ORDER == BOTH_ROWS {
