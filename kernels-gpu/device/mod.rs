@@ -31,6 +31,7 @@ pub mod compact;
 pub mod elem;
 mod entry;
 pub mod epilogue;
+pub mod fill;
 pub mod glu;
 pub mod gpu;
 pub mod kernel;

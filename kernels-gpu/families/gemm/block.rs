@@ -97,6 +97,13 @@ fn warp_origin<const B: usize, const NA: usize>() -> (u32, u32) {
     (warp / across * 32, warp % across * (NA * 8) as u32)
 }
 
+/// Byte `at` of dynamic shared memory: the stages, then the tile of sums.
+#[inline(always)]
+fn smem(at: u32) -> Shared<u8> {
+    // SAFETY: the host launches with the bytes of all stages, and the tile of sums has no more.
+    unsafe { Shared::dynamic(at) }
+}
+
 /// Starts the copies of stage `s` into dynamic shared memory at byte `at`. Elements past the run,
 /// past k or past n are zero-filled.
 #[inline(always)]
@@ -106,7 +113,7 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
     s: u32,
     at: u32,
 ) {
-    let smem = copy::dynamic_shared() + at;
+    let smem = smem(at);
     let per_chunk = 16 / E::BYTES;
     let stage_k = PANEL_BYTES as u32 / E::BYTES;
     let mut i = 0;
@@ -121,7 +128,7 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
         p.values::<E>().at(element).cp_async_16(ATile(smem).chunk(r, chunk), bytes);
         i += 1;
     }
-    let smem = smem + (B * PANEL_BYTES) as u32;
+    let smem = smem.bytes((B * PANEL_BYTES) as u32);
     let chunks = BLOCK_COLUMNS as u32 / per_chunk;
     i = 0;
     while i < stage_k * chunks / THREADS {
@@ -147,7 +154,7 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
             let from = if exists { from } else { p.b() };
             from.cp_async_16(to, bytes);
         } else {
-            copy::st_shared_v4(to, chunk_by_element::<E>(from, left));
+            to.st(chunk_by_element::<E>(from, left));
         }
         i += 1;
     }
@@ -178,8 +185,8 @@ fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(
 ) {
     let lane = gpu::thread() % 32;
     let (row, column) = warp_origin::<B, NA>();
-    let a_tile = ATile(copy::dynamic_shared() + at);
-    let b_at = copy::dynamic_shared() + at + (B * PANEL_BYTES) as u32;
+    let a_tile = ATile(smem(at));
+    let b_at = smem(at).bytes((B * PANEL_BYTES) as u32);
     let mut step = 0;
     while step < 4 {
         let mut a = [[0u32; 4]; MA];
@@ -227,14 +234,21 @@ fn stage_out<const B: usize, const MA: usize, const NA: usize>(acc: &Acc<MA, NA>
     unroll!(i < MA, {
         unroll!(j < NA, {
             let [a, b, c, d] = acc[i][j];
-            let at = copy::dynamic_shared()
-                + (row + i as u32 * 16) * OUT_ROW
-                + (column + j as u32 * 8 + c0) * 4;
-            copy::st_shared_v2(at + r0 * OUT_ROW, [a.to_bits(), b.to_bits()]);
-            copy::st_shared_v2(at + r2 * OUT_ROW, [c.to_bits(), d.to_bits()]);
+            let at = smem(0)
+                .bytes((row + i as u32 * 16) * OUT_ROW)
+                .bytes((column + j as u32 * 8 + c0) * 4)
+                .cast::<[u32; 2]>();
+            at.bytes(r0 * OUT_ROW).st([a.to_bits(), b.to_bits()]);
+            at.bytes(r2 * OUT_ROW).st([c.to_bits(), d.to_bits()]);
         });
     });
     gpu::sync_threads();
+}
+
+/// Loads four columns of a row of the tile of sums.
+#[inline(always)]
+fn staged(row: u32, column: u32) -> [u32; 4] {
+    smem(0).bytes(row * OUT_ROW).bytes(column * 4).cast::<[u32; 4]>().ld()
 }
 
 /// Address of four columns in a row of a partial sum.
@@ -257,12 +271,11 @@ fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
     let mut index = gpu::thread();
     while index < (B * BLOCK_COLUMNS / 4) as u32 {
         let (r, c) = (index / (BLOCK_COLUMNS as u32 / 4), index % (BLOCK_COLUMNS as u32 / 4) * 4);
-        let four = copy::ld_shared_v4(copy::dynamic_shared() + r * OUT_ROW + c * 4);
-        partial_at::<B>(p, slot, r, column + c).st(four);
+        partial_at::<B>(p, slot, r, column + c).st(staged(r, c));
         index += THREADS;
     }
     let counter = counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64;
-    let last = block_arrives_last(p.counters().at(counter), count, copy::dynamic_shared());
+    let last = block_arrives_last(p.counters().at(counter), count, smem(0).cast());
     Sources { first, count: if last { count } else { 0 } }
 }
 
@@ -271,8 +284,7 @@ fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
 #[inline(always)]
 fn four<const B: usize>(p: &SpmmParams, from: Sources, tile: u32, r: u32, c: u32) -> [f32; 4] {
     if from.count == 0 {
-        return copy::ld_shared_v4(copy::dynamic_shared() + r * OUT_ROW + c * 4)
-            .map(f32::from_bits);
+        return staged(r, c).map(f32::from_bits);
     }
     let mut sum = [0f32; 4];
     let mut s = from.first;

@@ -12,3 +12,5 @@ mod sddmm;
 mod sddmm_staged;
 #[cfg(any(module = "sddmm_tiles", feature = "cuda_std"))]
 mod sddmm_tiles;
+#[cfg(any(module = "sampled", module = "sddmm_tiles", feature = "cuda_std"))]
+mod stages;

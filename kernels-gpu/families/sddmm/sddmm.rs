@@ -8,7 +8,7 @@ use crate::device::lanes::reduce_each;
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
-pub(super) use terms::Terms;
+use terms::Terms;
 
 buffers! {
     // `Sddmm` makes the items from the pattern, and checks the alignment and the strides of X and Y.
@@ -34,9 +34,39 @@ impl Run {
     /// Loads the column of entry `at + i` in every lane `i` (modulo eight). This takes one register. Vectors of columns
     /// in all lanes would take eight and require an aligned start.
     #[inline(always)]
-    pub(super) fn column(self, p: &SddmmParams, at: u32) -> u32 {
+    fn column(self, p: &SddmmParams, at: u32) -> u32 {
         let own = at + gpu::thread() % SAMPLES as u32;
         p.columns().at(self.start as u64 + own as u64).ld_if(own < self.len)
+    }
+
+    /// Computes the entries, eight at a time: `sums` gets the index of the first and this lane's column, and returns
+    /// this lane's part of their sums.
+    #[inline(always)]
+    pub(super) fn entries<E: Terms>(
+        self,
+        p: &SddmmParams,
+        lanes: u32,
+        mut sums: impl FnMut(u32, u32) -> [E::Acc; SAMPLES],
+    ) {
+        let mut next = self.column(p, 0);
+        // The segments of a warp iterate as often as the one with the longest run: shuffles require all lanes.
+        let last = warp::max(self.len);
+        let mut at = 0;
+        while at < last {
+            let column = next;
+            next = self.column(p, at + SAMPLES as u32);
+            // Entry `e` belongs to lanes `e * lanes / 8` and on. The sums over the segment take 7 shuffles for 8 sums in
+            // the first three steps, where separate sums would take 24.
+            let sum = reduce_each(sums(at, column), SAMPLES, lanes, |keep, give, distance| {
+                E::add(keep, E::shfl_xor(give, distance))
+            });
+            let share = lanes / SAMPLES as u32;
+            let own = at + lane(lanes) / share;
+            if own < self.len && lane(lanes).is_multiple_of(share) {
+                E::finish(p, self.start as u64 + own as u64, sum);
+            }
+            at += SAMPLES as u32;
+        }
     }
 }
 
@@ -51,13 +81,7 @@ impl<W: Walk, E: Terms, const VEC: usize, const REP: usize, F: SegmentForm>
         let [row, start, len, _] = p.items().at(index).ld_once_if(index < p.item_count);
         let run = Run { start, len };
         let mut x = [[0; 4]; REP];
-        let mut next = run.column(p, 0);
-        // The segments of a warp iterate as often as the one with the longest run: shuffles require all lanes.
-        let last = warp::max(len);
-        let mut at = 0;
-        while at < last {
-            let column = next;
-            next = run.column(p, at + SAMPLES as u32);
+        run.entries::<E>(p, F::LANES, |at, column| {
             let mut sums = [E::ZERO; SAMPLES];
             let mut k = 0;
             while k < p.k {
@@ -66,28 +90,39 @@ impl<W: Walk, E: Terms, const VEC: usize, const REP: usize, F: SegmentForm>
                     let from = p.x().row(row, p.ldx_bytes).cast();
                     x = slice::<E, VEC, REP>(p, from, k, len > 0, F::LANES);
                 }
-                let place = (run, at, k);
                 if k + Self::COLUMNS <= p.k {
-                    if F::FLIGHT == 4 {
-                        add::<E, VEC, REP, 4>(p, place, column, &x, &mut sums, F::LANES);
-                    } else {
-                        add::<E, VEC, REP, 8>(p, place, column, &x, &mut sums, F::LANES);
-                    }
+                    add::<E, VEC, REP>(&x, &mut sums, F::FLIGHT, |u| {
+                        let from = row_of_y::<E, VEC>(p, column, u, k, F::LANES);
+                        let mut raw = [[0u32; 4]; REP];
+                        unroll!(r < REP, {
+                            let shift = r as u32 * F::LANES * VEC as u32 * E::BYTES;
+                            raw[r] = E::load::<VEC>(from.bytes(shift), at + u < len);
+                        });
+                        raw
+                    });
                 } else {
-                    add_ragged::<E, VEC, REP>(p, place, column, &x, &mut sums, F::LANES);
+                    // One vector of all eight rows at a time, so that the predicates for the ends of k and of the run do
+                    // not multiply.
+                    unroll!(r < REP, {
+                        let k = k + r as u32 * F::LANES * VEC as u32;
+                        let inside = k + lane(F::LANES) * (VEC as u32) < p.k;
+                        add::<E, VEC, 1>(&[x[r]], &mut sums, SAMPLES, |u| {
+                            // Not in a branch: shuffles require all lanes.
+                            let from = row_of_y::<E, VEC>(p, column, u, k, F::LANES);
+                            [E::load::<VEC>(from, inside && at + u < len)]
+                        });
+                    });
                 }
                 k += Self::COLUMNS;
             }
-            let sum = over_lanes::<E>(sums, F::LANES);
-            store::<E>(p, run, at, sum, F::LANES);
-            at += SAMPLES as u32;
-        }
+            sums
+        });
     }
 }
 
 /// Index of this lane in its segment of `lanes` lanes, a constant here and below.
 #[inline(always)]
-fn lane(lanes: u32) -> u32 {
+pub(super) fn lane(lanes: u32) -> u32 {
     gpu::thread() % lanes
 }
 
@@ -111,57 +146,28 @@ pub(super) fn slice<E: Terms, const VEC: usize, const REP: usize>(
     raw
 }
 
-/// Adds the terms of a whole step along k to the sums of eight entries, `FLIGHT` rows of Y at a time.
+/// Adds the terms of `REP` vectors to the sums of eight entries, `flight` (4 or 8) rows of Y at a time. `vectors` loads
+/// those of the row of an entry.
 #[inline(always)]
-fn add<E: Terms, const VEC: usize, const REP: usize, const FLIGHT: usize>(
-    p: &SddmmParams,
-    (run, at, k): (Run, u32, u32),
-    column: u32,
+pub(super) fn add<E: Terms, const VEC: usize, const REP: usize>(
     x: &[Raw; REP],
     sums: &mut [E::Acc; SAMPLES],
-    lanes: u32,
+    flight: usize,
+    vectors: impl Fn(u32) -> [Raw; REP],
 ) {
-    unroll!(step < SAMPLES / FLIGHT, {
-        let mut raw = [[[0u32; 4]; REP]; FLIGHT];
-        unroll!(f < FLIGHT, {
-            let u = (step * FLIGHT + f) as u32;
-            let from = row_of_y::<E, VEC>(p, column, u, k, lanes);
-            unroll!(r < REP, {
-                let shift = r as u32 * lanes * VEC as u32 * E::BYTES;
-                raw[f][r] = E::load::<VEC>(from.bytes(shift), at + u < run.len);
-            });
-        });
-        unroll!(f < FLIGHT, {
-            let u = (step * FLIGHT + f) & (SAMPLES - 1);
-            unroll!(r < REP, {
-                sums[u] = E::dot::<VEC>(&x[r], &raw[f][r], sums[u]);
-            });
-        });
-    });
-}
-
-/// [`add`] for the step that crosses the end of k: one vector of all eight rows at a time, so that the predicates for
-/// the ends of k and of the run do not multiply.
-#[inline(always)]
-fn add_ragged<E: Terms, const VEC: usize, const REP: usize>(
-    p: &SddmmParams,
-    (run, at, k): (Run, u32, u32),
-    column: u32,
-    x: &[Raw; REP],
-    sums: &mut [E::Acc; SAMPLES],
-    lanes: u32,
-) {
-    unroll!(r < REP, {
-        let k = k + r as u32 * lanes * VEC as u32;
-        // Not in a branch: shuffles require all lanes.
-        let inside = k + lane(lanes) * (VEC as u32) < p.k;
-        let mut raw = [[0u32; 4]; SAMPLES];
+    let mut raw = [[[0u32; 4]; REP]; SAMPLES];
+    unroll!(step < 2, {
         unroll!(u < SAMPLES, {
-            let from = row_of_y::<E, VEC>(p, column, u as u32, k, lanes);
-            raw[u] = E::load::<VEC>(from, inside && at + (u as u32) < run.len);
+            if u / flight == step {
+                raw[u] = vectors(u as u32);
+            }
         });
         unroll!(u < SAMPLES, {
-            sums[u] = E::dot::<VEC>(&x[r], &raw[u], sums[u]);
+            if u / flight == step {
+                unroll!(r < REP, {
+                    sums[u] = E::dot::<VEC>(&x[r], &raw[u][r], sums[u]);
+                });
+            }
         });
     });
 }
@@ -178,24 +184,4 @@ fn row_of_y<E: Terms, const VEC: usize>(
     let column = warp::shfl_segment(SAMPLES as u32, column, u, u32::MAX);
     let offset = (k + lane(lanes) * VEC as u32) * E::BYTES;
     p.y().row(column, p.ldy_bytes).bytes(offset).cast()
-}
-
-/// Sum over a segment for the entry that this lane belongs to: entry `e` belongs to lanes `e * lanes / 8` and on. It
-/// takes 7 shuffles for 8 sums in the first three steps, where separate sums would take 24.
-#[inline(always)]
-pub(super) fn over_lanes<E: Terms>(sums: [E::Acc; SAMPLES], lanes: u32) -> E::Acc {
-    reduce_each(sums, SAMPLES, lanes, |keep, give, distance| {
-        E::add(keep, E::shfl_xor(give, distance))
-    })
-}
-
-/// Finishes and stores the entry that this lane keeps, of those at `at..at + 8`: scalar, mask, `=` or `+=`.
-#[inline(always)]
-pub(super) fn store<E: Terms>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc, lanes: u32) {
-    let share = lanes / SAMPLES as u32;
-    let own = at + lane(lanes) / share;
-    if own >= run.len || !lane(lanes).is_multiple_of(share) {
-        return;
-    }
-    E::finish(p, run.start as u64 + own as u64, sum);
 }

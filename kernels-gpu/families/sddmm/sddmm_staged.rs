@@ -1,7 +1,7 @@
 //! SDDMM at unstructured nonzeros from shared memory: a thread block copies some rows of Y there once, and its segments
 //! of lanes compute runs of entries in these columns, as in the module `sddmm`.
 
-use super::sddmm::{Run, Terms, over_lanes, slice, store};
+use super::sddmm::{Run, add, lane, slice};
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
@@ -13,6 +13,13 @@ buffers! {
     }
 }
 
+/// Rows of Y in shared memory.
+#[inline(always)]
+fn shelf() -> Shared<u8> {
+    // SAFETY: the host launches with `SHARED_BYTES`, and `SddmmStaged::new` makes shelves that fit.
+    unsafe { Shared::dynamic(0) }
+}
+
 /// Copies this thread block's rows of Y, one row a warp at a time.
 #[inline(always)]
 fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
@@ -20,10 +27,10 @@ fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
     let mut row = gpu::thread() / 32;
     while row < columns {
         let from = p.y().row(column + row, p.ldy_bytes);
-        let to = copy::dynamic_shared() + row * row_bytes;
+        let to = shelf().bytes(row * row_bytes);
         let mut at = gpu::thread() % 32 * 16;
         while at < row_bytes {
-            from.bytes(at).cp_async_16(to + at, 16);
+            from.bytes(at).cp_async_16(to.bytes(at), 16);
             at += 512;
         }
         row += threads / 32;
@@ -51,48 +58,28 @@ impl<W: Walk, E: Elem, const REP: usize, const FLIGHT: usize, F: ShelfForm>
             later = item(index);
             let from = p.x().row(row, p.ldx_bytes).cast();
             let x = slice::<E, 4, REP>(p, from, 0, len > 0, F::LANES);
-            Self::entries::<E>(p, Run { start, len }, column, &x);
-        }
-    }
-}
-
-impl<const REP: usize, const FLIGHT: usize, F: ShelfForm> StagedDots<REP, FLIGHT, F> {
-    /// Computes the entries of a run, eight at a time.
-    #[inline(always)]
-    fn entries<E: Elem>(p: &SddmmParams, run: Run, column: u32, x: &[Raw; REP]) {
-        let lane = gpu::thread() % F::LANES;
-        let inside = |r: usize| (lane + r as u32 * F::LANES) * 4 < p.k;
-        let mut next = run.column(p, 0);
-        let last = warp::max(run.len);
-        let mut at = 0;
-        while at < last {
-            // Past the end of the run the column is 0, and the first row in shared memory is read.
-            let valid = at + gpu::thread() % (SAMPLES as u32) < run.len;
-            let row = if valid { next - column } else { 0 };
-            let row = copy::dynamic_shared() + row * p.k * 4;
-            next = run.column(p, at + SAMPLES as u32);
-            let mut sums = [E::ZERO; SAMPLES];
-            unroll!(step < SAMPLES / FLIGHT, {
-                let mut raw = [[[0u32; 4]; REP]; FLIGHT];
-                unroll!(f < FLIGHT, {
-                    let u = (step * FLIGHT + f) as u32;
-                    let from = warp::shfl_segment(SAMPLES as u32, row, u, u32::MAX) + lane * 16;
+            let lane = lane(F::LANES);
+            let run = Run { start, len };
+            run.entries::<E>(p, F::LANES, |at, own| {
+                // Past the end of the run the column is 0, and the first row in shared memory is read.
+                let valid = at + gpu::thread() % (SAMPLES as u32) < len;
+                let row = if valid { own - column } else { 0 };
+                let row = shelf().bytes(row * p.k * 4).address();
+                let mut sums = [E::ZERO; SAMPLES];
+                add::<E, 4, REP>(&x, &mut sums, FLIGHT, |u| {
+                    let row = warp::shfl_segment(SAMPLES as u32, row, u, u32::MAX);
+                    // SAFETY: another lane's row.
+                    let from = unsafe { Shared::<[u32; 4]>::new(row) }.at(lane);
+                    let mut raw = [[0u32; 4]; REP];
                     unroll!(r < REP, {
-                        if inside(r) {
-                            raw[f][r] = copy::ld_shared_v4(from + r as u32 * F::LANES * 16);
+                        if (lane + r as u32 * F::LANES) * 4 < p.k {
+                            raw[r] = from.at(r as u32 * F::LANES).ld();
                         }
                     });
+                    raw
                 });
-                unroll!(f < FLIGHT, {
-                    let u = (step * FLIGHT + f) & (SAMPLES - 1);
-                    unroll!(r < REP, {
-                        sums[u] = <E as Terms>::dot::<4>(&x[r], &raw[f][r], sums[u]);
-                    });
-                });
+                sums
             });
-            let sum = over_lanes::<E>(sums, F::LANES);
-            store::<E>(p, run, at, sum, F::LANES);
-            at += SAMPLES as u32;
         }
     }
 }

@@ -50,6 +50,13 @@ fn rows(p: &Conv2dParams) -> u32 {
     (p.channels * p.window[0]).div_ceil(CONV2D_ROWS) * CONV2D_ROWS
 }
 
+/// Weights in shared memory: `[rows, WINDOW, 8]`.
+#[inline(always)]
+fn staged() -> Shared<f32> {
+    // SAFETY: the host launches with `SHARED_BYTES`, and `Conv2d` admits at most `CONV2D_TAPS` weights an output.
+    unsafe { Shared::dynamic(0) }
+}
+
 /// Stores the weights of eight output channels as `[rows, WINDOW, 8]`, with zeros for missing ones.
 #[inline(always)]
 fn stage<E: Elem<Acc = f32>, const WINDOW: u32>(p: &Conv2dParams) {
@@ -62,16 +69,15 @@ fn stage<E: Elem<Acc = f32>, const WINDOW: u32>(p: &Conv2dParams) {
         let from = (output as u64 * taps as u64 + row as u64) * p.window[1] as u64 + j as u64;
         let own = output < p.outputs && row < taps && j < p.window[1];
         let weight = one(p.weights::<E>().at(from), own);
-        copy::st_shared_b32(copy::dynamic_shared() + at * 4, weight.to_bits());
+        staged().at(at).st(weight);
         at += CONV2D_THREADS;
     }
 }
 
 /// Loads the weights of a tap for all eight outputs.
 #[inline(always)]
-fn eight(at: u32) -> [f32; OUTPUTS] {
-    let low = copy::ld_shared_v4(at).map(f32::from_bits);
-    let high = copy::ld_shared_v4(at + 16).map(f32::from_bits);
+fn eight(at: Shared<f32>) -> [f32; OUTPUTS] {
+    let [low, high] = [at, at.at(4)].map(|at| at.cast::<[u32; 4]>().ld().map(f32::from_bits));
     let mut all = [0.0; OUTPUTS];
     unroll!(m < 4, {
         all[m] = low[m];
@@ -124,15 +130,15 @@ fn window<E: Elem<Acc = f32>, const WINDOW: usize>(p: &Conv2dParams) {
         _ => stage::<E, 7>(p),
     }
     gpu::sync_threads();
-    let mut at = copy::dynamic_shared();
-    let end = at + rows(p) * WINDOW as u32 * CONV2D_OUTPUTS * 4;
-    while at < end {
+    let mut at = staged();
+    let end = at.at(rows(p) * WINDOW as u32 * CONV2D_OUTPUTS).address();
+    while at.address() < end {
         let loaded = next;
         next = ahead.load::<WINDOW>(p, x);
         unroll!(r < 3, {
             unroll!(j < WINDOW, {
                 let taps = eight(at);
-                at += CONV2D_OUTPUTS * 4;
+                at = at.at(CONV2D_OUTPUTS);
                 unroll!(m < 8, {
                     sums[m] = matrix::fma_f32(taps[m], loaded[r][j], sums[m]);
                 });

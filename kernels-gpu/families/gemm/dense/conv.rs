@@ -48,11 +48,11 @@ impl Spot for Window<'_> {
     fn bring_a<L: Loader>(
         self,
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         [k, top]: [u32; 2],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         let p = self.p;
         let [tap, channel] = self.tap(k);
@@ -71,11 +71,11 @@ impl Spot for Window<'_> {
     fn bring_b<L: Loader>(
         self,
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         [left, k]: [u32; 2],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         let [tap, channel] = self.tap(k);
         L::tile(team, to, map, [left, channel, tap], shape, full);
@@ -88,45 +88,19 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     #[inline(always)]
     unsafe fn run(p: &DenseConvParams, at: Maps) {
         grid::launch_dependents();
-        if F::CUT == 1 {
-            Self::tiles::<E>(p, at);
-        } else {
-            let down = gpu::block_y();
-            let top = down * DenseTile::<CHUNKS, F>::ROWS as u32;
-            let spot = Window::of(p, down, top);
-            DenseTile::<CHUNKS, F>::tile::<E>(&p.product, at, spot);
-        }
+        DenseTile::<CHUNKS, F>::convolve::<E>(p, at);
     }
 }
 
-impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> ConvTile<CHUNKS, F> {
-    /// Computes tiles a grid apart without a break: the stages of the next tile are copied while this one is stored.
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     #[inline(always)]
-    fn tiles<E: DenseElem>(p: &DenseConvParams, at: Maps) {
-        let warp = warp::uniform(gpu::thread() / 32);
-        let undivided = DenseTile::<CHUNKS, F>::UNDIVIDED;
-        let multiplies = DenseTile::<CHUNKS, F>::WARPS as u32;
-        let copies = undivided || warp >= multiplies;
-        if copies && DenseTile::<CHUNKS, F>::sets_up() {
-            let copiers = DenseTile::<CHUNKS, F>::TEAM as u32;
-            DenseTile::<CHUNKS, F>::set_up(at, F::L::fills(copiers));
-        }
-        warp::sync(u32::MAX);
-        gpu::sync_threads();
-        grid::wait_dependency();
-        let high = DenseTile::<CHUNKS, F>::ROWS as u32;
-        let inside = |down: u32| down * high < p.product.m;
-        if undivided {
-            let spot = |down| Window::of(p, down, down * high);
-            let all = DenseTile::<CHUNKS, F>::undivided::<E, _>;
-            all(&p.product, at, inside, spot);
-        } else if !copies {
-            // These warps copy nothing, so the input position is unused.
-            let spot = |down| Window { p, down, first: [0; 3] };
-            DenseTile::<CHUNKS, F>::multiply_all::<E, _>(&p.product, inside, spot);
-        } else if DenseTile::<CHUNKS, F>::starts() {
-            let spot = |down| Window::of(p, down, down * high);
-            DenseTile::<CHUNKS, F>::copy_all(&p.product, at, 0, inside, spot);
+    fn convolve<E: DenseElem>(p: &DenseConvParams, at: Maps) {
+        let spot = |down| Window::of(p, down, down * Self::ROWS as u32);
+        if F::CUT == 1 {
+            let inside = |down: u32| down * (Self::ROWS as u32) < p.product.m;
+            Self::tiles::<E, _>(&p.product, at, inside, spot);
+        } else {
+            Self::tile::<E>(&p.product, at, spot(gpu::block_y()));
         }
     }
 }

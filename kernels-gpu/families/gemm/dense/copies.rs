@@ -61,7 +61,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         let mut s = from;
         while s < to {
             if FREED {
-                barrier::wait(Self::empty(ring.0), ring.1);
+                Self::empty(ring.0).wait(ring.1);
             }
             let k = (first + s) * Self::DEPTH as u32;
             Self::copy::<WHAT>(p, (at, spot), Self::team(), corner, k, ring.0);
@@ -84,13 +84,13 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         // Without the copy engine, threads arrive after their copies.
         match WHAT {
             _ if !F::L::BY_ONE => {}
-            BOTH => barrier::arrive_expect_tx(full, Self::STAGE as u32),
-            ONLY_A => barrier::arrive_expect_tx(full, Self::STAGE_OF_A as u32),
-            B_ARRIVES => barrier::arrive_expect_tx(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
+            BOTH => full.arrive_expect_tx(Self::STAGE as u32),
+            ONLY_A => full.arrive_expect_tx(Self::STAGE_OF_A as u32),
+            B_ARRIVES => full.arrive_expect_tx((Self::STAGE - Self::STAGE_OF_A) as u32),
             // The copy of A arrives for both: the stage is full when A is complete as well.
-            _ => barrier::expect_tx(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
+            _ => full.expect_tx((Self::STAGE - Self::STAGE_OF_A) as u32),
         }
-        let b_tile = stage + (F::GROUPS * SMEM_TILE) as u32;
+        let b_tile = stage.bytes((F::GROUPS * SMEM_TILE) as u32);
         let (a, b) = if Self::TRANSPOSED { (b_tile, stage) } else { (stage, b_tile) };
         if WHAT == BOTH || WHAT == ONLY_A {
             let map = (at.map(0), &p.a_map);
@@ -100,7 +100,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             // B is copied in pieces of 128 bytes a row.
             let wide = Self::ACROSS as u32;
             unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
-                let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
+                let to = b.bytes((c * Self::DEPTH * PANEL_BYTES) as u32);
                 let (map, place) = ((at.map(1), &p.b_map), [left + wide * c as u32, k]);
                 spot.bring_b::<F::L>(team, to, map, place, Self::shape(Self::DEPTH), full);
             });
@@ -169,7 +169,6 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Starts the copies of all tiles of this thread block, in rows of tiles a grid apart while they are `inside`. The
     /// stages of the next tile are copied while a tile is stored. `begun`: stages of the first tile that are already
     /// started. Called by the threads that start copies.
-    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
     #[inline(always)]
     pub(super) fn copy_all<S: Spot>(
         p: &DenseParams,

@@ -37,13 +37,21 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     #[inline(always)]
     unsafe fn run(p: &DenseCsrParams, at: Maps) {
         grid::launch_dependents();
+        DenseTile::<CHUNKS, F>::filled::<E>(p, at);
+    }
+}
+
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
+    /// Computes this thread block's tile. Called by all threads.
+    #[inline(always)]
+    fn filled<E: DenseElem>(p: &DenseCsrParams, at: Maps) {
         // `uniform`, as in `DenseTile::tile`.
         let warp = warp::uniform(gpu::thread() / 32);
-        let multiplies = DenseTile::<CHUNKS, F>::WARPS as u32;
+        let multiplies = Self::WARPS as u32;
         if warp == 0 {
-            Self::begin(&p.product, at);
+            Self::begin_filled(&p.product, at);
         } else {
-            DenseTile::<CHUNKS, F>::ready();
+            Self::ready();
         }
         if warp >= multiplies {
             // The accumulators of 256 columns need more registers than a thread has at launch.
@@ -51,44 +59,41 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
                 F::A::setmaxnreg_dec::<136>();
             }
             Self::fill(p, at, warp - multiplies);
-            DenseTile::<CHUNKS, F>::stand_by();
+            Self::stand_by();
         } else {
             if CHUNKS == 4 && F::GROUPS == 1 {
                 F::A::setmaxnreg_inc::<232>();
             }
-            Self::sync();
-            let acc = DenseTile::<CHUNKS, F>::multiply::<E, true>(&p.product);
+            Self::made();
+            let acc = Self::multiply::<E, true>(&p.product);
             // A part without stages has not waited for any copy.
             grid::wait_dependency();
-            DenseTile::<CHUNKS, F>::epilogue::<E, _>(&p.product, &acc, Each);
+            Self::epilogue::<E, _>(&p.product, &acc, Each);
         }
     }
-}
-
-impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNKS, F> {
     /// Waits until the barriers are initialized. All threads call it, from the code of their roles. The filling warps
     /// have issued the loads of their words by then.
     #[inline(always)]
-    fn sync() {
-        barrier::sync_named_unaligned(MADE, <Self as Tile>::THREADS);
+    fn made() {
+        barrier::sync_named_unaligned(MADE, <FilledTile<CHUNKS, F> as Tile>::THREADS);
     }
 
     /// Initializes the barriers and starts the copies of B for as many stages as fit. Called by the first warp.
     #[inline(always)]
-    fn begin(p: &DenseParams, at: Maps) {
+    fn begin_filled(p: &DenseParams, at: Maps) {
         let sets_up = if F::L::BY_ONE { warp::elect_one() } else { gpu::thread() == 0 };
         if sets_up {
-            DenseTile::<CHUNKS, F>::set_up(at, F::L::fills(32) + Self::STRIPS as u32);
+            Self::set_up(at, F::L::fills(32) + FilledTile::<CHUNKS, F>::STRIPS as u32);
         }
         warp::sync(u32::MAX);
-        DenseTile::<CHUNKS, F>::ready();
-        if DenseTile::<CHUNKS, F>::starts() {
+        Self::ready();
+        if Self::starts() {
             grid::wait_dependency();
-            let [from, count] = DenseTile::<CHUNKS, F>::part(p);
-            let ahead = DenseTile::<CHUNKS, F>::ahead(count);
+            let [from, count] = Self::part(p);
+            let ahead = Self::ahead(count);
             let mut stage = 0;
             while stage < ahead {
-                Self::copy(p, at, from + stage, stage);
+                Self::copy_b(p, at, from + stage, stage);
                 stage += 1;
             }
         }
@@ -97,19 +102,20 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
 
     /// Starts the copy of B of a stage. Called by the lanes of a warp that start copies.
     #[inline(always)]
-    fn copy(p: &DenseParams, at: Maps, stage: u32, slot: u32) {
-        let corner = DenseTile::<CHUNKS, F>::corner(Each);
-        let deep = stage * DenseTile::<CHUNKS, F>::DEPTH as u32;
+    fn copy_b(p: &DenseParams, at: Maps, stage: u32, slot: u32) {
+        let corner = Self::corner(Each);
+        let deep = stage * Self::DEPTH as u32;
         let team = Team::warp();
-        DenseTile::<CHUNKS, F>::copy::<B_ARRIVES>(p, (at, Each), team, corner, deep, slot);
+        Self::copy::<B_ARRIVES>(p, (at, Each), team, corner, deep, slot);
     }
 
     /// Stores the entries of this warp's row group into the stages of this thread block's part at which the warp has a
     /// turn. The steps of its list continue across stages. Words are loaded two bursts ahead, values one.
     #[inline(always)]
     fn fill(p: &DenseCsrParams, at: Maps, filler: u32) {
-        let [from, count] = DenseTile::<CHUNKS, F>::part(&p.product);
-        let (strips, turns) = (Self::STRIPS as u32, Self::TURNS as u32);
+        let [from, count] = Self::part(&p.product);
+        let (strips, turns) =
+            (FilledTile::<CHUNKS, F>::STRIPS as u32, FilledTile::<CHUNKS, F>::TURNS as u32);
         let (strip, turn) = (filler % strips, filler / strips);
         let deal = StripDeal { stages: p.product.stages, parts: F::CUT as u32, turns };
         let rank = if F::CUT == 1 { 0 } else { cluster::rank() };
@@ -130,7 +136,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
         unroll!(i < HELD, { words[i] = word_at(own, i).ld() });
         // Each lane holds a word of the head: in the loop, its loads would be waited for together with loads of values.
         let mut known = head_words(0);
-        Self::sync();
+        Self::made();
         let mut stage = turn;
         if stage >= count {
             return;
@@ -193,27 +199,29 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
         let mut later = words_from(ahead, HELD as u32);
         let mut step = 0;
         // `uniform` keeps the address in a register. Otherwise each step would read it again.
-        let smem = warp::uniform(copy::dynamic_shared());
-        let full = |slot: u32| smem + (DenseTile::<CHUNKS, F>::BARRIERS as u32) + slot * 8;
+        let smem = warp::uniform(Self::stage(0).address());
+        // SAFETY: the address of the first stage.
+        let smem = unsafe { Shared::<u8>::new(smem) };
+        let full = |slot: u32| smem.bytes(Self::BARRIERS as u32).cast::<Mbarrier>().at(slot);
         let open = |(slot, parity): (u32, u32), stage: u32| {
-            let stages = DenseTile::<CHUNKS, F>::STAGES as u32;
-            barrier::wait(full(slot + stages), parity);
+            let stages = Self::STAGES as u32;
+            full(slot + stages).wait(parity);
             let copies = strip == 0 && stage >= stages;
-            if copies && DenseTile::<CHUNKS, F>::starts() {
-                Self::copy(&p.product, at, from + stage, slot);
+            if copies && Self::starts() {
+                Self::copy_b(&p.product, at, from + stage, slot);
             }
-            let bytes = (Self::STRIP * PANEL_BYTES) as u32;
-            let to = smem + slot * DenseTile::<CHUNKS, F>::STAGE as u32 + strip * bytes;
+            let bytes = (FilledTile::<CHUNKS, F>::STRIP * PANEL_BYTES) as u32;
+            let to = smem.bytes(slot * Self::STAGE as u32).bytes(strip * bytes);
             Self::clear(to);
             to
         };
         let close = |ring: (u32, u32)| {
             warp::sync(u32::MAX);
             if lane == 0 {
-                barrier::arrive(full(ring.0));
+                full(ring.0).arrive();
             }
-            let next = DenseTile::<CHUNKS, F>::next;
-            if Self::TURNS == 2 { next(next(ring)) } else { next(ring) }
+            let next = Self::next;
+            if FilledTile::<CHUNKS, F>::TURNS == 2 { next(next(ring)) } else { next(ring) }
         };
         // All stages are free at first.
         let mut ring = (stage, 1);
@@ -239,7 +247,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
                     stop = stop_of(known, at_head);
                 }
                 if now < end {
-                    copy::st_shared_b16(to + places[i], laid[i]);
+                    to.bytes(places[i]).cast::<u16>().st(laid[i]);
                 }
             });
             (places, laid, later) = (places_of(&later), next, last);
@@ -260,9 +268,10 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> FilledTile<CHUNK
 
     /// Zeroes this warp's part of a stage, at `to`.
     #[inline(always)]
-    fn clear(to: u32) {
-        unroll!(i < Self::STRIP * PANEL_BYTES / 512, {
-            copy::st_shared_v4(to + i as u32 * 512 + gpu::thread() % 32 * 16, [0; 4]);
+    fn clear(to: Shared<u8>) {
+        unroll!(i < FilledTile::<CHUNKS, F>::STRIP * PANEL_BYTES / 512, {
+            let of_warp = to.bytes(i as u32 * 512).cast::<[u32; 4]>();
+            of_warp.at(gpu::thread() % 32).st([0; 4]);
         });
         warp::sync(u32::MAX);
     }

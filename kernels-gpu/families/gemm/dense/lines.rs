@@ -1,7 +1,7 @@
 //! Stores of finished sums to C, 16 bytes a lane: four lanes exchange their words of four atoms. With `+=`, all loads
 //! of C that a lane needs for four atoms are issued before the first is used.
 
-use super::out::{Own, Place, TURNED_BETWEEN, fresh_c};
+use super::out::{Own, Place, TURNED_BETWEEN, at_c};
 use super::{DenseForm, DenseTile};
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
@@ -36,7 +36,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         let column = place.column - lane % 4 * 2 + lane % 4 * 8;
         unroll!(r < 2, {
             let row = place.row + 8 * r as u32;
-            let line = o.c.row(row, o.ldc_bytes).cast::<u16>().at(column).cast::<[u32; 4]>();
+            let line = at_c::<E>(o, row, column).cast::<[u32; 4]>();
             unroll!(q < Self::FOURS, {
                 let mut pairs = [0, 1, 2, 3].map(|g| pair(&own[q][g], r));
                 if ADD {
@@ -67,14 +67,13 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             let row = place.row + 8 * r as u32;
             unroll!(g < Self::OF_FOUR, most 4, {
                 let column = place.column + 8 * g as u32;
-                let line = o.c.row(row, o.ldc_bytes).cast::<E>();
                 let inside = row < m && column < o.n;
                 let mut two = pair(&own[0][g], r);
                 if ADD {
                     two = sum(two, old_pair::<E>(o, (row, column), inside));
                 }
                 if inside {
-                    line.at(column).st_rounded(&two);
+                    at_c::<E>(o, row, column).st_rounded(&two);
                 }
             });
         });
@@ -90,8 +89,8 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             let at = |i: usize| {
                 let row = place.row + 8 * t + (q * 32 + i % 2) as u32;
                 let column = place.column - t + (i / 2) as u32 * TURNED_BETWEEN;
-                let at = fresh_c(o).row(row, o.ldc_bytes).cast::<u32>().at(column);
-                (at.cast::<[u32; 4]>(), row < m && column < o.n)
+                let at = at_c::<Tf32>(o, row, column).cast::<[u32; 4]>();
+                (at, row < m && column < o.n)
             };
             let mut fours = [0, 1, 2, 3].map(|i| {
                 let words = [0, 1, 2, 3].map(|g| own[q][g][i].to_bits());
@@ -125,7 +124,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             unroll!(i < 4, {
                 let row = place.row + (g * 8 + i % 2) as u32;
                 let column = place.column + (i / 2) as u32 * TURNED_BETWEEN;
-                let at = fresh_c(o).row(row, o.ldc_bytes).cast::<f32>().at(column);
+                let at = at_c::<Tf32>(o, row, column).cast::<f32>();
                 let inside = row < m && column < o.n;
                 let mut x = own[0][g][i];
                 if ADD {
@@ -153,8 +152,7 @@ fn sum([a, b]: [f32; 2], [c, d]: [f32; 2]) -> [f32; 2] {
 /// Loads two neighbouring 16-bit elements of C, which the preceding launch may have written.
 #[inline(always)]
 fn old_pair<E: Elem<Acc = f32>>(o: Output, (row, column): (u32, u32), inside: bool) -> [f32; 2] {
-    let at = fresh_c(o).row(row, o.ldc_bytes).cast::<E>().at(column);
-    let word = [at.cast::<u32>().ld_if(inside), 0, 0, 0];
+    let word = [at_c::<E>(o, row, column).cast::<u32>().ld_if(inside), 0, 0, 0];
     [E::get(&word, 0), E::get(&word, 1)]
 }
 

@@ -4,7 +4,7 @@
 use core::marker::PhantomData;
 
 use super::copies::{ONLY_A, ONLY_B};
-use super::{DenseElem, Spot};
+use super::{DenseElem, DenseTile, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
@@ -17,17 +17,23 @@ buffers! {
     }
 }
 
+/// Word of a [`LiveTile`] at byte `offset` of dynamic shared memory.
+#[inline(always)]
+fn word(offset: usize) -> Shared<u32> {
+    // SAFETY: the host launches with `shared_bytes` of the tile, which include its words.
+    unsafe { Shared::dynamic(offset as u32) }
+}
+
 /// Tile that a cluster splits along k, in the row of tiles whose index is in shared memory.
 #[derive(Clone, Copy)]
-struct Shared<const CHUNKS: usize, F>(PhantomData<F>);
+struct Split<const CHUNKS: usize, F>(PhantomData<F>);
 
-impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> Spot for Shared<CHUNKS, F> {
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> Spot for Split<CHUNKS, F> {
     const BIASES: Option<usize> = Some(LiveTile::<CHUNKS, F>::BIASES);
     /// Reads the index from shared memory: the accumulators need the registers.
     #[inline(always)]
     fn down(self) -> u32 {
-        let at = LiveTile::<CHUNKS, F>::DOWN as u32;
-        copy::ld_shared_b32(copy::dynamic_shared() + at)
+        word(LiveTile::<CHUNKS, F>::DOWN).ld()
     }
     /// Returns whether this is the first tile of a thread block.
     #[inline(always)]
@@ -51,16 +57,16 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> Spot for Whole<C
     }
 }
 
-impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS, F> {
+impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     #[inline(always)]
-    fn spot() -> Shared<CHUNKS, F> {
-        Shared(PhantomData)
+    fn spot() -> Split<CHUNKS, F> {
+        Split(PhantomData)
     }
 
     /// Stores the index of the next row of tiles. Called by one thread.
     #[inline(always)]
     fn go_to(down: u32) {
-        copy::st_shared_b32(copy::dynamic_shared() + Self::DOWN as u32, down);
+        word(LiveTile::<CHUNKS, F>::DOWN).st(down);
     }
 
     /// Initializes the barriers and starts the first stages of the first tile. The copies of B start before the
@@ -69,40 +75,24 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
     fn start_ahead(p: &DenseParams, at: Maps) {
         let early = p.early != 0;
         let known = p.live().ld_if(early);
-        let copiers = DenseTile::<CHUNKS, F>::TEAM as u32;
-        if F::L::BY_ONE || DenseTile::<CHUNKS, F>::sets_up() {
-            DenseTile::<CHUNKS, F>::set_up(at, F::L::fills(copiers));
+        let copiers = Self::TEAM as u32;
+        if F::L::BY_ONE || Self::sets_up() {
+            Self::set_up(at, F::L::fills(copiers));
         }
         if !F::L::BY_ONE {
-            DenseTile::<CHUNKS, F>::together();
+            Self::together();
         }
-        let [from, count] = DenseTile::<CHUNKS, F>::part(p);
-        let ahead = DenseTile::<CHUNKS, F>::ahead(count);
-        let high = DenseTile::<CHUNKS, F>::ROWS as u32;
-        let corner = [gpu::block_y() * high, DenseTile::<CHUNKS, F>::left()];
-        DenseTile::<CHUNKS, F>::start::<false, ONLY_B>(
-            p,
-            (at, Self::spot()),
-            corner,
-            from,
-            0,
-            ahead,
-            (0, 0),
-        );
+        let [from, count] = Self::part(p);
+        let ahead = Self::ahead(count);
+        let high = Self::ROWS as u32;
+        let corner = [gpu::block_y() * high, Self::left()];
+        Self::start::<false, ONLY_B>(p, (at, Self::spot()), corner, from, 0, ahead, (0, 0));
         grid::wait_dependency();
         let rows = p.live().ld_if(!early) | known;
         let rows = rows.min(p.m);
-        copy::st_shared_b32(copy::dynamic_shared() + Self::LIVE as u32, rows);
+        word(LiveTile::<CHUNKS, F>::LIVE).st(rows);
         if corner[0] < rows {
-            DenseTile::<CHUNKS, F>::start::<false, ONLY_A>(
-                p,
-                (at, Self::spot()),
-                corner,
-                from,
-                0,
-                ahead,
-                (0, 0),
-            );
+            Self::start::<false, ONLY_A>(p, (at, Self::spot()), corner, from, 0, ahead, (0, 0));
         } else {
             Self::drain(ahead);
         }
@@ -118,52 +108,46 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
         let mut slot = 0;
         while slot < stages {
             let full = Self::full(slot);
-            barrier::arrive(full);
-            barrier::wait(full, 0);
+            full.arrive();
+            full.wait(0);
             slot += 1;
         }
-    }
-
-    #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        let first = DenseTile::<CHUNKS, F>::BARRIERS as u32;
-        copy::dynamic_shared() + first + slot * 8
     }
 
     /// Loads the biases of the tile's columns. Called by the warps that multiply.
     #[inline(always)]
     fn fetch_biases<E: Elem>(p: &DenseParams) {
-        let left = DenseTile::<CHUNKS, F>::left();
+        let left = Self::left();
         let mut i = gpu::thread();
         while i < Self::COLUMNS {
             let valid = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
             let [bias, ..] = p.bias::<E>().at(left + i).ld_raw::<1>(valid);
-            copy::st_shared_b16(copy::dynamic_shared() + Self::BIASES as u32 + i * 2, bias);
+            word(LiveTile::<CHUNKS, F>::BIASES).cast::<u16>().at(i).st(bias);
             i += 128 * F::GROUPS as u32;
         }
     }
 
     /// Computes all tiles if all warps copy. No copy starts before the preceding launch ends.
     #[inline(always)]
-    fn undivided<E: DenseElem>(p: &DenseParams, at: Maps) {
+    fn undivided_live<E: DenseElem>(p: &DenseParams, at: Maps) {
         grid::wait_dependency();
         if gpu::thread() == 0 {
             let rows = p.live().ld().min(p.m);
-            copy::st_shared_b32(copy::dynamic_shared() + Self::LIVE as u32, rows);
-            let fill = F::L::fills(DenseTile::<CHUNKS, F>::TEAM as u32);
-            DenseTile::<CHUNKS, F>::set_up(at, fill);
+            word(LiveTile::<CHUNKS, F>::LIVE).st(rows);
+            let fill = F::L::fills(Self::TEAM as u32);
+            Self::set_up(at, fill);
         }
         Self::fetch_biases::<E>(p);
         gpu::sync_threads();
         let spot = |down| Whole::<CHUNKS, F> { down, tile: PhantomData };
-        DenseTile::<CHUNKS, F>::undivided::<E, _>(p, at, Self::reaches, spot);
+        Self::undivided::<E, _>(p, at, Self::reaches, spot);
     }
 
     /// Computes all tiles of a cluster that splits them along k, one after the other.
     #[inline(always)]
     fn cut_tiles<E: DenseElem>(p: &DenseParams, at: Maps) {
         loop {
-            DenseTile::<CHUNKS, F>::tile::<E>(p, at, Self::spot());
+            Self::tile::<E>(p, at, Self::spot());
             let next = Self::spot().down() + gpu::grid_y();
             if !Self::reaches(next) {
                 return;
@@ -175,7 +159,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
             // Reads the thread index again: while accumulators are live, no register is free for the predicate.
             if gpu::opaque_thread() == 0 {
                 Self::go_to(next);
-                DenseTile::<CHUNKS, F>::take_down();
+                Self::take_down();
             }
             gpu::sync_threads();
         }
@@ -184,27 +168,23 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> LiveTile<CHUNKS,
     /// Returns whether row `down` of tiles contains a row of C. The result is the same in a whole cluster.
     #[inline(always)]
     fn reaches(down: u32) -> bool {
-        let rows = copy::ld_shared_b32(copy::dynamic_shared() + Self::LIVE as u32);
-        let high = DenseTile::<CHUNKS, F>::ROWS as u32;
+        let rows = word(LiveTile::<CHUNKS, F>::LIVE).ld();
+        let high = Self::ROWS as u32;
         down * high < rows
     }
-}
 
-impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>>
-    Kernel<W, E, DenseParams> for LiveTile<CHUNKS, F>
-{
+    /// Computes all tiles that contain some of the rows. Called by all threads.
     #[inline(always)]
-    unsafe fn run(p: &DenseParams, at: Maps) {
-        if DenseTile::<CHUNKS, F>::UNDIVIDED {
-            return Self::undivided::<E>(p, at);
+    fn live<E: DenseElem>(p: &DenseParams, at: Maps) {
+        if Self::UNDIVIDED {
+            return Self::undivided_live::<E>(p, at);
         }
         if F::CUT > 1 && gpu::thread() == 0 {
             Self::go_to(gpu::block_y());
         }
-        let warp = warp::uniform(gpu::thread() / 32);
-        let copies = warp >= DenseTile::<CHUNKS, F>::WARPS as u32;
+        let copies = Self::copies();
         if copies {
-            if DenseTile::<CHUNKS, F>::starts() {
+            if Self::starts() {
                 Self::start_ahead(p, at);
             }
             warp::sync(u32::MAX);
@@ -221,14 +201,19 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
         }
         if F::CUT == 1 {
             let spot = |down| Whole::<CHUNKS, F> { down, tile: PhantomData };
-            if !copies {
-                DenseTile::<CHUNKS, F>::multiply_all::<E, _>(p, Self::reaches, spot);
-            } else if DenseTile::<CHUNKS, F>::starts() {
-                let begun = DenseTile::<CHUNKS, F>::ahead(p.stages);
-                DenseTile::<CHUNKS, F>::copy_all(p, at, begun, Self::reaches, spot);
-            }
+            let begun = Self::ahead(p.stages);
+            Self::follow::<E, _>(p, at, (copies, begun), Self::reaches, spot);
             return;
         }
         Self::cut_tiles::<E>(p, at);
+    }
+}
+
+impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>>
+    Kernel<W, E, DenseParams> for LiveTile<CHUNKS, F>
+{
+    #[inline(always)]
+    unsafe fn run(p: &DenseParams, at: Maps) {
+        DenseTile::<CHUNKS, F>::live::<E>(p, at);
     }
 }

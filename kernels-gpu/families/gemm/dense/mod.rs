@@ -37,11 +37,11 @@ trait Spot: Copy {
     fn bring_a<L: Loader>(
         self,
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         [k, top]: [u32; 2],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         L::tile(team, to, map, [k, top], shape, full);
     }
@@ -50,11 +50,11 @@ trait Spot: Copy {
     fn bring_b<L: Loader>(
         self,
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         [left, k]: [u32; 2],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         L::tile(team, to, map, [left, k], shape, full);
     }
@@ -81,7 +81,7 @@ impl<const CHUNKS: usize, F: DenseForm> Stages for DenseTile<CHUNKS, F> {
 impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
     /// Barrier that completes when the sums of all parts have arrived.
     #[inline(always)]
-    fn summed() -> u32 {
+    fn summed() -> Shared<Mbarrier> {
         Self::full(2 * Self::STAGES as u32)
     }
 
@@ -117,16 +117,16 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         F::L::prefetch_maps::<2>(at);
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
-            barrier::init(Self::full(slot), fill);
-            barrier::init(Self::empty(slot), Self::WARPS as u32);
+            Self::full(slot).init(fill);
+            Self::empty(slot).init(Self::WARPS as u32);
             slot += 1;
         }
         if F::CUT > 1 {
-            barrier::init(Self::summed(), Self::WARPS as u32 + 1);
+            Self::summed().init(Self::WARPS as u32 + 1);
         }
         barrier::init_fence();
         if F::CUT > 1 {
-            barrier::arrive_expect_tx(Self::summed(), Self::FROM_OTHERS);
+            Self::summed().arrive_expect_tx(Self::FROM_OTHERS);
         }
     }
 
@@ -136,12 +136,12 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     fn take_down() {
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
-            barrier::invalidate(Self::full(slot));
-            barrier::invalidate(Self::empty(slot));
+            Self::full(slot).invalidate();
+            Self::empty(slot).invalidate();
             slot += 1;
         }
         if F::CUT > 1 {
-            barrier::invalidate(Self::summed());
+            Self::summed().invalidate();
         }
     }
 
@@ -194,17 +194,21 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     fn sum<E: DenseElem>(acc: &mut Acc<CHUNKS>, ring: &mut Ring<Self>, count: u32) {
         let mut stage = 0;
         while stage < count {
-            let slot = ring.wait_full();
-            let [smem, b_tile] = Self::parts_of(slot);
-            E::stage::<F::A, CHUNKS>(acc, smem, &E::own::<F::L>(smem), b_tile);
-            ring.issued::<F::A, _>(acc);
-            ring.advance();
+            Self::add_stage::<E>(acc, ring);
             stage += 1;
         }
     }
 
+    /// Adds the products of the next stage.
+    #[inline(always)]
+    fn add_stage<E: DenseElem>(acc: &mut Acc<CHUNKS>, ring: &mut Ring<Self>) {
+        let [smem, b_tile] = Self::parts_of(ring.wait_full());
+        E::stage::<F::A, CHUNKS>(acc, smem, &E::own::<F::L>(smem), b_tile);
+        ring.issued::<F::A, _>(acc);
+        ring.advance();
+    }
+
     /// Multiplies and stores all tiles that are `inside`. Called by the consumer warps.
-    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
     #[inline(always)]
     fn multiply_all<E: DenseElem, S: Spot>(
         p: &DenseParams,
@@ -224,16 +228,16 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 
     /// Addresses in a stage: this warpgroup's own tile, and the tile that all warpgroups share.
     #[inline(always)]
-    fn parts_of(slot: u32) -> [u32; 2] {
+    fn parts_of(slot: u32) -> [Shared<u8>; 2] {
         let group = gpu::thread() / 128;
         let stage = Self::stage(slot);
-        [stage + group * SMEM_TILE as u32, stage + (F::GROUPS * SMEM_TILE) as u32]
+        [group * SMEM_TILE as u32, (F::GROUPS * SMEM_TILE) as u32].map(|byte| stage.bytes(byte))
     }
 
     /// Waits for a stage. Returns the registers that this thread needs from it.
     #[inline(always)]
     fn arrived<E: DenseElem, const FILLED: bool>(ring: (u32, u32)) -> E::Own {
-        barrier::wait(Self::full(ring.0), ring.1);
+        Self::full(ring.0).wait(ring.1);
         if FILLED {
             // Ordinary stores filled the stage. In the storing threads, this fence would also wait for their loads.
             F::A::fence_proxy_async();
@@ -243,24 +247,54 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 }
 
 impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS, F> {
-    /// Computes this thread block's tile if all warps copy.
+    /// Returns whether this warp copies. `uniform` tells ptxas that the value is the same in all lanes of a warp.
+    /// Otherwise the descriptors of `wgmma` are computed in per-lane registers, and every product waits for them.
     #[inline(always)]
-    fn undivided_tile<E: DenseElem>(p: &DenseParams, at: Maps) {
-        if gpu::thread() == 0 {
+    fn copies() -> bool {
+        warp::uniform(gpu::thread() / 32) >= Self::WARPS as u32
+    }
+
+    /// Initializes the barriers and computes all tiles that are `inside`. Called by all threads.
+    #[inline(always)]
+    fn tiles<E: DenseElem, S: Spot>(
+        p: &DenseParams,
+        at: Maps,
+        inside: impl Fn(u32) -> bool,
+        spot: impl Fn(u32) -> S,
+    ) {
+        let copies = Self::UNDIVIDED || Self::copies();
+        if copies && Self::sets_up() {
             Self::set_up(at, F::L::fills(Self::TEAM as u32));
         }
+        warp::sync(u32::MAX);
         gpu::sync_threads();
-        let own = gpu::block_y();
-        Self::undivided::<E, _>(p, at, |down| down == own, |_| Each);
+        grid::wait_dependency();
+        Self::follow::<E, S>(p, at, (copies, 0), inside, spot);
+    }
+
+    /// Computes all tiles that are `inside`, in rows of tiles a grid apart, without a break: the stages of the next tile
+    /// are copied while this one is stored. `begun`: stages of the first tile that are already started.
+    #[inline(always)]
+    fn follow<E: DenseElem, S: Spot>(
+        p: &DenseParams,
+        at: Maps,
+        (copies, begun): (bool, u32),
+        inside: impl Fn(u32) -> bool,
+        spot: impl Fn(u32) -> S,
+    ) {
+        if Self::UNDIVIDED {
+            Self::undivided::<E, S>(p, at, inside, spot);
+        } else if !copies {
+            Self::multiply_all::<E, S>(p, inside, spot);
+        } else if Self::starts() {
+            Self::copy_all(p, at, begun, inside, spot);
+        }
     }
 
     /// Computes this thread block's tile. Called by all threads.
     #[inline(always)]
     fn tile<E: DenseElem>(p: &DenseParams, at: Maps, spot: impl Spot) {
-        // `uniform` tells ptxas that the value is the same in all lanes of a warp. Otherwise the descriptors of `wgmma`
-        // are computed in per-lane registers, and every product waits for them.
-        let warp = warp::uniform(gpu::thread() / 32);
-        let copies = warp >= Self::WARPS as u32;
+        let copies = Self::copies();
         if copies {
             Self::begin(p, at, spot);
         } else {
@@ -287,7 +321,8 @@ impl<W: WalkInfo, E: DenseElem, const CHUNKS: usize, F: DenseForm<A: Multiply, L
     unsafe fn run(p: &DenseParams, at: Maps) {
         grid::launch_dependents();
         if Self::UNDIVIDED {
-            Self::undivided_tile::<E>(p, at);
+            let own = gpu::block_y();
+            Self::tiles::<E, _>(p, at, |down| down == own, |_| Each);
         } else {
             Self::tile::<E>(p, at, Each);
         }

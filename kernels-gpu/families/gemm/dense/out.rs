@@ -82,11 +82,11 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             Self::place(spot, lane, warp, 0)
         } else {
             Self::store(acc, lane, warp);
-            barrier::wait(Self::summed(), 0);
+            Self::summed().wait(0);
             // `first` is this warp's first atom among all atoms of the tile, counted warp by warp.
             let mine = warp * Self::OWN as u32;
             let first = cluster::rank() * Self::SHARE as u32 + mine;
-            let from = Self::sums() + mine * Self::ATOM as u32 + lane * 16;
+            let from = Self::sums().bytes(mine * Self::ATOM as u32).at(lane);
             Self::join(from, &mut own);
             let [warp, atom] = [first / Self::ATOMS as u32, first % Self::ATOMS as u32];
             Self::place(spot, lane, warp, atom)
@@ -140,10 +140,11 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         Place { row: top + warp / 4 * 64 + m * 16 + own, column: left + across + pair }
     }
 
-    /// Address of the sums in shared memory.
+    /// Sums of an atom, one vector for each lane.
     #[inline(always)]
-    fn sums() -> u32 {
-        copy::dynamic_shared() + Self::SUMS as u32
+    fn sums() -> Shared<[u32; 4]> {
+        // SAFETY: the host launches with the shared memory of the tile, which includes the sums of all parts.
+        unsafe { Shared::dynamic(Self::SUMS as u32) }
     }
 
     /// Stores this warp's atoms to the thread blocks that finish them.
@@ -161,33 +162,32 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         unroll!(r < Self::ATOMS / Self::RUN, most 4, {
             let index = warp * Self::ATOMS as u32 + (r * Self::RUN) as u32;
             let (rank, within) = (index / Self::SHARE as u32, index % Self::SHARE as u32);
-            let at = Self::sums() + (slot + within) * Self::ATOM as u32 + lane * 16;
+            let at = Self::sums().bytes((slot + within) * Self::ATOM as u32).at(lane);
             if rank == own {
-                Self::put_run(acc, r * Self::RUN, at, copy::st_shared_v4);
+                Self::put_run(acc, r * Self::RUN, |byte, sums| at.bytes(byte).st(sums));
             } else {
-                let to = cluster::mapa(at, rank);
-                let bar = cluster::mapa(summed, rank);
-                Self::put_run(acc, r * Self::RUN, to, |to, v| cluster::st_async_v4(to, v, bar));
+                let (to, bar) = (at.remote(rank), summed.remote(rank));
+                Self::put_run(acc, r * Self::RUN, |byte, sums| to.bytes(byte).st_async(sums, bar));
             }
         });
         warp::sync(u32::MAX);
         if lane == 0 {
-            barrier::arrive(summed);
+            summed.arrive();
         }
     }
 
     /// Number of neighbouring atoms of a warp that the same thread block finishes.
     const RUN: usize = if Self::SHARE < Self::ATOMS { Self::SHARE } else { Self::ATOMS };
 
-    /// Stores a run of atoms one after the other.
+    /// Stores a run of atoms one after the other. `store` gets the byte offset of an atom, and its sums.
     #[inline(always)]
-    fn put_run(acc: &Acc<CHUNKS>, first: usize, to: u32, store: impl Fn(u32, [u32; 4])) {
+    fn put_run(acc: &Acc<CHUNKS>, first: usize, store: impl Fn(u32, [u32; 4])) {
         unroll!(c < Self::RUN.div_ceil(8), most 4, {
             unroll!(j < 8, {
                 let atom = c * 8 + j;
                 if atom < Self::RUN {
                     let sums = four(acc, first + atom).map(f32::to_bits);
-                    store(to + (atom * Self::ATOM) as u32, sums);
+                    store((atom * Self::ATOM) as u32, sums);
                 }
             });
         });
@@ -195,13 +195,12 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 
     /// Sums a thread's atoms over the parts, in the order of the parts.
     #[inline(always)]
-    fn join(from: u32, own: &mut Own) {
+    fn join(from: Shared<[u32; 4]>, own: &mut Own) {
         unroll!(q < Self::FOURS, {
             unroll!(part < F::CUT, {
                 unroll!(g < Self::OF_FOUR, most 4, {
                     let atom = part * Self::SHARE + q * 4 + g;
-                    let at = from + (atom * Self::ATOM) as u32;
-                    let of_part = copy::ld_shared_v4(at).map(f32::from_bits);
+                    let of_part = from.bytes((atom * Self::ATOM) as u32).ld().map(f32::from_bits);
                     unroll!(i < 4, {
                         own[q][g][i] = if part == 0 {
                             of_part[i]
@@ -229,10 +228,12 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Applies the scalar, and the column biases that are stored in shared memory from `at` on.
     #[inline(always)]
     fn add_near<E: Elem<Acc = f32>>(at: usize, place: Place, alpha: f32, own: &mut Own) {
-        let from = copy::dynamic_shared() + at as u32 + place.column % Self::COLUMNS * 2;
+        // SAFETY: the spot states that the biases are stored there.
+        let from = unsafe { Shared::<u16>::dynamic(at as u32) }.at(place.column % Self::COLUMNS);
         unroll!(q < Self::FOURS, {
             unroll!(g < Self::OF_FOUR, most 4, {
-                let pair = [copy::ld_shared_b32(from + (q * 4 + g) as u32 * 16), 0, 0, 0];
+                let pair = from.bytes((q * 4 + g) as u32 * 16).cast::<u32>().ld();
+                let pair = [pair, 0, 0, 0];
                 unroll!(i < 4, {
                     own[q][g][i] = E::fma(alpha, own[q][g][i], E::get(&pair, i % 2));
                 });
@@ -310,7 +311,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             unroll!(g < Self::OF_FOUR, most 4, {
                 unroll!(i < 4, {
                     let [row, column] = Self::element(place, q * 4 + g, i);
-                    let at = fresh_c(o).row(row, o.ldc_bytes).cast::<E>().at(column);
+                    let at = at_c::<E>(o, row, column);
                     let inside = row < m && column < o.n;
                     let old = at.ld_raw::<1>(inside && o.flags & FLAG_ACCUMULATE != 0);
                     if inside {
@@ -325,11 +326,11 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
 /// Distance of the two columns that a lane holds in a row of a transposed tile.
 pub(super) const TURNED_BETWEEN: u32 = 4;
 
-/// C, which the preceding launch may have written.
+/// Address of an element of C, which the preceding launch may have written.
 #[inline(always)]
-pub(super) fn fresh_c(o: Output) -> Global<u8, Fresh> {
+pub(super) fn at_c<E: ElemInfo>(o: Output, row: u32, column: u32) -> Global<E, Fresh> {
     // SAFETY: a load that bypasses L1 has no further condition.
-    unsafe { o.c.with() }
+    unsafe { o.c.with::<Fresh>() }.row(row, o.ldc_bytes).cast().at(column)
 }
 
 /// Accumulators of an atom.

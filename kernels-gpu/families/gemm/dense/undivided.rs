@@ -63,11 +63,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             let mut stage = 0;
             while stage < p.stages {
                 warp::nounroll();
-                let slot = ring.wait_full();
-                let [smem, b_tile] = Self::parts_of(slot);
-                E::stage::<F::A, CHUNKS>(&mut acc, smem, &E::own::<F::L>(smem), b_tile);
-                ring.issued::<F::A, _>(&mut acc);
-                ring.advance();
+                Self::add_stage::<E>(&mut acc, &mut ring);
                 if !is_first && inside(next.down) {
                     start(next, free.wait_empty());
                     next = next.next(p.stages);

@@ -21,6 +21,7 @@ pub mod narrow;
 mod producer;
 
 use crate::device::epilogue::{Output, output};
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_sparse;
 use crate::device::stages::NONE;
@@ -78,7 +79,7 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     /// [`Multiply::mma_sparse`].
     fn step(
         acc: &mut [Acc<CHUNKS>; MA],
-        at: [u32; 2],
+        at: [Shared<u8>; 2],
         step: usize,
         meta: impl Fn(usize, usize) -> u32,
     );
@@ -86,7 +87,7 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     /// Its registers are not reused before.
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta);
     /// Finishes and stores 64 rows of sums.
-    fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>);
+    fn store(p: &NmParams, corner: [u32; 2], smem: (u32, Shared<u8>), acc: &mut Acc<CHUNKS>);
 }
 
 impl<const MA: usize, const CHUNKS: usize, F: NmForm> Stages for TwoOfFour<MA, CHUNKS, F> {
@@ -137,7 +138,8 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
     where
         Self: Products<E, MA, CHUNKS>,
     {
-        let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        // SAFETY: the host launches with `SHARED_BYTES`, which include the output buffers.
+        let smem = unsafe { Shared::dynamic((Self::OUT + group as usize * SMEM_TILE) as u32) };
         unroll!(i < MA, {
             let corner = [top + (i * HALF) as u32, column];
             F::A::exchange_quarters(&mut acc[i], smem, 1 + group);
@@ -185,9 +187,10 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
 
     /// Addresses of a warpgroup's A and of B in a stage.
     #[inline(always)]
-    fn operands_of(slot: u32, group: u32) -> [u32; 2] {
+    fn operands_of(slot: u32, group: u32) -> [Shared<u8>; 2] {
         let stage = Self::stage(slot);
-        [stage + group * (MA * HALF * NM_ROW_BYTES) as u32, stage + Self::A_BYTES as u32]
+        [group * (MA * HALF * NM_ROW_BYTES) as u32, Self::A_BYTES as u32]
+            .map(|byte| stage.bytes(byte))
     }
 
     /// Waits for the next stage and issues its `wgmma`s as one group.
@@ -220,13 +223,14 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         let thread = gpu::opaque_thread() % NM_HOLDERS as u32;
         // A warp with all 64 rows reads the words of the corresponding lanes of all four warps.
         let own = if F::A::QUARTERS { thread % 32 } else { thread };
-        let meta = Self::stage(slot) + Self::OPERANDS as u32 + lines as u32 + own * 4;
+        let meta =
+            Self::stage(slot).bytes(Self::OPERANDS as u32).bytes(lines as u32).bytes(own * 4);
         unroll!(step < NM_STEPS, {
-            let of_step = meta + (step % Self::META_WORDS * Self::META_LINE) as u32;
+            let of_step = meta.bytes((step % Self::META_WORDS * Self::META_LINE) as u32);
             // Loaded for each step, although two steps may share a word: registers are scarcer.
             Self::step(acc, at, step, |i, m| {
                 let line = (i * Self::META_WORDS * Self::META_LINE) as u32;
-                copy::ld_volatile_shared_b32(of_step + line + m as u32 * 128)
+                of_step.bytes(line).bytes(m as u32 * 128).cast::<u32>().ld_volatile()
             });
         });
     }
@@ -265,16 +269,16 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
     #[inline(always)]
     fn step(
         acc: &mut [Acc<CHUNKS>; MA],
-        [smem, b_tile]: [u32; 2],
+        [smem, b_tile]: [Shared<u8>; 2],
         step: usize,
         meta: impl Fn(usize, usize) -> u32,
     ) {
         let row = PANEL_BYTES as u32;
-        let b = frag::descriptor(b_tile + step as u32 * 32 * row, row, SMEM_TILE as u32);
+        let b = b_tile.bytes(step as u32 * 32 * row).descriptor(row, SMEM_TILE as u32);
         let mut a = [0; MA];
         unroll!(i < MA, {
             let place = i * HALF * NM_ROW_BYTES + step * 32;
-            a[i] = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
+            a[i] = smem.bytes(place as u32).descriptor(NM_ROW_BYTES as u32, 16);
         });
         if step == 0 {
             A::mma_sparse::<E, CHUNKS, MA, 0>(acc, a, b, meta);
@@ -287,12 +291,12 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta) {
         unroll!(i < MA, {
             A::wait::<CHUNKS, PENDING>(&mut acc[i]);
-            wgmma_sparse::keep(meta[i], copy::dynamic_shared(), p.zero);
+            wgmma_sparse::keep(meta[i], Self::stage(0).address(), p.zero);
         });
     }
 
     #[inline(always)]
-    fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>) {
+    fn store(p: &NmParams, corner: [u32; 2], smem: (u32, Shared<u8>), acc: &mut Acc<CHUNKS>) {
         let (o, m) = (p.output(), p.m);
         // With two accumulator sets of 64 rows, a loop would lack registers.
         if MA == 1 {
@@ -312,11 +316,7 @@ where
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: Maps) {
         let copiers = if F::L::BY_ONE { 32 } else { Self::PRODUCER_THREADS };
-        if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(copiers, false), CONSUMER_WARPS);
-            F::L::prefetch_maps::<2>(at);
-        }
-        gpu::sync_threads();
+        make_ring::<Self, F::L, 2>(at, F::L::arrivals(copiers, false));
         roles!(F::A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
     }
 }

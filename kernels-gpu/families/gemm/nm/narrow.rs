@@ -43,17 +43,17 @@ impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multipl
     #[inline(always)]
     fn step(
         acc: &mut [Acc<CHUNKS>; MA],
-        [smem, b_tile]: [u32; 2],
+        [smem, b_tile]: [Shared<u8>; 2],
         step: usize,
         meta: impl Fn(usize, usize) -> u32,
     ) {
         // A step is half of a row: 64 bytes of B, 32 of A.
-        let place = b_tile + (step * PANEL_BYTES / NM_STEPS) as u32;
-        let b = frag::descriptor(place, PANEL_BYTES as u32, 16);
+        let place = b_tile.bytes((step * PANEL_BYTES / NM_STEPS) as u32);
+        let b = place.descriptor(PANEL_BYTES as u32, 16);
         let mut a = [0; MA];
         unroll!(i < MA, {
             let place = i * HALF * NM_ROW_BYTES + step * NM_ROW_BYTES / NM_STEPS;
-            a[i] = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
+            a[i] = smem.bytes(place as u32).descriptor(NM_ROW_BYTES as u32, 16);
         });
         A::mma_sparse::<E, CHUNKS, MA, 0>(acc, a, b, meta);
     }
@@ -62,12 +62,14 @@ impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multipl
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta) {
         unroll!(i < MA, { A::wait::<CHUNKS, PENDING>(&mut acc[i]) });
         unroll!(step < NM_STEPS, {
-            unroll!(i < MA, { wgmma_sparse::keep(meta[step][i], copy::dynamic_shared(), p.zero) });
+            unroll!(i < MA, {
+                wgmma_sparse::keep(meta[step][i], Self::stage(0).address(), p.zero)
+            });
         });
     }
 
     #[inline(always)]
-    fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>) {
+    fn store(p: &NmParams, corner: [u32; 2], smem: (u32, Shared<u8>), acc: &mut Acc<CHUNKS>) {
         let (o, m) = (p.output(), p.m);
         Panel::<CHUNKS, PanelOf<64, 64, PLAIN, 1, A, L>>::write_narrow::<E>(
             o, m, corner, smem, p.pairs, acc,

@@ -75,9 +75,9 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     #[inline(always)]
     fn fragments(slot: u32, group: u32) -> [[u32; 4]; STEPS] {
         let (warp, lane) = gpu::warp_and_lane();
-        let valid = copy::ld_shared_b32(Self::mask(slot) + 4) >> (group * 4 + warp);
+        let valid = Self::mask(slot).cast::<u32>().at(1).ld() >> (group * 4 + warp);
         let valid = warp::uniform(valid);
-        let smem = Self::stage(slot) + group * SMEM_TILE as u32;
+        let smem = Self::stage(slot).bytes(group * SMEM_TILE as u32);
         let mut a = [[0u32; 4]; STEPS];
         unroll!(step < STEPS, {
             if F::ORDER & A_COLUMNS == 0 {
@@ -88,20 +88,18 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
                     (step * Self::STEP_DEPTH / F::PK, step * Self::STEP_DEPTH % F::PK);
                 let place =
                     Self::a_place(slice, 0) as u32 + piece * (F::PM * F::PK * F::BYTES) as u32;
-                let row = smem + place + row * (F::PK * F::BYTES) as u32;
-                let from = row + (within * F::BYTES) as u32 + chunk * 16;
-                a[step] = matrix::ldmatrix_x4_if(from, valid >> (8 * step) & 1 != 0);
+                let row = smem.bytes(place).bytes(row * (F::PK * F::BYTES) as u32);
+                let from = row.bytes((within * F::BYTES) as u32).bytes(chunk * 16);
+                a[step] = from.ldmatrix_if(valid >> (8 * step) & 1 != 0);
             } else {
                 let (k, chunk) = frag::ldmatrix_x4_columns(lane);
                 let row = warp * 16 + chunk * 8;
                 let (piece, row) = (row / F::PM as u32, row % F::PM as u32);
                 let place = piece * (Self::DEPTH * F::PM * F::BYTES) as u32;
-                let from = smem
-                    + place
-                    + (((step * Self::STEP_DEPTH) as u32 + k) * F::PM as u32 + row)
-                        * F::BYTES as u32;
+                let deep = (step * Self::STEP_DEPTH) as u32 + k;
+                let from = smem.bytes(place).bytes((deep * F::PM as u32 + row) * F::BYTES as u32);
                 let valid = F::PK == 1 || valid >> (8 * step) & 1 != 0;
-                a[step] = matrix::ldmatrix_x4_trans_if(from, valid);
+                a[step] = from.ldmatrix_trans_if(valid);
             }
         });
         a
@@ -115,7 +113,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
         mask: u32,
         a: [[u32; 4]; STEPS],
     ) {
-        let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
+        let b_tile = Self::stage(slot).bytes(2 * SMEM_TILE as u32);
         unroll!(step < STEPS, {
             if mask >> (2 * step) & 1 != 0 {
                 if F::ORDER & B_COLUMNS == 0 {
@@ -133,10 +131,10 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
         let (warp, lane) = gpu::warp_and_lane();
         let (smem, b_tile) = Self::operands(slot, group);
         let own = if F::A::QUARTERS { 0 } else { warp };
-        let first = warp::opaque(smem + Self::lane_place(own * 16, lane));
+        let first = smem.bytes(Self::lane_place(own * 16, lane)).opaque();
         let mut there = u32::MAX;
         if F::PK > 1 {
-            there = copy::ld_shared_b32(Self::mask(slot) + 4) >> (group * 4 + own);
+            there = Self::mask(slot).cast::<u32>().at(1).ld() >> (group * 4 + own);
             there = warp::uniform(there);
         }
         unroll!(step < STEPS, {
@@ -180,15 +178,15 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
 
     /// Loads A's fragment `m` x 16 rows below the one that this lane reads at `first`, in a step.
     #[inline(always)]
-    fn piece_fragment(first: u32, step: usize, m: usize) -> [u32; 4] {
+    fn piece_fragment(first: Shared<u8>, step: usize, m: usize) -> [u32; 4] {
         let deep = step * Self::STEP_DEPTH;
         if F::ORDER & A_COLUMNS != 0 {
             let down = (deep * Self::PIECE_ROW) as u32;
-            return matrix::ldmatrix_x4_trans(first + Self::column_piece(m as u32 * 16) + down);
+            return first.bytes(Self::column_piece(m as u32 * 16)).bytes(down).ldmatrix_trans();
         }
         let (slice, within) = (deep / F::PK, deep % F::PK * F::BYTES);
         let (piece, row) = (m * 16 / F::PM, m * 16 % F::PM);
         let place = within + Self::a_place(slice, piece) + row * Self::PIECE_ROW;
-        matrix::ldmatrix_x4(first + place as u32)
+        first.bytes(place as u32).ldmatrix()
     }
 }

@@ -7,6 +7,7 @@ pub mod narrow;
 mod out;
 mod producer;
 
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
@@ -62,31 +63,31 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     fn set_up(at: Maps) {
         // Every producer warp arrives, so that a warp without copies in a stage cannot fall a round behind. Every
         // consumer warp arrives: in a stage without work for its warpgroup, nothing else synchronizes its warps.
-        if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(Self::PRODUCER_THREADS, true), CONSUMER_WARPS);
-            F::L::prefetch_maps::<2>(at);
-        }
-        gpu::sync_threads();
+        make_ring::<Self, F::L, 2>(at, F::L::arrivals(Self::PRODUCER_THREADS, true));
     }
 
     /// Address of the stage's mask, and of the bits of its 16-row groups.
     #[inline(always)]
-    fn mask(slot: u32) -> u32 {
-        copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
+    fn mask(slot: u32) -> Shared<[u32; 2]> {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include the masks of all stages.
+        let first =
+            unsafe { Shared::<[u32; 2]>::dynamic((Self::BARRIERS + Self::STAGES * 16) as u32) };
+        first.at(slot)
     }
 
     /// Mask of a stage for a warpgroup, the same in all lanes. The shuffle tells ptxas so: ptxas serializes `wgmma` in
     /// a branch that might diverge (C7519).
     #[inline(always)]
     fn mask_of(slot: u32, group: u32) -> u32 {
-        let mask = copy::ld_shared_b32(Self::mask(slot)) >> group;
+        let mask = Self::mask(slot).cast::<u32>().ld() >> group;
         warp::uniform(mask)
     }
 
     /// Address of two words for the split-K fix-up of the warpgroups, and of a word that is never read.
     #[inline(always)]
-    fn scratch() -> u32 {
-        copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 24) as u32
+    fn scratch() -> Shared<u32> {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include these words.
+        unsafe { Shared::dynamic((Self::BARRIERS + Self::STAGES * 24) as u32) }
     }
 
     /// Byte offset of a piece of A in its warpgroup's tile of shared memory.
@@ -104,29 +105,29 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
 
     /// Descriptor of a warpgroup's A for a step.
     #[inline(always)]
-    fn a(smem: u32, step: usize) -> u64 {
+    fn a(smem: Shared<u8>, step: usize) -> u64 {
         if F::ORDER & A_COLUMNS == 0 {
             let (slice, within) =
                 (step * Self::STEP_DEPTH / F::PK, step * Self::STEP_DEPTH % F::PK);
             let place = slice * HALF * F::PK * F::BYTES + within * F::BYTES;
-            frag::descriptor(smem + place as u32, (F::PK * F::BYTES) as u32, 16)
+            smem.bytes(place as u32).descriptor((F::PK * F::BYTES) as u32, 16)
         } else {
             let (row, deep) = ((F::PM * F::BYTES) as u32, (step * Self::STEP_DEPTH) as u32);
-            frag::descriptor(smem + deep * row, row, Self::DEPTH as u32 * row)
+            smem.bytes(deep * row).descriptor(row, Self::DEPTH as u32 * row)
         }
     }
 
     /// Descriptor of B for a step.
     #[inline(always)]
-    fn b(b_tile: u32, step: usize) -> u64 {
+    fn b(b_tile: Shared<u8>, step: usize) -> u64 {
         if F::ORDER & B_COLUMNS == 0 {
             let row = PANEL_BYTES as u32;
-            frag::descriptor(b_tile + (step * Self::STEP_DEPTH) as u32 * row, row, SMEM_TILE as u32)
+            b_tile.bytes((step * Self::STEP_DEPTH) as u32 * row).descriptor(row, SMEM_TILE as u32)
         } else {
             let (slice, within) =
                 (step * Self::STEP_DEPTH / F::PK, step * Self::STEP_DEPTH % F::PK);
             let place = slice * CHUNKS * 64 * F::PK * F::BYTES + within * F::BYTES;
-            frag::descriptor(b_tile + place as u32, (F::PK * F::BYTES) as u32, 16)
+            b_tile.bytes(place as u32).descriptor((F::PK * F::BYTES) as u32, 16)
         }
     }
 }

@@ -53,8 +53,9 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
 
     /// Corner of a warpgroup's rows of a CTA tile, and its output buffer in shared memory.
     #[inline(always)]
-    pub(super) fn place(strip: Strip, group: u32) -> ([u32; 2], (u32, u32)) {
-        let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+    pub(super) fn place(strip: Strip, group: u32) -> ([u32; 2], (u32, Shared<u8>)) {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include the output buffers.
+        let smem = unsafe { Shared::dynamic((Self::OUT + group as usize * SMEM_TILE) as u32) };
         let corner = [strip.row + group * HALF as u32, strip.column];
         (corner, (group, smem))
     }
@@ -84,7 +85,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
         o: Output,
         m: u32,
         corner: [u32; 2],
-        smem: (u32, u32),
+        smem: (u32, Shared<u8>),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {

@@ -109,7 +109,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
             F::L::wait_own();
         }
         if touched == NO_WORD {
-            copy::st_shared_b32(Self::scratch() + 8, touched);
+            Self::scratch().at(2).st(touched);
         }
     }
 
@@ -142,7 +142,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
             mask.count_ones() * (SMEM_TILE / STEPS) as u32
         };
         let b = slices.count_ones() * (CHUNKS * SMEM_TILE / STEPS) as u32;
-        copy::st_shared_v2(Self::mask(slot), [mask, sixteenths]);
+        Self::mask(slot).st([mask, sixteenths]);
         a + b
     }
 
@@ -167,9 +167,11 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
             if mask >> (2 * step_of(slice)) & 3 == 0 {
                 return;
             }
-            let b_tile = stage + 2 * SMEM_TILE as u32;
+            let b_tile = stage.bytes(2 * SMEM_TILE as u32);
             if F::ORDER & B_COLUMNS == 0 {
-                let to = b_tile + chunk * SMEM_TILE as u32 + slice * (F::PK * PANEL_BYTES) as u32;
+                let to = b_tile
+                    .bytes(chunk * SMEM_TILE as u32)
+                    .bytes(slice * (F::PK * PANEL_BYTES) as u32);
                 let place = [column + chunk * 64, first + word];
                 F::L::tile(
                     Team::warp(),
@@ -180,7 +182,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
                     full,
                 );
             } else {
-                let to = b_tile + slice * (CHUNKS * 64 * F::PK * F::BYTES) as u32;
+                let to = b_tile.bytes(slice * (CHUNKS * 64 * F::PK * F::BYTES) as u32);
                 let place = [word, first + column];
                 let shape = Self::shape(CHUNKS * 64, F::PK);
                 F::L::tile(Team::warp(), to, (at.map(1), &p.b_map), place, shape, full);
@@ -190,9 +192,8 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
             let pieces = Self::PIECES as u32;
             let (slice, group, piece) = (i / (2 * pieces), i / pieces % 2, i % pieces);
             if mask >> (2 * step_of(slice) + group) & 1 != 0 {
-                let to = stage
-                    + group * SMEM_TILE as u32
-                    + Self::a_place(slice as usize, piece as usize) as u32;
+                let place = Self::a_place(slice as usize, piece as usize);
+                let to = stage.bytes(group * SMEM_TILE as u32).bytes(place as u32);
                 Self::start_a(p, at, to, group, head, word, full);
             }
         }
@@ -203,11 +204,11 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
     fn start_a(
         p: &WgmmaParams,
         at: Maps,
-        to: u32,
+        to: Shared<u8>,
         group: u32,
         [_, column_0, column_1, _]: [u32; 4],
         word: u32,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         let x = if group == 0 { column_0 } else { column_1 };
         if F::ORDER & IN_REGISTERS != 0 {

@@ -5,6 +5,7 @@
 
 mod out;
 
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
 use crate::device::scan::inclusive_by;
@@ -107,7 +108,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
                 let full = ring.full();
                 if L::BY_ONE {
                     if thread == 0 {
-                        barrier::arrive_expect_tx(full, SMEM_TILE as u32);
+                        full.arrive_expect_tx(SMEM_TILE as u32);
                         Self::start_y(p, at, work, deep, ring.slot);
                     }
                 } else {
@@ -118,7 +119,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
                 } else {
                     Self::bring::<false>(p, rows, deep, ring.slot);
                 }
-                copy::cp_async_arrive(full);
+                full.arrive_after_copies();
                 ring.advance();
                 deep += DEPTH;
             }
@@ -152,7 +153,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::opaque_thread() - CONSUMER_WARPS * 32;
         let source = Source { matrix: p.x(), row_bytes: p.ldx_bytes, columns: p.k };
-        let to = Self::stage(slot) + Self::X_AT as u32;
+        let to = Self::stage(slot).bytes(Self::X_AT as u32);
         rows::gather::<WHOLE, _>(source, rows, thread, deep, to);
     }
 
@@ -197,11 +198,11 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<1>, slot: u32, group: u32) {
         let (y, row) = (Self::stage(slot), PANEL_BYTES as u32);
-        let x = y + Self::X_AT as u32 + group * HALF_LISTED * row;
+        let x = y.bytes(Self::X_AT as u32).bytes(group * HALF_LISTED * row);
         unroll!(step < 4, {
             let deep = step as u32 * 32;
-            let a = frag::descriptor(y + deep, row, 16);
-            let b = frag::descriptor(x + deep, row, 16);
+            let a = y.bytes(deep).descriptor(row, 16);
+            let b = x.bytes(deep).descriptor(row, 16);
             A::mma::<E, 1, 0, 0>(acc, a, b);
         });
     }
@@ -212,12 +213,8 @@ impl<W: WalkInfo, E: WgmmaElem, A: Multiply, L: Loader> Kernel<W, E, PitSampledP
 {
     #[inline(always)]
     unsafe fn run(p: &PitSampledParams, at: Maps) {
-        if gpu::thread() == 0 {
-            // Every gathering thread arrives, and the thread that starts the copy of Y if the copy engine copies it.
-            Self::make_barriers(SAMPLED_PRODUCER_THREADS + L::BY_ONE as u32, CONSUMER_WARPS);
-            L::prefetch_maps::<1>(at);
-        }
-        gpu::sync_threads();
+        // Every gathering thread arrives, and the thread that starts the copy of Y if the copy engine copies it.
+        make_ring::<Self, L, 1>(at, SAMPLED_PRODUCER_THREADS + L::BY_ONE as u32);
         grid::wait_dependency();
         // After the wait: the dependent launch may assume that all launches before this kernel have ended.
         grid::launch_dependents();

@@ -10,8 +10,9 @@ use crate::families::sddmm::abi::*;
 impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// Output buffer of a warpgroup.
     #[inline(always)]
-    pub(super) fn out(group: u32) -> u32 {
-        copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32
+    pub(super) fn out(group: u32) -> Shared<u8> {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include these buffers.
+        unsafe { Shared::dynamic(Self::OUT as u32) }.bytes(group * SMEM_TILE as u32)
     }
 
     /// Rows of S of which this lane stores 16 bytes each, or [`NONE`]. They are loaded ahead of the products.

@@ -4,6 +4,8 @@
 
 mod out;
 
+use super::stages::{self, index};
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
@@ -19,11 +21,6 @@ buffers! {
         partial: [u32; 4], Fresh;
         counters: u32, Fresh;
     }
-}
-
-#[inline(always)]
-fn index(round: u32) -> u64 {
-    (round * gpu::grid_x() + gpu::block_x()) as u64
 }
 
 /// Window of this thread block in a round; its row is `NO_STRIP` past the last round.
@@ -59,39 +56,28 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
 
     /// Address of two words for the split-K fix-up of the warpgroups.
     #[inline(always)]
-    fn scratch() -> u32 {
-        copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 16) as u32
+    fn scratch() -> Shared<u32> {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include these words.
+        unsafe { Shared::dynamic((Self::BARRIERS + Self::STAGES * 16) as u32) }
     }
 
     /// Descriptor of a warpgroup's X for a step of 16 along k.
     #[inline(always)]
-    fn x(smem: u32, step: usize) -> u64 {
-        let row = PANEL_BYTES as u32;
-        if Self::X_ALONG {
-            frag::descriptor(smem + step as u32 * 32, row, 16)
-        } else {
-            frag::descriptor(smem + step as u32 * 16 * row, row, SMEM_TILE as u32)
-        }
+    fn x(smem: Shared<u8>, step: usize) -> u64 {
+        stages::operand(smem, step, Self::X_ALONG, PANEL_BYTES as u32)
     }
 
     /// Descriptor of Y for a step of 16 along k, from a chunk on.
     #[inline(always)]
-    fn y(chunk: u32, step: usize) -> u64 {
-        if Self::Y_ALONG {
-            frag::descriptor(chunk + step as u32 * 32, PANEL_BYTES as u32, 16)
-        } else {
-            let row = F::P as u32 * 2;
-            frag::descriptor(chunk + step as u32 * 16 * row, row, Self::PIECE as u32)
-        }
+    fn y(chunk: Shared<u8>, step: usize) -> u64 {
+        stages::operand(chunk, step, Self::Y_ALONG, F::P as u32 * 2)
     }
 
     /// Starts all copies. A copy of a stage is a half of X or a piece of Y. It writes to the same offset of every
     /// stage, 64 further along k each time. A thread holds the position across k of one copy.
     #[inline(always)]
     fn produce(p: &SampledParams, at: Maps) {
-        let thread = gpu::thread() % PRODUCER_THREADS;
-        // Neighbouring copies belong to different warps: the lanes of a warp start theirs one after the other.
-        let own = if F::L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 };
+        let own = stages::own_copy::<F::L>();
         let piece = own.wrapping_sub(2);
         let column = |round: u32, valid: bool| {
             let at = p.columns().at(index(round) * Self::PIECES as u64 + piece as u64);
@@ -113,10 +99,8 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
             let mut k = now.stage * 64;
             let end = k + now.stages * 64;
             while k < end {
-                let slot = ring.wait_empty();
-                F::L::expect(ring.full(), thread, bytes, false);
-                F::L::each(2 + pieces, across, |lane, across| {
-                    let i = if F::L::BY_ONE { own } else { lane };
+                let own = [own, across];
+                stages::fill::<_, F::L>(&mut ring, bytes, 2 + pieces, own, |slot, i, across| {
                     let wanted = match i {
                         0 | 1 => now.live >> (4 * i) & 15 != 0,
                         _ => i - 2 < pieces,
@@ -125,9 +109,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
                         Self::start(p, at, (slot, i), [k, across]);
                     }
                 });
-                F::L::started(ring.full(), thread);
                 k += 64;
-                ring.advance();
             }
         }
         F::L::wait_own();
@@ -136,7 +118,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
     /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
     fn start(p: &SampledParams, at: Maps, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
-        let team = Team { thread: gpu::thread() % PRODUCER_THREADS, threads: PRODUCER_THREADS };
+        let team = stages::team();
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // 64 deep, `width` across.
         let shape = |along: bool, width: usize| match along {
@@ -153,13 +135,13 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
                 }
             };
             let shape = shape(along, F::P);
-            F::L::tile(team, stage + to, (at, &p.x_map), place(along), shape, full);
+            F::L::tile(team, stage.bytes(to), (at, &p.x_map), place(along), shape, full);
         } else if i < 2 {
-            let to = stage + i * SMEM_TILE as u32;
+            let to = stage.bytes(i * SMEM_TILE as u32);
             let shape = shape(Self::X_ALONG, HALF);
             F::L::tile(team, to, (at.map(0), &p.x_map), place(Self::X_ALONG), shape, full);
         } else {
-            let to = stage + 2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32;
+            let to = stage.bytes(2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32);
             let shape = shape(Self::Y_ALONG, F::P);
             F::L::tile(team, to, (at.map(1), &p.y_map), place(Self::Y_ALONG), shape, full);
         }
@@ -207,7 +189,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
         unroll!(pair < CHUNKS / 2, most 4, {
             if live >> (2 * pair) & 3 != 0 {
                 let mut two = Acc([acc.0[2 * pair], acc.0[2 * pair + 1]]);
-                let chunk = b_tile + 2 * pair as u32 * SMEM_TILE as u32;
+                let chunk = b_tile.bytes(2 * pair as u32 * SMEM_TILE as u32);
                 unroll!(step < STEPS, {
                     let (x, y) = (Self::x(smem, step), Self::y(chunk, step));
                     F::A::mma_ordered::<E, 2>(&mut two, x, y, F::ORDER);
@@ -223,11 +205,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: WindowForm<A: Multiply, 
 {
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: Maps) {
-        if gpu::thread() == 0 {
-            Self::make_barriers(F::L::arrivals(PRODUCER_THREADS, false), CONSUMER_WARPS);
-            F::L::prefetch_maps::<2>(at);
-        }
-        gpu::sync_threads();
+        make_ring::<Self, F::L, 2>(at, F::L::arrivals(PRODUCER_THREADS, false));
         roles!(F::A: Self::produce(p, at), Self::consume::<E>(p));
     }
 }

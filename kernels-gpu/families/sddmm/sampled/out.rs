@@ -5,6 +5,7 @@ use crate::device::prelude::*;
 use crate::device::split_k::{SplitK, fix_up};
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::sddmm::abi::*;
+use crate::families::sddmm::stages::scale;
 
 impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS, F> {
     #[inline(always)]
@@ -31,14 +32,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
         }
         // After the fix-up: partial sums of all thread blocks have one layout, whichever it is.
         F::A::exchange_quarters(acc, Self::out(warpgroup), 1 + warpgroup);
-        let alpha = E::scalar(p.alpha);
-        if alpha != 1.0 {
-            unroll!(c < CHUNKS, most 4, {
-                unroll!(j < 8, {
-                    unroll!(i < 4, { acc.0[c][4 * j + i] *= alpha });
-                });
-            });
-        }
+        scale(acc, E::scalar(p.alpha));
         let group = warpgroup * 4 + gpu::opaque_thread() / 32 % 4;
         let row = (window.window * PLACE_GROUPS as u32 + group) as u64;
         let places = p.places().at(row * Self::PIECES as u64);
@@ -57,8 +51,9 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
 
     /// Output buffer of a warpgroup.
     #[inline(always)]
-    fn out(warpgroup: u32) -> u32 {
-        copy::dynamic_shared() + Self::OUT as u32 + warpgroup * SMEM_TILE as u32
+    fn out(warpgroup: u32) -> Shared<u8> {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include these buffers.
+        unsafe { Shared::dynamic(Self::OUT as u32) }.bytes(warpgroup * SMEM_TILE as u32)
     }
 
     /// Address of the values at `place`.
@@ -78,7 +73,7 @@ impl<const CHUNKS: usize, F: WindowForm<A: Multiply, L: Loader>> Sampled<CHUNKS,
         let (lane, warp) = gpu::lane_and_warp();
         let column = lane % 8 * 8;
         let place = places.bytes(column / F::P as u32 * 4).ld();
-        let smem = Self::out(warpgroup) + warp * 2048;
+        let smem = Self::out(warpgroup).bytes(warp * 2048);
         let own = frag::ldmatrix_x4(lane);
         warp::sync(u32::MAX);
         stage_rows::<E>(acc, smem, own);

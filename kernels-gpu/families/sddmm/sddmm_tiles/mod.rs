@@ -4,6 +4,8 @@
 
 mod out;
 
+use super::stages::{self, index};
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
@@ -50,11 +52,6 @@ impl TileElem for Tf32 {
     ) {
         A::mma_tf32::<C>(acc, a, b, true)
     }
-}
-
-#[inline(always)]
-fn index(round: u32) -> u64 {
-    (round * gpu::grid_x() + gpu::block_x()) as u64
 }
 
 #[inline(always)]
@@ -115,48 +112,20 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
 
     /// Descriptor of a warpgroup's X for a step of 32 bytes along k.
     #[inline(always)]
-    fn x(smem: u32, step: usize) -> u64 {
-        Self::operand(smem, step, Self::X_ALONG)
+    fn x(smem: Shared<u8>, step: usize) -> u64 {
+        stages::operand(smem, step, Self::X_ALONG, PANEL_BYTES as u32)
     }
 
     /// Descriptor of Y for a step of 32 bytes along k.
     #[inline(always)]
-    fn y(b_tile: u32, step: usize) -> u64 {
-        Self::operand(b_tile, step, Self::Y_ALONG)
-    }
-
-    /// Descriptor of tiles of 64 rows of 128 bytes, along k or across it.
-    #[inline(always)]
-    fn operand(smem: u32, step: usize, along_k: bool) -> u64 {
-        let row = PANEL_BYTES as u32;
-        if along_k {
-            frag::descriptor(smem + step as u32 * 32, row, 16)
-        } else {
-            frag::descriptor(smem + step as u32 * 16 * row, row, SMEM_TILE as u32)
-        }
-    }
-
-    #[inline(always)]
-    fn set_up(at: Maps) {
-        if gpu::thread() != 0 {
-            return;
-        }
-        F::L::prefetch_maps::<2>(at);
-        Self::make_barriers(F::L::arrivals(PRODUCER_THREADS, false), CONSUMER_WARPS);
-    }
-
-    /// Index of the copy whose word this thread holds. If a thread starts a copy, neighbouring copies belong to
-    /// different warps: the lanes of a warp start theirs one after the other.
-    #[inline(always)]
-    fn copy() -> u32 {
-        let thread = gpu::opaque_thread() % PRODUCER_THREADS;
-        if F::L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 }
+    fn y(b_tile: Shared<u8>, step: usize) -> u64 {
+        stages::operand(b_tile, step, Self::Y_ALONG, PANEL_BYTES as u32)
     }
 
     #[inline(always)]
     fn copies(p: &SddmmTilesParams, round: u32) -> Copies {
         let valid = round < p.rounds;
-        let chunk = Self::copy().wrapping_sub(2);
+        let chunk = stages::own_copy::<F::L>().wrapping_sub(2);
         let [row, live, start, words] = pane(p, round).ld_if(valid);
         let column = pane(p, round).at(1u32).cast::<u32>().at(chunk);
         Copies {
@@ -171,8 +140,8 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     /// stage, one stage further along k each time.
     #[inline(always)]
     fn produce(p: &SddmmTilesParams, at: Maps, first: Copies) {
-        let thread = gpu::thread() % PRODUCER_THREADS;
-        let own = Self::copy();
+        let thread = stages::team().thread;
+        let own = stages::own_copy::<F::L>();
         let mut ring = Ring::<Self>::producer();
         let mut round = 0;
         let mut later = first;
@@ -190,18 +159,15 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             later = Self::copies(p, round);
             let mut stage = 0;
             while stage < p.stages {
-                let (slot, k) = (ring.wait_empty(), stage * Self::DEPTH as u32);
-                F::L::expect(ring.full(), thread, bytes, false);
-                F::L::each(2 + chunks, across, |lane, across| {
-                    let i = if F::L::BY_ONE { own } else { lane };
+                let k = stage * Self::DEPTH as u32;
+                let own = [own, across];
+                stages::fill::<_, F::L>(&mut ring, bytes, 2 + chunks, own, |slot, i, across| {
                     let wanted = if i < 2 { live >> i & 1 != 0 } else { i - 2 < chunks };
                     if wanted {
                         Self::start(p, at, (slot, i), [k, across]);
                     }
                 });
-                F::L::started(ring.full(), thread);
                 stage += 1;
-                ring.advance();
             }
         }
         F::L::wait_own();
@@ -210,11 +176,11 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
     fn start(p: &SddmmTilesParams, at: Maps, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
-        let team = Team { thread: gpu::thread() % PRODUCER_THREADS, threads: PRODUCER_THREADS };
+        let team = stages::team();
         let place = |along: bool| if along { [k, across] } else { [across, k] };
         // One shape for both orders: a stage is 128 bytes deep, and only 16-bit elements are contiguous across k.
         let shape = Shape { rows: HALF, row_bytes: PANEL_BYTES, element: F::BYTES };
-        let (to, full) = (Self::stage(slot) + i * SMEM_TILE as u32, Self::full(slot));
+        let (to, full) = (Self::stage(slot).bytes(i * SMEM_TILE as u32), Self::full(slot));
         let (at, map, place) = match i {
             0 | 1 => (at.map(0), p.x_map, place(Self::X_ALONG)),
             _ => (at.map(1), p.y_map, place(Self::Y_ALONG)),
@@ -275,12 +241,11 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     /// Rounds a stage to TF32 in place, by both warpgroups together: products would truncate.
     #[inline(always)]
     fn round(slot: u32) {
-        let place = Self::stage(slot) + gpu::opaque_thread() * 16;
+        let place = Self::stage(slot).cast::<[u32; 4]>().at(gpu::opaque_thread());
         let mut i = 0;
         while i < (Self::STAGE / (CONSUMER_WARPS as usize * 512)) as u32 {
-            let at = place + i * CONSUMER_WARPS * 512;
-            let four = copy::ld_shared_v4(at).map(matrix::cvt_rna_tf32);
-            copy::st_shared_v4(at, four);
+            let at = place.at(i * CONSUMER_WARPS * 32);
+            at.st(at.ld().map(matrix::cvt_rna_tf32));
             i += 1;
         }
         F::A::fence_proxy_async();
@@ -300,14 +265,14 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             if chunks > 2 * pair as u32 {
                 let at = (2 * pair) & (CHUNKS - 1);
                 let mut two = Acc([acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]]);
-                Self::steps::<E, 2>(&mut two, smem, b_tile + (2 * pair * SMEM_TILE) as u32);
+                Self::steps::<E, 2>(&mut two, smem, b_tile.bytes((2 * pair * SMEM_TILE) as u32));
                 [acc.0[at], acc.0[(at + 1) & (CHUNKS - 1)]] = two.0;
             }
         });
     }
 
     #[inline(always)]
-    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, smem: u32, b_tile: u32) {
+    fn steps<E: TileElem, const C: usize>(acc: &mut Acc<C>, smem: Shared<u8>, b_tile: Shared<u8>) {
         unroll!(step < STEPS, {
             let (x, y) = (Self::x(smem, step), Self::y(b_tile, step));
             if F::ORDER == BOTH_ROWS {
@@ -329,8 +294,7 @@ impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, F: PickForm<A: Multiply, L: 
         let copies = gpu::thread() >= CONSUMER_WARPS * 32;
         let (other, own) = if copies { (0, p.rounds) } else { (p.rounds, 0) };
         let (copied, multiplied) = (Self::copies(p, other), PerThread::load(p, own));
-        Self::set_up(at);
-        gpu::sync_threads();
+        make_ring::<Self, F::L, 2>(at, F::L::arrivals(PRODUCER_THREADS, false));
         roles!(F::A: Self::produce(p, at, copied), Self::consume::<E>(p, multiplied));
     }
 }

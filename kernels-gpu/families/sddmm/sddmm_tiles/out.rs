@@ -6,6 +6,7 @@ use crate::device::epilogue::store_or_add;
 use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_piece};
 use crate::families::sddmm::abi::*;
+use crate::families::sddmm::stages::scale;
 
 /// Words of picks that a lane processes at once.
 const BATCH: usize = 4;
@@ -39,17 +40,23 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
         [Self::picks(p, list, 0), Self::picks(p, list, STEP)]
     }
 
+    #[inline(always)]
+    fn sums() -> Shared<u8> {
+        // SAFETY: the host launches with `SHARED_BYTES`, which include all rows of finished sums.
+        unsafe { Shared::dynamic(Self::OUT as u32) }
+    }
+
     /// Address of a warpgroup's 64 rows of finished sums.
     #[inline(always)]
-    pub(super) fn out(warpgroup: u32) -> u32 {
-        copy::dynamic_shared() + Self::OUT as u32 + warpgroup * (HALF * Self::ROW_BYTES) as u32
+    pub(super) fn out(warpgroup: u32) -> Shared<u8> {
+        Self::sums().bytes(warpgroup * (HALF * Self::ROW_BYTES) as u32)
     }
 
     /// Address of this warp's 16 rows of finished sums.
     #[inline(always)]
-    fn smem() -> u32 {
+    fn smem() -> Shared<u8> {
         let warp = gpu::opaque_thread() / 32;
-        copy::dynamic_shared() + Self::OUT as u32 + warp * (PICK_ROWS * Self::ROW_BYTES) as u32
+        Self::sums().bytes(warp * (PICK_ROWS * Self::ROW_BYTES) as u32)
     }
 
     #[inline(always)]
@@ -62,14 +69,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
         if own.picks.words == 0 {
             return;
         }
-        let alpha = E::scalar(p.alpha);
-        if alpha != 1.0 {
-            unroll!(c < CHUNKS, most 4, {
-                unroll!(j < 8, {
-                    unroll!(i < 4, { acc.0[c][4 * j + i] *= alpha });
-                });
-            });
-        }
+        scale(acc, E::scalar(p.alpha));
         if F::BYTES == 2 && warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
             Self::store::<E>(p, own, first, acc);
         } else {
@@ -113,7 +113,13 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     /// Stores the values of `words`, at `at` in their list and every 32 further. All loads precede the stores, and none
     /// is in a branch.
     #[inline(always)]
-    fn store_pairs(p: &SddmmTilesParams, smem: u32, base: u32, words: [u32; BATCH], at: u32) {
+    fn store_pairs(
+        p: &SddmmTilesParams,
+        smem: Shared<u8>,
+        base: u32,
+        words: [u32; BATCH],
+        at: u32,
+    ) {
         const BOTH: u32 = PICKED << 16 | PICKED;
         let whole = p.flags & FLAG_VECTORS != 0;
         let (mut slots, mut values) = ([0; BATCH], [[0; 2]; BATCH]);
@@ -121,7 +127,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             slots[u] = Self::slot(base, words[u], at + u as u32 * 32);
             unroll!(h < 2, {
                 let place = words[u] >> (16 * h) & (PICKED - 1);
-                values[u][h] = copy::ld_shared_b16(smem + place * 2);
+                values[u][h] = smem.cast::<u16>().at(place).ld();
             });
         });
         unroll!(u < BATCH, most 4, {
@@ -156,7 +162,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
                         let at = frag::swizzle(row, piece, Self::ROW_BYTES as u32) + lane % 2 * 8;
                         let k = 4 * j + ROWS[r];
                         let pair = [acc.0[c][k], acc.0[c][k + 1]].map(f32::to_bits);
-                        copy::st_shared_v2(smem + at, pair);
+                        smem.bytes(at).cast::<[u32; 2]>().st(pair);
                     });
                 }
             });
@@ -179,7 +185,7 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
     #[inline(always)]
     fn update_pair<E: TileElem>(
         p: &SddmmTilesParams,
-        (smem, pass): (u32, u32),
+        (smem, pass): (Shared<u8>, u32),
         slot: u32,
         word: u32,
     ) {
@@ -189,8 +195,8 @@ impl<const CHUNKS: usize, F: PickForm<A: Multiply, L: Loader>> PickTile<CHUNKS, 
             let column = column.wrapping_sub(pass * Self::WIDTH);
             if pick & PICKED != 0 && column < Self::WIDTH {
                 let piece = frag::swizzle(row, column / 4, Self::ROW_BYTES as u32);
-                let x = copy::ld_shared_b32(smem + piece + column % 4 * 4);
-                Self::finish::<E>(p, slot as u64 + h as u64, f32::from_bits(x));
+                let x = smem.bytes(piece).cast::<f32>().at(column % 4).ld();
+                Self::finish::<E>(p, slot as u64 + h as u64, x);
             }
         });
     }

@@ -138,8 +138,8 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
         onto: bool,
     ) {
         let stage = Self::stage(slot);
-        let smem = stage + group * SMEM_TILE as u32;
-        let b_tile = stage + (2 * SMEM_TILE + first * 64 * F::PK) as u32;
+        let smem = stage.bytes(group * SMEM_TILE as u32);
+        let b_tile = stage.bytes((2 * SMEM_TILE + first * 64 * F::PK) as u32);
         unroll!(slice < Self::SLICES, {
             let first = slice * STEPS / Self::SLICES;
             if Self::SLICES == 1 || mask >> (2 * first) & 1 != 0 {

@@ -114,7 +114,7 @@ impl<const CHUNKS: usize, F: PanelForm<A: Multiply, L: Loader>> Panel<CHUNKS, F>
         o: Output,
         m: u32,
         corner: [u32; 2],
-        smem: (u32, u32),
+        smem: (u32, Shared<u8>),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
