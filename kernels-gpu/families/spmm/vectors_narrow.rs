@@ -39,13 +39,13 @@ fn multiply(
     share: &Share,
     squares: u32,
     acc: &mut [Square; SQUARES],
-    (stage, operand): (u32, u32),
+    (stage, operand): (Shared<u8>, u32),
 ) {
     let from = share.fragments(stage);
     unroll!(t < 4, {
         if t as u32 * 2 < squares {
             // The address of chunk 2 t + c is that of chunk c with the bits of 2 t flipped.
-            let m = matrix::ldmatrix_x4_trans(from ^ (t as u32 * 32));
+            let m = from.flipped(t as u32 * 32).ldmatrix_trans();
             unroll!(c < 2, {
                 // Each register holds pairs of columns of two vectors. The permutation gives four vectors of one
                 // column, then of the other.
@@ -141,13 +141,13 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
     fn sum(p: &VectorsParams, share: &Share) -> [Square; SQUARES] {
         let mut acc = [[0u32; 4]; SQUARES];
         let (inside, squares) = (p.n.saturating_sub(share.column).min(16), squares(p, share));
-        let copy = |from: Global<u8, ReadOnly>, to: u32, valid: bool| {
+        let copy = |from: Global<u8, ReadOnly>, to: Shared<u8>, valid: bool| {
             let bytes = if valid { inside } else { 0 };
             if ALIGNED {
                 let from = if bytes > 0 { from } else { p.b() };
                 from.cp_async_16(to, bytes);
             } else {
-                copy::st_shared_v4(to, by_bytes(from, bytes));
+                to.cast::<[u32; 4]>().st(by_bytes(from, bytes));
             }
         };
         share.each_step::<Self, u32>(p, copy, |stage, entries| {
@@ -156,10 +156,10 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
         acc
     }
 
-    /// Returns the offset of a word of a lane's sums in the ring.
+    /// Returns the index of a word of a lane's sums in the ring.
     #[inline(always)]
     fn place(lane: u32, square: u32, i: u32) -> u32 {
-        ((square * 4 + i) * 32 + lane) * 4
+        (square * 4 + i) * 32 + lane
     }
 
     /// Adds the parts and stores every `PARTS`th square of 16 columns.
@@ -172,10 +172,10 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
             let mut sums = [0u32; 4];
             let mut of = 0;
             while of < PARTS {
-                let from = share.ring_of::<Self>(of);
+                let from = share.ring_of::<Self>(of).cast::<u32>();
                 unroll!(i < 4, {
-                    let at = from + Self::place(share.lane, square, i as u32);
-                    sums[i] = sums[i].wrapping_add(copy::ld_shared_b32(at));
+                    let at = from.at(Self::place(share.lane, square, i as u32));
+                    sums[i] = sums[i].wrapping_add(at.ld());
                 });
                 of += 1;
             }
@@ -214,8 +214,8 @@ impl<W: WalkInfo, E: ElemInfo, const WINDOWS: u32, const PARTS: u32, const ALIGN
         let acc = Self::sum(p, &share);
         unroll!(c < SQUARES, {
             unroll!(i < 4, {
-                let at = share.ring + Self::place(share.lane, c as u32, i as u32);
-                copy::st_shared_b32(at, acc[c][i]);
+                let word = Self::place(share.lane, c as u32, i as u32);
+                share.ring.cast::<u32>().at(word).st(acc[c][i]);
             });
         });
         Share::sync::<Self>();

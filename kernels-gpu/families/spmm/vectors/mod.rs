@@ -60,21 +60,21 @@ impl<const SLABS: usize, const WINDOWS: u32, const PARTS: u32> Vectors<SLABS, WI
     #[inline(always)]
     fn sum<E: MmaElem>(p: &VectorsParams, share: &Share) -> [Slab; SLABS] {
         let mut acc = [[[0f32; 4]; 4]; SLABS];
-        let copy = |from: Global<u8, ReadOnly>, to: u32, valid: bool| {
+        let copy = |from: Global<u8, ReadOnly>, to: Shared<u8>, valid: bool| {
             unroll!(s < SLABS, {
                 let column = share.column + s as u32 * SLAB_COLUMNS;
                 let bytes = if valid && column < p.n { 16 } else { 0 };
                 let from = if bytes > 0 { from.bytes(s as u32 * SLAB_BYTES) } else { p.b() };
-                from.cp_async_16(to + s as u32 * STAGE_SLAB, bytes);
+                from.cp_async_16(to.bytes(s as u32 * STAGE_SLAB), bytes);
             });
         };
         share.each_step::<Self, [u32; 2]>(p, copy, |stage, entries| {
             let operand = entries.operand();
             unroll!(s < SLABS, {
-                let from = share.fragments(stage + s as u32 * STAGE_SLAB);
+                let from = share.fragments(stage.bytes(s as u32 * STAGE_SLAB));
                 unroll!(t < 4, {
                     // The address of chunk 2 t + c is that of chunk c with the bits of 2 t flipped.
-                    let a = matrix::ldmatrix_x4_trans(from ^ (t as u32 * 32));
+                    let a = from.flipped(t as u32 * 32).ldmatrix_trans();
                     E::mma(&mut acc[s][t], a, operand);
                 });
             });
@@ -97,8 +97,8 @@ impl<const SLABS: usize, const WINDOWS: u32, const PARTS: u32> Vectors<SLABS, WI
             unroll!(t < 4, {
                 unroll!(i < 4, {
                     let (row, column) = (q * 2 + i as u32 % 2, t as u32 * 16 + i as u32 / 2 * 8);
-                    let at = share.ring + Self::place(s as u32, row, column + g);
-                    copy::st_shared_b32(at, acc[s][t][i].to_bits());
+                    let at = share.ring.bytes(Self::place(s as u32, row, column + g));
+                    at.cast::<f32>().st(acc[s][t][i]);
                 });
             });
         });
@@ -118,7 +118,8 @@ impl<const SLABS: usize, const WINDOWS: u32, const PARTS: u32> Vectors<SLABS, WI
                 let from = share.ring_of::<Self>(of);
                 unroll!(half < 2, {
                     let column = chunk * 8 + half as u32 * 4;
-                    let four = copy::ld_shared_v4(from + Self::place(slab, within, column));
+                    let four =
+                        from.bytes(Self::place(slab, within, column)).cast::<[u32; 4]>().ld();
                     unroll!(j < 4, { sum[half * 4 + j] += f32::from_bits(four[j]) });
                 });
                 of += 1;

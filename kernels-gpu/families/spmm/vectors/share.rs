@@ -44,8 +44,8 @@ pub struct Share {
     vectors: u32,
     steps: u32,
     pub lane: u32,
-    /// Shared address of the warp's ring.
-    pub ring: u32,
+    /// The warp's ring. At the end it holds the warp's sums.
+    pub ring: Shared<u8>,
 }
 
 impl Share {
@@ -59,6 +59,8 @@ impl Share {
         let left = gpu::block_y() * T::COLUMNS;
         let column = left + lane % 8 * (16 / bytes);
         let count = vectors & WINDOW_VECTORS;
+        // SAFETY: the host launches with `SHARED_BYTES`, the rings of all warps.
+        let rings = unsafe { Shared::dynamic(0) };
         Share {
             inside,
             window,
@@ -72,7 +74,7 @@ impl Share {
             vectors: count,
             steps: count.div_ceil(STEP_VECTORS),
             lane,
-            ring: copy::dynamic_shared() + warp * Self::ring_bytes::<T>(),
+            ring: rings.bytes(warp * Self::ring_bytes::<T>()),
         }
     }
 
@@ -83,8 +85,8 @@ impl Share {
 
     /// Returns the ring of warp `part` of those that share the window.
     #[inline(always)]
-    pub fn ring_of<T: Tile>(&self, part: u32) -> u32 {
-        self.ring + part * Self::ring_bytes::<T>() - self.part * Self::ring_bytes::<T>()
+    pub fn ring_of<T: Tile>(&self, part: u32) -> Shared<u8> {
+        self.ring.bytes(part.wrapping_sub(self.part).wrapping_mul(Self::ring_bytes::<T>()))
     }
 
     #[inline(always)]
@@ -113,9 +115,9 @@ impl Share {
         &self,
         p: &VectorsParams,
         step: u32,
-        stage: u32,
+        stage: Shared<u8>,
         columns: [u32; LANE_VECTORS],
-        copy: impl Fn(Global<u8, ReadOnly>, u32, bool),
+        copy: impl Fn(Global<u8, ReadOnly>, Shared<u8>, bool),
     ) {
         if step < self.steps {
             let four = self.lane / 8;
@@ -126,7 +128,8 @@ impl Share {
                 // Order along k in which the atom reads the vectors: 4 q and 4 q + 1 are in the upper eight rows,
                 // 4 q + 2 and 4 q + 3 in the lower eight. The four entries of a lane are then neighbours.
                 let row = four * 2 + j as u32 % 2 + j as u32 / 2 * 8;
-                copy(from, stage + frag::swizzle(row, self.lane % 8, SLAB_BYTES), valid);
+                let to = stage.bytes(frag::swizzle(row, self.lane % 8, SLAB_BYTES));
+                copy(from, to, valid);
             });
         }
         copy::cp_async_commit();
@@ -153,19 +156,19 @@ impl Share {
     pub fn each_step<T: Tile, V: Word>(
         &self,
         p: &VectorsParams,
-        copy: impl Fn(Global<u8, ReadOnly>, u32, bool),
-        mut multiply: impl FnMut(u32, Entries<V::Value>),
+        copy: impl Fn(Global<u8, ReadOnly>, Shared<u8>, bool),
+        mut multiply: impl FnMut(Shared<u8>, Entries<V::Value>),
     ) {
         let each = Self::ring_bytes::<T>() / VECTOR_STAGES;
-        let end = self.ring + Self::ring_bytes::<T>();
+        let stage = |index: u32| self.ring.bytes(index * each);
         let mut step = self.part;
         let first = self.record(p, step);
         let mut next = self.record(p, step + T::PARTS);
         let mut ahead = self.record(p, step + 2 * T::PARTS);
         self.fetch(p, step, self.ring, first.columns, &copy);
         let mut entries = self.entries::<V>(p, first.word);
-        self.fetch(p, step + T::PARTS, self.ring + each, next.columns, &copy);
-        let (mut here, mut free) = (self.ring, self.ring + 2 * each);
+        self.fetch(p, step + T::PARTS, stage(1), next.columns, &copy);
+        let (mut here, mut free) = (stage(0), stage(2));
         while step < self.steps {
             self.fetch(p, step + 2 * T::PARTS, free, ahead.columns, &copy);
             let later = self.record(p, step + 3 * T::PARTS);
@@ -176,7 +179,10 @@ impl Share {
             multiply(here, entries);
             (next, ahead, entries) = (ahead, later, following);
             free = here;
-            here = if here + each == end { self.ring } else { here + each };
+            here = here.bytes(each);
+            if here.address() == stage(VECTOR_STAGES).address() {
+                here = self.ring;
+            }
             step += T::PARTS;
             // No lane overwrites a stage that another lane still reads.
             warp::sync(u32::MAX);
@@ -187,9 +193,9 @@ impl Share {
     /// Shared address at which this lane's fragments of a slab begin, for `ldmatrix`. Matrices 0 and 2 are rows 0 to 7
     /// and 8 to 15 of a chunk of 16 bytes, matrices 1 and 3 those of the next chunk.
     #[inline(always)]
-    pub fn fragments(&self, slab: u32) -> u32 {
+    pub fn fragments(&self, slab: Shared<u8>) -> Shared<u8> {
         let row = self.lane % 8 + self.lane / 16 * 8;
-        slab + frag::swizzle(row, self.lane / 8 % 2, SLAB_BYTES)
+        slab.bytes(frag::swizzle(row, self.lane / 8 % 2, SLAB_BYTES))
     }
 
     /// Synchronizes the warps that share the window.
