@@ -1,32 +1,15 @@
 //! Epilogue of `staged`: sums move through shared memory from one lane a row to eight lanes a row.
 
 use super::{ACROSS, Acc, PIECES, UNIT_ROWS, shared};
-use crate::device::epilogue::{Output, finish, output, row_bias, scale};
+use crate::device::epilogue::{Output, output, scale};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
+use crate::families::spmm::chunk::put_row;
 
 impl StagedParams {
     #[inline(always)]
     fn output(&self) -> Output {
         output!(self)
-    }
-}
-
-/// Applies the epilogue to four neighbouring sums of a row and stores them. `row` is as in [`StagedParams::rows`].
-#[inline(always)]
-fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
-    let o = p.output();
-    if row != u32::MAX {
-        let len = u32::from(row & EMPTY_ROW == 0);
-        let row = row & !EMPTY_ROW;
-        let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
-        if p.flags & FLAG_VECTORS != 0 {
-            finish::<E, 4>(o, row, column, factors, sum);
-        } else {
-            unroll!(j < 4, {
-                finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
-            });
-        }
     }
 }
 
@@ -43,7 +26,7 @@ pub(super) fn is_plain(p: &StagedParams) -> bool {
         == FLAG_VECTORS
 }
 
-/// [`put`] if [`is_plain`]. Branch-free, so several can be in flight.
+/// [`put_row`] if [`is_plain`]. Branch-free, so several can be in flight.
 #[inline(always)]
 fn put_plain<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
     let factor = scale::<E>(p.output(), u32::from(row & EMPTY_ROW == 0));
@@ -82,7 +65,7 @@ pub(super) fn put_units<E: Elem<Acc = f32>, const PLAIN: bool>(
     } else {
         let mut unit = 0;
         while unit < units {
-            put::<E>(p, row(unit), column, sum(unit));
+            put_row::<E, 4>(|| p.output(), row(unit), column, sum(unit));
             unit += 1;
         }
     }
