@@ -69,7 +69,7 @@ fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block.1 as usize;
     let together = match row.module {
         "wgmma" => HALF,
-        "vectors" => WINDOW,
+        "vectors" => WINDOW as usize,
         _ => 1,
     };
     let rows = a.shape()[0];

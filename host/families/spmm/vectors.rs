@@ -63,7 +63,7 @@ fn windows(pattern: &VectorPattern) -> Vec<[u32; 4]> {
 
 /// Steps as records of [`record_bytes`], in words.
 fn records(steps: &[VectorStep], wide: bool) -> Vec<u32> {
-    let each = record_bytes(wide) / 4;
+    let each = record_bytes(wide) as usize / 4;
     let mut words = vec![0; steps.len() * each];
     let of_steps = words.par_chunks_mut(each).zip(steps);
     of_steps.for_each(|(record, step)| {

@@ -1,5 +1,6 @@
-//! One lane's share of a chunk of a slice: four slots of its row.
+//! Slices: one lane's share of a chunk (four slots of its row), and the epilogue of a row.
 
+use crate::device::epilogue::{Output, finish, row_bias, scale};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
@@ -58,5 +59,26 @@ impl Chunk {
         let local = if i % 2 == 0 { word & 0xffff } else { word >> 16 };
         let value = E::get(&self.values, i);
         (local, if local == NO_ENTRY { 0.0 } else { value })
+    }
+}
+
+/// Applies the epilogue to `N` neighbouring sums of a row and stores them. `row` is as in [`StagedParams::rows`].
+#[inline(always)]
+pub fn put_row<E: Elem<Acc = f32>, const N: usize>(
+    output: impl Fn() -> Output,
+    row: u32,
+    column: u32,
+    sums: [f32; N],
+) {
+    if row == u32::MAX {
+        return;
+    }
+    let o = output();
+    let (len, row) = (u32::from(row & EMPTY_ROW == 0), row & !EMPTY_ROW);
+    let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
+    if N > 1 && o.flags & FLAG_VECTORS != 0 {
+        finish::<E, N>(o, row, column, factors, sums);
+    } else {
+        unroll!(j < N, { finish::<E, 1>(o, row, column + j as u32, factors, [sums[j]]) });
     }
 }

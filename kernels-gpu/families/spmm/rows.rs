@@ -111,9 +111,9 @@ macro_rules! rows_spmm {
                     batched_permuted_f32_any32 F32, batched_permuted_f64_any32 F64, batched_permuted_f16_any32 F16, batched_permuted_bf16_any32 Bf16: Permuted, SubWarp<1, 1, SubWarpOf<32, 8, 1>>;
                 }
                 "vectors" VectorsParams Product {
-                    vectors_f16_n64_s8 F16, vectors_bf16_n64_s8 Bf16: Vector, Vectors<1, VectorsOf<1, 8>>;
-                    vectors_f16_n128 F16, vectors_bf16_n128 Bf16: Vector, Vectors<2, VectorsOf<4, 1>>;
-                    vectors_f16_n128_s4 F16, vectors_bf16_n128_s4 Bf16: Vector, Vectors<2, VectorsOf<1, 4>>;
+                    vectors_f16_n64_s8 F16, vectors_bf16_n64_s8 Bf16: Vector, Vectors<1, 1, 8>;
+                    vectors_f16_n128 F16, vectors_bf16_n128 Bf16: Vector, Vectors<2, 4, 1>;
+                    vectors_f16_n128_s4 F16, vectors_bf16_n128_s4 Bf16: Vector, Vectors<2, 1, 4>;
                 }
                 "vectors" VectorsParams Narrow {
                     vectors_int8_n128 Int8: WholeVector, NarrowVectors<4, 1, true>;

@@ -2,9 +2,9 @@
 //! It reads rows of B from shared memory, which holds all of B. Chunks are distributed equally over the warps of the
 //! grid. The parts of a slice that several warps share are added in order by the warp that arrives last.
 
-use super::chunk::{Chunk, Slots};
+use super::chunk::{Chunk, Slots, put_row};
 use super::parts;
-use crate::device::epilogue::{Output, finish, output, row_bias, scale};
+use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
@@ -53,7 +53,7 @@ impl SellParams {
 /// Next chunks of a warp.
 type Next = [Chunk; AHEAD];
 
-impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
+impl<const WARPS: u32, const N: usize, const KIB: u32> Sell<WARPS, N, KIB> {
     /// Returns the first column of C.
     #[inline(always)]
     fn left() -> u32 {
@@ -65,19 +65,25 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         Chunk::two::<E>(p.chunks(), [chunk, end], 1)
     }
 
+    /// Returns row `row` of B in shared memory.
+    #[inline(always)]
+    fn row(row: u32) -> Shared<[u32; 4]> {
+        // SAFETY: the host launches with `SHARED_BYTES` and has checked that all rows and one more fit.
+        unsafe { Shared::dynamic(0) }.bytes(row * Self::ROW)
+    }
+
     /// Copies all rows of B to shared memory, followed by a row of zeros. All threads take part.
     #[inline(always)]
     fn stage_b<E: Elem<Acc = f32>>(p: &SellParams) {
         let mut row = gpu::thread();
         while row <= p.k {
-            let to = copy::dynamic_shared() + row * Self::ROW as u32;
+            let to = Self::row(row);
             let from = p.b::<E>().row(row, p.ldb_bytes).bytes(Self::left() * E::BYTES);
             let there = row < p.k;
             if N == 1 {
-                let value = E::get(&from.ld_raw::<1>(there), 0);
-                copy::st_shared_b32(to, value.to_bits());
+                to.cast::<f32>().st(E::get(&from.ld_raw::<1>(there), 0));
             } else if p.flags & FLAG_VECTORS != 0 {
-                copy::st_shared_v4(to, from.cast::<[u32; 4]>().ld_if(there));
+                to.st(from.cast::<[u32; 4]>().ld_if(there));
             } else {
                 let mut eight = [0; 4];
                 unroll!(j < 8, {
@@ -85,7 +91,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
                     let one = from.cast::<u16>().at(j as u64).ld_if(inside);
                     eight[j / 2] |= one << (j % 2 * 16);
                 });
-                copy::st_shared_v4(to, eight);
+                to.st(eight);
             }
             row += Self::THREADS;
         }
@@ -94,7 +100,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     /// Returns the sums of a lane's row over a piece, whose first chunks are already loading.
     #[inline(always)]
     fn sums<E: Elem<Acc = f32>>(p: &SellParams, piece: SellPiece, first: Next) -> [f32; N] {
-        let zeros = copy::dynamic_shared() + p.k * Self::ROW as u32;
+        let zeros = Self::row(p.k);
         let mut acc = [0.0; N];
         let (mut chunk, mut next) = (piece.first, first);
         while chunk < piece.end {
@@ -112,17 +118,17 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     }
 
     #[inline(always)]
-    fn multiply<E: Elem<Acc = f32>>(chunk: &Chunk, zeros: u32, acc: &mut [f32; N]) {
-        let base = copy::dynamic_shared() + chunk.window()[0] * (K_TILE * Self::ROW) as u32;
+    fn multiply<E: Elem<Acc = f32>>(chunk: &Chunk, zeros: Shared<[u32; 4]>, acc: &mut [f32; N]) {
+        let base = Self::row(chunk.window()[0] * K_TILE as u32);
         unroll!(i < CHUNK_STEPS, {
             let (local, value) = chunk.entry::<E>(i);
-            // Without an entry the address is past the row of zeros, and `min` selects that row.
-            let at = (base + local * Self::ROW as u32).min(zeros);
+            let at = base.bytes(local * Self::ROW);
+            // Without an entry the address is past the row of zeros.
+            let at = if at.address() < zeros.address() { at } else { zeros };
             if N == 1 {
-                let x = f32::from_bits(copy::ld_shared_b32(at));
-                acc[0] = E::fma(value, x, acc[0]);
+                acc[0] = E::fma(value, at.cast::<f32>().ld(), acc[0]);
             } else {
-                let row = copy::ld_shared_v4(at);
+                let row = at.ld();
                 unroll!(j < 8, {
                     if j < N {
                         acc[j] = E::fma(value, E::get(&row, j), acc[j]);
@@ -137,22 +143,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     fn write<E: Elem<Acc = f32>>(p: &SellParams, slice: u32, acc: &[f32; N]) {
         let lane = gpu::opaque_thread() % 32;
         let row = p.rows().at(slice * SLICE as u32 + lane).ld();
-        if row == u32::MAX {
-            return;
-        }
-        let o = p.output();
-        let len = u32::from(row & EMPTY_ROW == 0);
-        let row = row & !EMPTY_ROW;
-        let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
-        if N > 1 && o.flags & FLAG_VECTORS != 0 {
-            finish::<E, N>(o, row, Self::left(), factors, *acc);
-        } else {
-            unroll!(j < 8, {
-                if j < N {
-                    finish::<E, 1>(o, row, Self::left() + j as u32, factors, [acc[j]]);
-                }
-            });
-        }
+        put_row::<E, N>(|| p.output(), row, Self::left(), *acc);
     }
 
     /// Adds all parts of the piece's slice. Returns true for the warp that arrives last, which then has the sum.
@@ -179,7 +170,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     }
 }
 
-impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize, const KIB: usize>
+impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize, const KIB: u32>
     Kernel<W, E, SellParams> for Sell<WARPS, N, KIB>
 {
     #[inline(always)]

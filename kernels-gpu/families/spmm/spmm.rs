@@ -234,16 +234,18 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
     /// the others. One barrier separates their stores from its loads.
     #[inline(always)]
     fn join<E: Elem>(part: u32, acc: &mut Acc<E, VEC, REP>) {
+        // SAFETY: the host launches with `shared_bytes`, the sums of all threads.
+        let sums = unsafe { Shared::<E::Acc>::dynamic(0) };
         // Consecutive words of one thread are `THREADS` words apart, so neighbouring threads use different banks.
         let thread = |part: u32, i: u32| {
             let t = gpu::thread() / (F::LANES * F::SPLIT) * (F::LANES * F::SPLIT)
                 + part * F::LANES
                 + gpu::thread() % F::LANES;
-            copy::dynamic_shared() + (i * F::THREADS + t) * E::ACC_BYTES
+            sums.at(i * F::THREADS + t)
         };
         if part > 0 {
             unroll!(r < REP, {
-                unroll!(i < VEC, { E::st_shared(thread(part, (r * VEC + i) as u32), acc[r][i]) });
+                unroll!(i < VEC, { thread(part, (r * VEC + i) as u32).st(acc[r][i]) });
             });
         }
         gpu::sync_threads();
@@ -252,7 +254,7 @@ impl<const VEC: usize, const REP: usize, F: SubWarpForm> SubWarp<VEC, REP, F> {
             while other < F::SPLIT {
                 unroll!(r < REP, {
                     unroll!(i < VEC, {
-                        let more = E::ld_shared(thread(other, (r * VEC + i) as u32));
+                        let more = thread(other, (r * VEC + i) as u32).ld();
                         acc[r][i] = E::add(acc[r][i], more);
                     });
                 });

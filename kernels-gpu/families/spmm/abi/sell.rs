@@ -6,25 +6,25 @@ use crate::abi::Tile;
 /// Tile of the module: `WARPS` warps, each with a share of all chunks, times `N` columns (1 or 8) of all rows of B, in
 /// `KIB` KiB of shared memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Sell<const WARPS: u32, const N: usize, const KIB: usize = 227>;
+pub struct Sell<const WARPS: u32, const N: usize, const KIB: u32 = 227>;
 
-impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
+impl<const WARPS: u32, const N: usize, const KIB: u32> Sell<WARPS, N, KIB> {
     /// Bytes of a row of B in shared memory. One column is stored in f32, converted once; several keep their type.
-    pub const ROW: usize = if N == 1 { 4 } else { N * 2 };
+    pub const ROW: u32 = if N == 1 { 4 } else { N as u32 * 2 };
     /// Rows of B that shared memory holds. A row of zeros follows them, which padding reads.
-    pub const ROWS: usize = (KIB << 10) / Self::ROW - 1;
+    pub const ROWS: u32 = (KIB << 10) / Self::ROW - 1;
     /// Bytes of the partial sums of a slice.
-    pub const PARTIAL: usize = SLICE * N * 4;
+    pub const PARTIAL: u32 = (SLICE * N * 4) as u32;
 }
 
-impl<const WARPS: u32, const N: usize, const KIB: usize> Tile for Sell<WARPS, N, KIB> {
+impl<const WARPS: u32, const N: usize, const KIB: u32> Tile for Sell<WARPS, N, KIB> {
     const STANDS_IN: bool = KIB < 227;
     const THREADS: u32 = WARPS * 32;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = WARPS;
     const BURST: u32 = CHUNK_STEPS as u32;
-    const DEPTH: u32 = Self::ROWS as u32;
-    const SHARED_BYTES: u32 = (KIB << 10) as u32;
+    const DEPTH: u32 = Self::ROWS;
+    const SHARED_BYTES: u32 = KIB << 10;
     const ACCESS: u32 = 1;
 }
 

@@ -11,13 +11,13 @@ pub const CHUNK_SLOTS: usize = SLICE * CHUNK_STEPS;
 /// Rows of B in a tile, which is copied as a unit.
 pub const K_TILE: usize = 64;
 /// Bytes of a row of B in shared memory: every bank once.
-pub const STAGED_ROW: usize = 128;
+pub const STAGED_ROW: u32 = 128;
 /// Bytes of a tile.
-pub const STAGED_TILE: usize = K_TILE * STAGED_ROW;
+pub const STAGED_TILE: u32 = K_TILE as u32 * STAGED_ROW;
 /// Number of tiles that shared memory holds.
-pub const RING: usize = 28;
+pub const RING: u32 = 28;
 /// Rows of B that shared memory holds. A row of zeros follows them, which padding reads.
-pub const RING_ROWS: usize = RING * K_TILE;
+pub const RING_ROWS: u32 = RING * K_TILE as u32;
 /// Local column of a slot without an entry.
 pub const NO_ENTRY: u32 = 0xffff;
 /// Low bits of a window: the number of tiles that the chunk needs. The bits above hold the first tile.
@@ -26,7 +26,9 @@ pub const WINDOW_BITS: u32 = 5;
 pub const EMPTY_ROW: u32 = 1 << 31;
 
 /// Columns of C of a thread block, f32: a row of B in shared memory.
-pub const STAGED_COLUMNS: u32 = STAGED_ROW as u32 / 4;
+pub const STAGED_COLUMNS: u32 = STAGED_ROW / 4;
+/// Bytes of the sums of a slice.
+pub const SLICE_SUMS: u32 = SLICE as u32 * STAGED_ROW;
 
 /// Tile of the module: `WARPS` warps multiply, one more copies. `PARTS` of them share the chunks of a slice.
 #[derive(Clone, Copy, Debug)]
@@ -34,11 +36,11 @@ pub struct Staged<const WARPS: u32, const PARTS: u32>;
 
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Offset of the row of zeros.
-    pub const ZEROS: usize = RING_ROWS * STAGED_ROW;
+    pub const ZEROS: u32 = RING_ROWS * STAGED_ROW;
     /// Offset of the row numbers of the slices.
-    pub const ROWS: usize = Self::ZEROS + STAGED_ROW;
+    pub const ROWS: u32 = Self::ZEROS + STAGED_ROW;
     /// Offset of the barriers: full and empty for each tile.
-    pub const BARRIERS: usize = Self::ROWS + (WARPS / PARTS) as usize * SLICE * 4;
+    pub const BARRIERS: u32 = Self::ROWS + WARPS / PARTS * SLICE as u32 * 4;
 }
 
 impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
@@ -48,7 +50,7 @@ impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
     const ITEMS: u32 = WARPS / PARTS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = CHUNK_STEPS as u32;
-    const SHARED_BYTES: u32 = (Self::BARRIERS + RING * 16) as u32;
+    const SHARED_BYTES: u32 = Self::BARRIERS + RING * 16;
     const ACCESS: u32 = 16;
 }
 
@@ -58,36 +60,32 @@ impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
 pub struct Resident<const WARPS: u32>;
 
 impl<const WARPS: u32> Resident<WARPS> {
-    /// Bytes of the sums of a row.
-    pub const SUMS: usize = STAGED_ROW;
-    /// Bytes of the sums of a slice.
-    pub const SLICE_SUMS: usize = SLICE * Self::SUMS;
     /// Max joins of a thread block: between its warps, and at both ends.
-    pub const MAX_JOINS: usize = WARPS as usize + 1;
+    pub const MAX_JOINS: u32 = WARPS + 1;
     /// Bytes of shared memory that do not hold B.
-    const REST: usize = STAGED_ROW
-        + WARPS as usize * (Self::SLICE_SUMS + 2 * Self::PIECE)
-        + Self::MAX_JOINS * size_of::<StagedJoin>()
-        + size_of::<StagedSpan>();
+    const REST: u32 = STAGED_ROW
+        + WARPS * (SLICE_SUMS + 2 * Self::PIECE)
+        + Self::MAX_JOINS * size_of::<StagedJoin>() as u32
+        + size_of::<StagedSpan>() as u32;
     /// Number of tiles of B.
-    pub const TILES: usize = (227 * 1024 - Self::REST) / (STAGED_TILE + 8);
+    pub const TILES: u32 = (227 * 1024 - Self::REST) / (STAGED_TILE + 8);
     /// Offset of the row of zeros.
-    pub const ZEROS: usize = Self::TILES * STAGED_TILE;
+    pub const ZEROS: u32 = Self::TILES * STAGED_TILE;
     /// Offset of a slice of sums for each warp: of a slice on its way to C, or of a slice that the warp ends and
     /// another warp began. Sums that other warps continue are stored over B.
-    pub const ENDS: usize = Self::ZEROS + STAGED_ROW;
+    pub const ENDS: u32 = Self::ZEROS + STAGED_ROW;
     /// Bytes that a piece needs next to its chunks: its row numbers, and the next piece.
-    pub const PIECE: usize = SLICE * 4 + size_of::<StagedPiece>();
+    pub const PIECE: u32 = SLICE as u32 * 4 + size_of::<StagedPiece>() as u32;
     /// Offset of these bytes, two buffers for each warp.
-    pub const BESIDE: usize = Self::ENDS + WARPS as usize * Self::SLICE_SUMS;
+    pub const BESIDE: u32 = Self::ENDS + WARPS * SLICE_SUMS;
     /// Offset of the joins.
-    pub const JOINS: usize = Self::BESIDE + WARPS as usize * 2 * Self::PIECE;
+    pub const JOINS: u32 = Self::BESIDE + WARPS * 2 * Self::PIECE;
     /// Offset of the thread block's [`StagedSpan`].
-    pub const SPAN: usize = Self::JOINS + Self::MAX_JOINS * size_of::<StagedJoin>();
+    pub const SPAN: u32 = Self::JOINS + Self::MAX_JOINS * size_of::<StagedJoin>() as u32 as u32;
     /// Offset of the barriers of the tiles.
-    pub const BARRIERS: usize = Self::SPAN + size_of::<StagedSpan>();
+    pub const BARRIERS: u32 = Self::SPAN + size_of::<StagedSpan>() as u32;
     /// Bytes of shared memory in total.
-    pub const BYTES: usize = Self::BARRIERS + Self::TILES * 8;
+    pub const BYTES: u32 = Self::BARRIERS + Self::TILES * 8;
 }
 
 impl<const WARPS: u32> Tile for Resident<WARPS> {
@@ -96,11 +94,11 @@ impl<const WARPS: u32> Tile for Resident<WARPS> {
     const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS;
     const BURST: u32 = CHUNK_STEPS as u32;
-    const DEPTH: u32 = (Self::TILES * K_TILE) as u32;
+    const DEPTH: u32 = Self::TILES * K_TILE as u32;
     const SHARED_BYTES: u32 = {
-        assert!((WARPS as usize + 2) * Self::SLICE_SUMS <= Self::ZEROS);
-        assert!(WARPS as usize >= SLICE / 2 && Self::BYTES <= 227 * 1024);
-        Self::BYTES as u32
+        assert!((WARPS + 2) * SLICE_SUMS <= Self::ZEROS);
+        assert!(WARPS >= SLICE as u32 / 2 && Self::BYTES <= 227 * 1024);
+        Self::BYTES
     };
     const ACCESS: u32 = 16;
 }
@@ -147,7 +145,7 @@ pub struct StagedJoin {
 pub const MAX_CLUSTER: usize = 8;
 
 /// Bytes of a join before its rows.
-pub const JOIN_HEAD: usize = 16;
+pub const JOIN_HEAD: u32 = 16;
 
 /// Joins of a thread block.
 #[repr(C)]
@@ -164,7 +162,7 @@ pub struct StagedSpan {
 }
 
 const _: () = assert!(size_of::<StagedPiece>() == 16);
-const _: () = assert!(size_of::<StagedJoin>() == JOIN_HEAD + 4 * SLICE);
+const _: () = assert!(size_of::<StagedJoin>() == JOIN_HEAD as usize + 4 * SLICE);
 const _: () = assert!(size_of::<StagedSpan>() == 16);
 
 /// Parameters of the `staged` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.

@@ -1,72 +1,49 @@
 //! The module `vectors`: A as column vectors of eight rows, on `mma.sync` with swapped operands.
 
-use core::marker::PhantomData;
-
 use crate::abi::Tile;
 
 /// Rows of a window: the length of a vector, and the 8-wide operand of `mma.m16n8`.
-pub const WINDOW: usize = 8;
+pub const WINDOW: u32 = 8;
 /// Vectors of one step.
-pub const STEP_VECTORS: usize = 16;
+pub const STEP_VECTORS: u32 = 16;
 /// Vectors of a step that one lane gathers.
 pub const LANE_VECTORS: usize = 4;
 /// Bytes of a slab, the columns of a row of B that eight lanes load at once.
-pub const SLAB_BYTES: usize = 128;
+pub const SLAB_BYTES: u32 = 128;
 
 /// Bytes of a step's record: the columns of its vectors, 2 bytes each (4 if `wide`), then a word for each row. Bit `v`
 /// of the word is set if vector `v` has an entry in the row. The upper half is the row's first value of the step,
 /// relative to the window's base.
-pub const fn record_bytes(wide: bool) -> usize {
+pub const fn record_bytes(wide: bool) -> u32 {
     STEP_VECTORS * if wide { 4 } else { 2 } + WINDOW * 4
 }
 
 /// Stages of a warp's ring: one is multiplied while rows of B for the others are copied.
-pub const VECTOR_STAGES: usize = 3;
+pub const VECTOR_STAGES: u32 = 3;
 /// Bytes of a slab in a stage, one row for each vector.
-pub const STAGE_SLAB: usize = STEP_VECTORS * SLAB_BYTES;
+pub const STAGE_SLAB: u32 = STEP_VECTORS * SLAB_BYTES;
+/// Bytes of a warp's ring of one slab.
+pub const VECTOR_RING: u32 = VECTOR_STAGES * STAGE_SLAB;
 
-/// Constants of a [`Vectors`].
-pub trait VectorsForm {
-    /// Windows of eight rows.
-    const WINDOWS: u32;
-    /// Warps that share a window and take its steps round-robin.
-    const PARTS: u32;
-    /// Bytes of an element.
-    const BYTES: usize;
-}
+/// Columns of a slab of 2-byte elements.
+pub const SLAB_COLUMNS: u32 = SLAB_BYTES / 2;
 
-/// [`VectorsForm`] as a type.
+/// Tile of the module: `WINDOWS` windows of eight rows, times `SLABS` x 64 columns. `PARTS` warps share a window and
+/// take its steps round-robin. At the end a warp's ring holds its sums in f32, which fit in it.
 #[derive(Clone, Copy, Debug)]
-pub struct VectorsOf<const WINDOWS: u32, const PARTS: u32, const BYTES: usize = 2>;
+pub struct Vectors<const SLABS: usize, const WINDOWS: u32, const PARTS: u32>;
 
-impl<const WINDOWS: u32, const PARTS: u32, const BYTES: usize> VectorsForm
-    for VectorsOf<WINDOWS, PARTS, BYTES>
+impl<const SLABS: usize, const WINDOWS: u32, const PARTS: u32> Tile
+    for Vectors<SLABS, WINDOWS, PARTS>
 {
-    const WINDOWS: u32 = WINDOWS;
-    const PARTS: u32 = PARTS;
-    const BYTES: usize = BYTES;
-}
-
-/// Tile of the module: [`VectorsForm::WINDOWS`] windows, times `SLABS` x 128 bytes of columns.
-#[derive(Clone, Copy, Debug)]
-pub struct Vectors<const SLABS: usize, F>(PhantomData<F>);
-
-impl<const SLABS: usize, F: VectorsForm> Vectors<SLABS, F> {
-    /// Columns of a slab.
-    pub const SLAB_COLUMNS: usize = SLAB_BYTES / F::BYTES;
-    /// Bytes of a warp's ring. At the end it holds the warp's sums in f32, which fit in it.
-    pub const RING: usize = VECTOR_STAGES * SLABS * STAGE_SLAB;
-}
-
-impl<const SLABS: usize, F: VectorsForm> Tile for Vectors<SLABS, F> {
-    const THREADS: u32 = 32 * F::WINDOWS * F::PARTS;
+    const THREADS: u32 = 32 * WINDOWS * PARTS;
     /// 24 warps with one slab, 16 with two: as many as have their rings in shared memory.
-    const MIN_BLOCKS: u32 = if SLABS == 1 { 24 } else { 16 } / (F::WINDOWS * F::PARTS);
-    const COLUMNS: u32 = (SLABS * SLAB_BYTES / F::BYTES) as u32;
-    const ITEMS: u32 = F::WINDOWS;
-    const PARTS: u32 = F::PARTS;
-    const BURST: u32 = STEP_VECTORS as u32;
-    const SHARED_BYTES: u32 = Self::THREADS / 32 * Self::RING as u32;
+    const MIN_BLOCKS: u32 = if SLABS == 1 { 24 } else { 16 } / (WINDOWS * PARTS);
+    const COLUMNS: u32 = SLABS as u32 * SLAB_COLUMNS;
+    const ITEMS: u32 = WINDOWS;
+    const PARTS: u32 = PARTS;
+    const BURST: u32 = STEP_VECTORS;
+    const SHARED_BYTES: u32 = WINDOWS * PARTS * SLABS as u32 * VECTOR_RING;
     const ACCESS: u32 = 16;
 }
 
@@ -85,7 +62,7 @@ pub struct RowWindow {
 }
 
 /// Max vectors of a window.
-pub const WINDOW_VECTORS: usize = (1 << 24) - 1;
+pub const WINDOW_VECTORS: u32 = (1 << 24) - 1;
 
 /// Parameters of the `vectors` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
 #[repr(C)]

@@ -1,41 +1,51 @@
 //! Sums of slices that several warps share: joined within a thread block, then across those of a cluster, and stored to
 //! C.
 
-use super::resident::{ACROSS, UNIT_ROWS, UNITS};
+use super::out::{four, put_units};
+use super::resident::UNITS;
+use super::{ACROSS, UNIT_ROWS, shared};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 impl<const WARPS: u32> Resident<WARPS> {
+    /// Returns the thread block's [`StagedSpan`].
+    #[inline(always)]
+    pub(super) fn span() -> Shared<[u32; 4]> {
+        shared().bytes(Self::SPAN).cast()
+    }
+
     /// Starts the copies that the joins need: this thread block's span, and its joins with their rows.
     #[inline(always)]
     pub(super) fn prepare_joins(p: &StagedParams, [first, count, before, behind]: [u32; 4]) {
         let thread = gpu::thread();
         if thread == 0 {
-            let to = copy::dynamic_shared() + Self::SPAN as u32;
-            copy::st_shared_v4(to, [first, count, before, behind]);
+            Self::span().st([first, count, before, behind]);
         }
         const PARTS: u32 = size_of::<StagedJoin>() as u32 / 16;
         if thread < count * PARTS {
             let from = p.joins().at(first * PARTS + thread);
-            from.cp_async_16(copy::dynamic_shared() + Self::JOINS as u32 + thread * 16, 16);
+            from.cp_async_16(Self::join_at(0).at(thread), 16);
         }
     }
 
     /// Adds the sums that several warps of this thread block have of a join's slice, in order. Returns this lane's four
     /// of row `local`, and of the next `N - 1` units.
     #[inline(always)]
-    fn added<E: Elem<Acc = f32>, const N: usize>(join: u32, local: u32) -> [[f32; 4]; N] {
-        let [warp, warps, end, _] = copy::ld_shared_v4(join);
-        let within = copy::dynamic_shared() + Self::four(local);
+    fn added<E: Elem<Acc = f32>, const N: usize>(
+        join: Shared<[u32; 4]>,
+        local: u32,
+    ) -> [[f32; 4]; N] {
+        let [warp, warps, end, _] = join.ld();
+        let within = four(shared(), local);
         let mut sums = [[0.0f32; 4]; N];
         let mut other = 0;
         while other < warps {
             let ended = end != 0 && other + 1 == warps;
-            let region = if ended { Self::ENDS as u32 } else { 0 };
-            let from = within + region + (warp + other) * Self::SLICE_SUMS as u32;
+            let region = if ended { Self::ENDS } else { 0 };
+            let from = within.bytes(region).bytes((warp + other) * SLICE_SUMS);
             let mut raw = [[0; 4]; N];
             unroll!(i < N, {
-                raw[i] = copy::ld_shared_v4(from + i as u32 * UNIT_ROWS * Self::SUMS as u32);
+                raw[i] = from.bytes(i as u32 * UNIT_ROWS * STAGED_ROW).ld();
             });
             unroll!(i < N, {
                 unroll!(j < 4, {
@@ -57,8 +67,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             let local = warp % UNITS * UNIT_ROWS + lane / ACROSS;
             let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
             let [sum] = Self::added::<E, 1>(join, local);
-            let to = Self::left(which) + Self::four(local);
-            copy::st_shared_v4(to, sum.map(f32::to_bits));
+            four(Self::left(which), local).st(sum.map(f32::to_bits));
         }
     }
 
@@ -79,18 +88,15 @@ impl<const WARPS: u32> Resident<WARPS> {
             let join = Self::join_at(part / (UNITS / TOGETHER));
             let unit = part % (UNITS / TOGETHER) * TOGETHER;
             let local = unit * UNIT_ROWS + lane / ACROSS;
-            let rows = join + JOIN_HEAD as u32;
+            let units = (local, TOGETHER);
             if PLAIN {
                 let sums = Self::added::<E, { TOGETHER as usize }>(join, local);
-                Self::put_plain::<E, { TOGETHER as usize }>(p, rows, local, &sums);
+                put_units::<E, true>(p, Self::rows(join), units, |unit| sums[unit as usize]);
             } else {
-                let mut i = 0;
-                while i < TOGETHER {
-                    let local = local + i * UNIT_ROWS;
-                    let [sum] = Self::added::<E, 1>(join, local);
-                    Self::put_one::<E>(p, rows, local, sum);
-                    i += 1;
-                }
+                put_units::<E, false>(p, Self::rows(join), units, |unit| {
+                    let [sum] = Self::added::<E, 1>(join, local + unit * UNIT_ROWS);
+                    sum
+                });
             }
             part += WARPS;
         }
@@ -102,15 +108,21 @@ impl<const WARPS: u32> Resident<WARPS> {
     }
 
     #[inline(always)]
-    fn join_at(join: u32) -> u32 {
-        copy::dynamic_shared() + Self::JOINS as u32 + join * size_of::<StagedJoin>() as u32
+    fn join_at(join: u32) -> Shared<[u32; 4]> {
+        shared().bytes(Self::JOINS).bytes(join * size_of::<StagedJoin>() as u32).cast()
     }
 
-    /// Shared address of a thread block's sums of a crossing slice: 0 for the one that began earlier, 1 for the one
-    /// that later thread blocks continue.
+    /// Returns the row numbers of a join.
     #[inline(always)]
-    fn left(which: u32) -> u32 {
-        copy::dynamic_shared() + (WARPS + which) * Self::SLICE_SUMS as u32
+    fn rows(join: Shared<[u32; 4]>) -> Shared<u32> {
+        join.bytes(JOIN_HEAD).cast()
+    }
+
+    /// Returns a thread block's sums of a crossing slice: 0 for the one that began earlier, 1 for the one that later
+    /// thread blocks continue.
+    #[inline(always)]
+    fn left(which: u32) -> Shared<u8> {
+        shared().bytes((WARPS + which) * SLICE_SUMS)
     }
 
     /// Adds the sums of slices that several thread blocks of the cluster share, in order. Each of them stores some
@@ -131,8 +143,8 @@ impl<const WARPS: u32> Resident<WARPS> {
                 let mut raw = [[0u32; 4]; MAX_CLUSTER];
                 unroll!(i < MAX_CLUSTER, {
                     if (i as u32) < blocks {
-                        let from = Self::left(u32::from(i == 0)) + Self::four(local);
-                        raw[i] = cluster::ld_v4(cluster::mapa(from, first + i as u32));
+                        let from = four(Self::left(u32::from(i == 0)), local);
+                        raw[i] = from.remote(first + i as u32).ld();
                     }
                 });
                 let mut sum = [0.0f32; 4];
@@ -146,11 +158,7 @@ impl<const WARPS: u32> Resident<WARPS> {
                 // Completes the loads here, not at the stores: other thread blocks may exit after this one has arrived.
                 warp::ballot(sum[0] != 0.0);
                 let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
-                if PLAIN {
-                    Self::put_plain::<E, 1>(p, join + JOIN_HEAD as u32, local, &[sum]);
-                } else {
-                    Self::put_one::<E>(p, join + JOIN_HEAD as u32, local, sum);
-                }
+                put_units::<E, PLAIN>(p, Self::rows(join), (local, 1), |_| sum);
             }
         }
     }

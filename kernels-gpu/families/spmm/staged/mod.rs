@@ -12,7 +12,12 @@ use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// 16-byte pieces of a row of B.
-const PIECES: usize = STAGED_ROW / 16;
+const PIECES: usize = STAGED_ROW as usize / 16;
+
+/// Lanes that hold a row of sums, four columns each.
+const ACROSS: u32 = STAGED_COLUMNS / 4;
+/// Rows of sums that a warp holds at once: a unit.
+const UNIT_ROWS: u32 = 32 / ACROSS;
 
 /// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row.
 type Acc = [[f32; 4]; PIECES];
@@ -41,6 +46,13 @@ impl StagedParams {
     }
 }
 
+/// The shared memory of the thread block.
+#[inline(always)]
+fn shared() -> Shared<u8> {
+    // SAFETY: the host launches with the `SHARED_BYTES` of the tile, which count all of its areas.
+    unsafe { Shared::dynamic(0) }
+}
+
 /// Position in the ring of tiles, with the parity of its round.
 #[derive(Clone, Copy)]
 struct Place {
@@ -56,7 +68,7 @@ impl Place {
     fn advance(&mut self) {
         self.tile += 1;
         self.slot += 1;
-        if self.slot == RING as u32 {
+        if self.slot == RING {
             self.slot = 0;
             self.parity ^= 1;
         }
@@ -65,13 +77,13 @@ impl Place {
 
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::dynamic_shared() + Self::BARRIERS as u32 + slot * 8
+    fn full(slot: u32) -> Shared<Mbarrier> {
+        shared().bytes(Self::BARRIERS).cast().at(slot)
     }
 
     #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + RING as u32 * 8
+    fn empty(slot: u32) -> Shared<Mbarrier> {
+        Self::full(slot).at(RING)
     }
 
     /// Initializes the barriers and the row of zeros. A warp initializes its barriers one after the other, some 60
@@ -82,9 +94,9 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let (warp, thread) = (gpu::thread() / 32, gpu::thread());
         if thread % 32 == 0 {
             let mut slot = warp;
-            while slot < RING as u32 {
-                barrier::init(Self::full(slot), 1);
-                barrier::init(Self::empty(slot), WARPS);
+            while slot < RING {
+                Self::full(slot).init(1);
+                Self::empty(slot).init(WARPS);
                 slot += WARPS + 1;
             }
             barrier::init_fence();
@@ -92,8 +104,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         if thread == WARPS * 32 {
             at.map(0).prefetch();
         }
-        if thread < STAGED_ROW as u32 / 16 {
-            copy::st_shared_v4(copy::dynamic_shared() + Self::ZEROS as u32 + thread * 16, [0; 4]);
+        if thread < STAGED_ROW / 16 {
+            shared().bytes(Self::ZEROS).cast::<[u32; 4]>().at(thread).st([0; 4]);
         }
     }
 
@@ -105,19 +117,19 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let mut place = Place::START;
         while place.tile < p.tiles {
             let full = Self::full(place.slot);
-            if place.tile >= RING as u32 {
-                barrier::wait(full, place.parity ^ 1);
-                barrier::wait(Self::empty(place.slot), place.parity ^ 1);
+            if place.tile >= RING {
+                full.wait(place.parity ^ 1);
+                Self::empty(place.slot).wait(place.parity ^ 1);
             }
-            barrier::arrive_expect_tx(full, STAGED_TILE as u32);
-            let to = copy::dynamic_shared() + place.slot * STAGED_TILE as u32;
+            full.arrive_expect_tx(STAGED_TILE);
+            let to = shared().bytes(place.slot * STAGED_TILE);
             at.map(0).load_2d(to, [column, place.tile * K_TILE as u32], full);
             place.advance();
         }
-        let mut tile = p.tiles.saturating_sub(RING as u32);
+        let mut tile = p.tiles.saturating_sub(RING);
         while tile < p.tiles {
-            let round = tile / RING as u32;
-            barrier::wait(Self::full(tile - round * RING as u32), round & 1);
+            let round = tile / RING;
+            Self::full(tile - round * RING).wait(round & 1);
             tile += 1;
         }
     }
@@ -132,17 +144,17 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             warp::sync(u32::MAX);
             while freed.tile < first {
                 if have.tile == freed.tile {
-                    barrier::wait(Self::full(have.slot), have.parity);
+                    Self::full(have.slot).wait(have.parity);
                     have.advance();
                 }
                 if gpu::thread() % 32 == 0 {
-                    barrier::arrive(Self::empty(freed.slot));
+                    Self::empty(freed.slot).arrive();
                 }
                 freed.advance();
             }
         }
         while have.tile < end {
-            barrier::wait(Self::full(have.slot), have.parity);
+            Self::full(have.slot).wait(have.parity);
             have.advance();
         }
     }
@@ -167,33 +179,45 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
 
     /// Returns a warp's sums over its chunks, of which the first two are already loading.
     #[inline(always)]
-    fn consume<E: Elem<Acc = f32>>(
-        p: &StagedParams,
-        [first, end]: [u32; 2],
-        [mut next, mut later]: [Chunk; 2],
-    ) -> Acc {
-        let lane = gpu::thread() % 32;
-        let own = copy::dynamic_shared() + lane % 8 * 16;
+    fn consume<E: Elem<Acc = f32>>(p: &StagedParams, chunks: [u32; 2], ahead: [Chunk; 2]) -> Acc {
         let (mut have, mut freed) = (Place::START, Place::START);
-        let mut acc = [[0.0f32; 4]; PIECES];
-        let mut chunk = first;
-        while chunk < end {
-            let now = next;
-            next = later;
-            if chunk + 2 * PARTS < end {
-                later = Chunk::load::<E>(p.chunks(), chunk + 2 * PARTS, lane, true);
-            }
-            Self::turn(&mut have, &mut freed, now.window());
-            let base = freed.slot * K_TILE as u32;
-            let at = |i: usize| Step::in_ring::<E>(&now, i, own, base, Self::ZEROS as u32);
-            Step::chunk::<E>(at, &mut acc);
-            chunk += PARTS;
-        }
+        let acc = sums::<E>(p, (chunks, PARTS), ahead, Self::ZEROS, |window| {
+            Self::turn(&mut have, &mut freed, window);
+            freed.slot * K_TILE as u32
+        });
         // Releases the tiles that the producer waits for. The last `RING` tiles are not overwritten.
-        let last = p.tiles.saturating_sub(RING as u32);
+        let last = p.tiles.saturating_sub(RING);
         Self::turn(&mut have, &mut freed, [last, 0]);
         acc
     }
+}
+
+/// Returns a lane's sums over every `step`th chunk from `first` to `end`, of which the first two are already loading.
+/// `zeros` is the offset of the row of zeros. `wait` waits for the tiles of a window, and returns the row of the ring at
+/// which they begin.
+#[inline(always)]
+fn sums<E: Elem<Acc = f32>>(
+    p: &StagedParams,
+    ([first, end], step): ([u32; 2], u32),
+    [mut next, mut later]: [Chunk; 2],
+    zeros: u32,
+    mut wait: impl FnMut([u32; 2]) -> u32,
+) -> Acc {
+    let lane = gpu::thread() % 32;
+    let own = shared().cast().at(lane % PIECES as u32);
+    let mut acc = [[0.0f32; 4]; PIECES];
+    let mut chunk = first;
+    while chunk < end {
+        let now = next;
+        next = later;
+        if chunk + 2 * step < end {
+            later = Chunk::load::<E>(p.chunks(), chunk + 2 * step, lane, true);
+        }
+        let base = wait(now.window());
+        Step::chunk::<E>(|i| Step::in_ring::<E>(&now, i, own, base, zeros), &mut acc);
+        chunk += step;
+    }
+    acc
 }
 
 type Pieces = [Raw; PIECES];
@@ -202,7 +226,7 @@ type Pieces = [Raw; PIECES];
 #[derive(Clone, Copy)]
 struct Step {
     value: f32,
-    from: u32,
+    from: Shared<[u32; 4]>,
 }
 
 impl Step {
@@ -212,16 +236,15 @@ impl Step {
     fn in_ring<E: Elem<Acc = f32>>(
         chunk: &Chunk,
         i: usize,
-        own: u32,
+        own: Shared<[u32; 4]>,
         base: u32,
         zeros: u32,
     ) -> Step {
         let (local, value) = chunk.entry::<E>(i);
         let row = base + local;
         // Wraps around the ring: the smaller of the two is inside it. Without an entry both are past the end.
-        let row = row.min(row.wrapping_sub(RING_ROWS as u32));
-        let from = own + (row * STAGED_ROW as u32).min(zeros);
-        Step { value, from }
+        let row = row.min(row.wrapping_sub(RING_ROWS));
+        Step { value, from: own.bytes((row * STAGED_ROW).min(zeros)) }
     }
 
     /// Multiplies the steps of a chunk, with the next step's row loaded ahead.
@@ -246,7 +269,7 @@ impl Step {
     fn load(&self) -> Pieces {
         let mut raw = [[0u32; 4]; PIECES];
         unroll!(t < PIECES, {
-            raw[t] = copy::ld_shared_v4(self.from ^ (t * 16) as u32);
+            raw[t] = self.from.flipped(t as u32 * 16).ld();
         });
         raw
     }
@@ -297,7 +320,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
         gpu::sync_threads();
         if warp < WARPS {
-            Self::stage_sums(&acc, warp);
+            out::stage_sums(&acc, Self::sums(warp));
         }
         copy::cp_async_wait_all();
         if PARTS > 1 {

@@ -1,32 +1,15 @@
 //! Epilogue of `staged`: sums move through shared memory from one lane a row to eight lanes a row.
 
-use super::{Acc, PIECES};
-use crate::device::epilogue::{Output, finish, output, row_bias, scale};
+use super::{ACROSS, Acc, PIECES, UNIT_ROWS, shared};
+use crate::device::epilogue::{Output, output, scale};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
+use crate::families::spmm::chunk::put_row;
 
 impl StagedParams {
     #[inline(always)]
     fn output(&self) -> Output {
         output!(self)
-    }
-}
-
-/// Applies the epilogue to four neighbouring sums of a row and stores them. `row` is as in [`StagedParams::rows`].
-#[inline(always)]
-pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
-    let o = p.output();
-    if row != u32::MAX {
-        let len = u32::from(row & EMPTY_ROW == 0);
-        let row = row & !EMPTY_ROW;
-        let factors = (scale::<E>(o, len), row_bias::<E>(o, row));
-        if p.flags & FLAG_VECTORS != 0 {
-            finish::<E, 4>(o, row, column, factors, sum);
-        } else {
-            unroll!(j < 4, {
-                finish::<E, 1>(o, row, column + j as u32, factors, [sum[j]]);
-            });
-        }
     }
 }
 
@@ -43,14 +26,9 @@ pub(super) fn is_plain(p: &StagedParams) -> bool {
         == FLAG_VECTORS
 }
 
-/// [`put`] if [`is_plain`]. Branch-free, so several can be in flight.
+/// [`put_row`] if [`is_plain`]. Branch-free, so several can be in flight.
 #[inline(always)]
-pub(super) fn put_plain<E: Elem<Acc = f32>>(
-    p: &StagedParams,
-    row: u32,
-    column: u32,
-    sum: [f32; 4],
-) {
+fn put_plain<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
     let factor = scale::<E>(p.output(), u32::from(row & EMPTY_ROW == 0));
     let at = (row & !EMPTY_ROW) as u64 * p.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
     if row != u32::MAX && column < p.n {
@@ -59,29 +37,59 @@ pub(super) fn put_plain<E: Elem<Acc = f32>>(
     }
 }
 
-/// Stores a lane's sums at `row`, each piece at its position.
+/// Applies the epilogue to `units` units (up to 8) of a slice from row `first` on, and stores them. `rows` are the
+/// slice's row numbers. `sum` returns this lane's four sums of a unit.
 #[inline(always)]
-pub(super) fn leave_row(acc: &Acc, row: u32) {
-    let own = row + gpu::thread() % PIECES as u32 * 16;
-    unroll!(t < PIECES, {
-        let to = own ^ (t as u32 * 16);
-        copy::st_shared_v4(to, acc[t].map(f32::to_bits));
-    });
+pub(super) fn put_units<E: Elem<Acc = f32>, const PLAIN: bool>(
+    p: &StagedParams,
+    rows: Shared<u32>,
+    (first, units): (u32, u32),
+    sum: impl Fn(u32) -> [f32; 4],
+) {
+    let column = gpu::block_y() * STAGED_COLUMNS + gpu::thread() % ACROSS * 4;
+    let row = |unit: u32| rows.at(first + unit * UNIT_ROWS).ld();
+    if PLAIN {
+        // All rows are read first, so that no row's loads wait for another row's store.
+        let (mut to, mut sums) = ([0; 8], [[0.0f32; 4]; 8]);
+        unroll!(i < 8, {
+            if (i as u32) < units {
+                to[i] = row(i as u32);
+                sums[i] = sum(i as u32);
+            }
+        });
+        unroll!(i < 8, {
+            if (i as u32) < units {
+                put_plain::<E>(p, to[i], column, sums[i]);
+            }
+        });
+    } else {
+        let mut unit = 0;
+        while unit < units {
+            put_row::<E, 4>(|| p.output(), row(unit), column, sum(unit));
+            unit += 1;
+        }
+    }
+}
+
+/// Stores the sums of a slice, a row for each lane and each piece at its position.
+#[inline(always)]
+pub(super) fn stage_sums(acc: &Acc, slice: Shared<u8>) {
+    let lane = gpu::thread() % 32;
+    let own = slice.bytes(lane * STAGED_ROW).cast::<[u32; 4]>().at(lane % PIECES as u32);
+    unroll!(t < PIECES, { own.flipped(t as u32 * 16).st(acc[t].map(f32::to_bits)) });
+}
+
+/// Returns the address of this lane's four sums of row `local` of a slice.
+#[inline(always)]
+pub(super) fn four(slice: Shared<u8>, local: u32) -> Shared<[u32; 4]> {
+    slice.bytes(local * STAGED_ROW).cast().at(gpu::thread() % ACROSS)
 }
 
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
-    /// Bytes of the sums of a row, and of a slice.
-    const SUMS: u32 = STAGED_ROW as u32;
-    const SLICE_SUMS: u32 = SLICE as u32 * Self::SUMS;
-    /// Lanes that store a row, four columns each.
-    const LANES: u32 = STAGED_COLUMNS / 4;
-
-    /// Stores this warp's sums to shared memory, a row for each lane.
+    /// Returns a warp's sums in shared memory.
     #[inline(always)]
-    pub(super) fn stage_sums(acc: &Acc, warp: u32) {
-        let lane = gpu::thread() % 32;
-        let row = copy::dynamic_shared() + warp * Self::SLICE_SUMS + lane * Self::SUMS;
-        leave_row(acc, row);
+    pub(super) fn sums(warp: u32) -> Shared<u8> {
+        shared().bytes(warp * SLICE_SUMS)
     }
 
     /// Starts the copy of the slice's row numbers early, so that the final stores do not wait for it.
@@ -91,72 +99,48 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         if slice < p.slices && warp < WARPS && warp.is_multiple_of(PARTS) && lane < SLICE as u32 / 4
         {
             let from = p.rows().at(slice as u64 * SLICE as u64 + lane as u64 * 4);
-            from.cp_async_16(Self::rows(warp) + lane * 16, 16);
+            from.cp_async_16(Self::rows(warp).at(lane * 4), 16);
         }
     }
 
-    /// Shared address of the row numbers of this warp's slice.
+    /// Returns the row numbers of this warp's slice.
     #[inline(always)]
-    fn rows(warp: u32) -> u32 {
-        copy::dynamic_shared() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
+    fn rows(warp: u32) -> Shared<u32> {
+        shared().bytes(Self::ROWS).cast().at(warp / PARTS * SLICE as u32)
     }
 
     /// Applies the epilogue to this warp's share of its slice's rows and stores them. If several warps share the slice,
     /// their sums are added in order.
     #[inline(always)]
     pub(super) fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, warp: u32) {
+        /// Units of a slice.
+        const UNITS: u32 = SLICE as u32 / UNIT_ROWS;
         if Self::slice(warp) >= p.slices {
             return;
         }
-        let lane = gpu::thread() % 32;
-        let part = warp % PARTS;
-        let rows = Self::rows(warp);
-        let column = gpu::block_y() * Self::COLUMNS + lane % Self::LANES * 4;
-        let first = part * (SLICE as u32 / PARTS) + lane / Self::LANES;
-        let local = |i: u32| first + i * (32 / Self::LANES);
-        let row = |i: u32| copy::ld_shared_b32(rows + local(i) * 4);
+        let (part, rows, units) = (warp % PARTS, Self::rows(warp), UNITS / PARTS);
+        let first = part * (SLICE as u32 / PARTS) + gpu::thread() % 32 / ACROSS;
+        let sum = |unit: u32| Self::added::<E>(warp - part, first + unit * UNIT_ROWS);
         if PLAIN || PARTS == 1 && is_plain(p) {
-            // Several rows are read first, so that no row's loads wait for another row's store.
             let mut done = 0;
-            while done < Self::TURNS {
-                let (mut to, mut sums) = ([0; 4], [[0.0f32; 4]; 4]);
-                unroll!(i < 4, {
-                    if (i as u32) < Self::TURNS {
-                        to[i] = row(done + i as u32);
-                        sums[i] = Self::added::<E>(warp - part, local(done + i as u32));
-                    }
-                });
-                unroll!(i < 4, {
-                    if (i as u32) < Self::TURNS {
-                        put_plain::<E>(p, to[i], column, sums[i]);
-                    }
-                });
+            while done < units {
+                let four = (first + done * UNIT_ROWS, units.min(4));
+                put_units::<E, true>(p, rows, four, |unit| sum(done + unit));
                 done += 4;
             }
         } else {
-            let mut i = 0;
-            while i < Self::TURNS {
-                put::<E>(p, row(i), column, Self::added::<E>(warp - part, local(i)));
-                i += 1;
-            }
+            put_units::<E, false>(p, rows, (first, units), sum);
         }
     }
-
-    /// Number of rows that a lane stores.
-    const TURNS: u32 = SLICE as u32 / PARTS / (32 / Self::LANES);
 
     /// Returns this lane's four sums of row `local`, added in the order of the warps. `warp` is the first of them.
     #[inline(always)]
     fn added<E: Elem<Acc = f32>>(warp: u32, local: u32) -> [f32; 4] {
-        let at = warp * Self::SLICE_SUMS + local * Self::SUMS;
-        let from = copy::dynamic_shared() + at + gpu::thread() % Self::LANES * 16;
         let mut sum = [0.0f32; 4];
         unroll!(other < 8, {
             if (other as u32) < PARTS {
-                let raw = copy::ld_shared_v4(from + other as u32 * Self::SLICE_SUMS);
-                unroll!(j < 4, {
-                    sum[j] = E::add(sum[j], f32::from_bits(raw[j]));
-                });
+                let raw = four(Self::sums(warp + other as u32), local).ld();
+                unroll!(j < 4, { sum[j] = E::add(sum[j], f32::from_bits(raw[j])) });
             }
         });
         sum
