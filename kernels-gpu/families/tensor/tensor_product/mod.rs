@@ -57,13 +57,39 @@ fn load_four<E: Elem>(from: u32) -> [E::Acc; 4] {
     }
 }
 
-/// Sums coefficients of entries times their elements at `from`.
+/// Loads eight accumulators from shared memory, 16-byte aligned.
 #[inline(always)]
-fn terms<E: Elem>(s: &TensorShared, [mut at, count]: [u32; 2], from: u32) -> E::Acc {
+fn load_eight<E: Elem>(from: u32) -> [E::Acc; 8] {
+    let [a, b, c, d] = load_four::<E>(from);
+    let [e, f, g, h] = load_four::<E>(from + 4 * E::ACC_BYTES);
+    [a, b, c, d, e, f, g, h]
+}
+
+/// Stores `count` zeros to shared memory, by one warp.
+#[inline(always)]
+fn clear<E: Elem>(to: u32, count: u32) {
+    let mut at = gpu::thread() % 32;
+    while at < count {
+        warp::nounroll();
+        E::st_shared(to + at * E::ACC_BYTES, E::ZERO);
+        at += 32;
+    }
+}
+
+/// Sums coefficients of entries times their elements at `from`. `UNROLL`: ptxas may unroll the loop.
+#[inline(always)]
+fn terms<E: Elem, const UNROLL: bool>(
+    s: &TensorShared,
+    [mut at, count]: [u32; 2],
+    from: u32,
+) -> E::Acc {
     let smem = copy::dynamic_shared();
     let end = at + count;
     let mut sum = E::ZERO;
     while at < end {
+        if !UNROLL {
+            warp::nounroll();
+        }
         let code = copy::ld_shared_b32(smem + s.codes + at * 4);
         let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
         sum = E::fma(value, E::ld_shared(from + code), sum);

@@ -5,7 +5,7 @@
 //! Lists, rows of the item and its other sums are in shared memory. Coefficients, and other warps, overlap the loads.
 
 use super::rows::{coefficients, one};
-use super::{load_four, put, stage};
+use super::{clear, load_eight, put, stage};
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
@@ -89,16 +89,6 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     });
 }
 
-#[inline(always)]
-fn clear<E: Elem>(to: u32, count: u32) {
-    let mut at = gpu::thread() % 32;
-    while at < count {
-        warp::nounroll();
-        E::st_shared(to + at * E::ACC_BYTES, E::ZERO);
-        at += 32;
-    }
-}
-
 /// Adds the products with the corner of every matrix to the sums. The segments of a matrix are consecutive. `extents`:
 /// rows and columns of the matrices.
 #[inline(always)]
@@ -139,12 +129,8 @@ fn segments<E: Elem, T: Tile>(
             if count > 0 {
                 let right = E::ld_shared(rows + (right * 32 + lane) * E::ACC_BYTES);
                 unroll!(i < 4, {
-                    let low = load_four::<E>(left + i as u32 * 8 * E::ACC_BYTES);
-                    let high = load_four::<E>(left + (i as u32 * 8 + 4) * E::ACC_BYTES);
-                    unroll!(j < 4, {
-                        column[i][j] = E::fma(low[j], right, column[i][j]);
-                        column[i][j + 4] = E::fma(high[j], right, column[i][j + 4]);
-                    });
+                    let left = load_eight::<E>(left + i as u32 * 8 * E::ACC_BYTES);
+                    unroll!(j < 8, { column[i][j] = E::fma(left[j], right, column[i][j]) });
                 });
             }
             if row & TENSOR_LAST != 0 {
@@ -181,14 +167,8 @@ fn left_side<E: Elem>(s: &TensorShared, own: u32, first: u32, count: u32) {
 #[inline(always)]
 fn times<E: Elem>(row: u32, column: &Column<E>, mut sum: E::Acc) -> E::Acc {
     unroll!(i < 4, {
-        let low = load_four::<E>(row + i as u32 * 8 * E::ACC_BYTES);
-        let high = load_four::<E>(row + (i as u32 * 8 + 4) * E::ACC_BYTES);
-        unroll!(j < 4, {
-            sum = E::fma(low[j], column[i][j], sum);
-        });
-        unroll!(j < 4, {
-            sum = E::fma(high[j], column[i][j + 4], sum);
-        });
+        let left = load_eight::<E>(row + i as u32 * 8 * E::ACC_BYTES);
+        unroll!(j < 8, { sum = E::fma(left[j], column[i][j], sum) });
     });
     sum
 }

@@ -50,7 +50,7 @@ pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32
     let mut pair = gpu::thread() % 32;
     while pair < p.counts[1] {
         let [a, entries] = copy::ld_shared_v2(smem + s.pairs + pair * 8);
-        let sum = terms::<E>(s, [entries & 0xffff, entries >> 16], own + s.parts[0]);
+        let sum = terms::<E, true>(s, [entries & 0xffff, entries >> 16], own + s.parts[0]);
         let words = E::words(sum);
         let to = own + s.parts[3] + pair * 2 * E::ACC_BYTES;
         if E::ACC_BYTES == 8 {
@@ -163,7 +163,7 @@ fn outputs<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u
     let mut segment = gpu::thread() % 32;
     while segment < p.counts[0] {
         let [first, count, _, row] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
-        let sum = terms::<E>(s, [first, count], own + s.parts[3]);
+        let sum = terms::<E, true>(s, [first, count], own + s.parts[3]);
         let row = (row & !TENSOR_LAST) as u64;
         put::<E>(p, p.out().at(item * p.item_strides[4] + row), sum, true);
         segment += 32;

@@ -153,6 +153,26 @@ pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
     }
 }
 
+/// Copies `N` elements to shared memory. All loads precede the stores. `from` and `to`: address of an element, and
+/// whether it is loaded (otherwise it is zero) and stored.
+#[inline(always)]
+pub fn elements<E: Elem, const N: usize>(
+    from: impl Fn(u32) -> (Global<E, ReadOnly>, bool),
+    to: impl Fn(u32) -> (u32, bool),
+) {
+    let mut raw = [[0; 4]; N];
+    unroll!(i < N, {
+        let (from, ok) = from(i as u32);
+        raw[i] = from.ld_raw::<1>(ok);
+    });
+    unroll!(i < N, {
+        let (to, ok) = to(i as u32);
+        if ok {
+            E::st_shared(to, E::get(&raw[i], 0));
+        }
+    });
+}
+
 /// Copies 32 channels of all rows of an item of A (0), D (2) or F (3), by one warp. Channels past `width` are zeros.
 #[inline(always)]
 pub fn rows<E: Elem>(
@@ -191,18 +211,9 @@ pub fn rows<E: Elem>(
     let from = from.at(lane);
     let mut row = 0;
     while row < rows {
-        let mut raw = [[0; 4]; 4];
-        unroll!(i < 4, {
-            let at = row + i as u32;
-            let source = from.at(at as u64 * row_stride);
-            raw[i] = source.ld_raw::<1>(inside && at < rows);
-        });
-        unroll!(i < 4, {
-            let at = row + i as u32;
-            if at < rows {
-                E::st_shared(to + (at * 32 + lane) * E::ACC_BYTES, E::get(&raw[i], 0));
-            }
-        });
+        let from = |i| (from.at((row + i) as u64 * row_stride), inside && row + i < rows);
+        let to = |i| (to + ((row + i) * 32 + lane) * E::ACC_BYTES, row + i < rows);
+        elements::<E, 4>(from, to);
         row += 4;
     }
 }
@@ -226,17 +237,10 @@ pub fn tile<E: Elem>(
         let mut item = number;
         while item < TENSOR_ITEMS {
             warp::nounroll();
-            let mut raw = [[0; 4]; 4];
-            unroll!(i < 4, {
-                let at = item + i as u32 * warps;
-                let source = from.at(at as u64 * item_stride + row as u64);
-                raw[i] = source.ld_raw::<1>(at < left);
-            });
-            unroll!(i < 4, {
-                let at = item + i as u32 * warps;
-                let place = (row * TENSOR_STRIDE + at) * E::ACC_BYTES;
-                E::st_shared(to + place, E::get(&raw[i], 0));
-            });
+            let at = |i| item + i * warps;
+            let from = |i| (from.at(at(i) as u64 * item_stride + row as u64), at(i) < left);
+            let to = |i| (to + (row * TENSOR_STRIDE + at(i)) * E::ACC_BYTES, true);
+            elements::<E, 4>(from, to);
             item += 4 * warps;
         }
         row += 32;

@@ -5,7 +5,8 @@
 //! adds them in order. In each segment the sum over pairs is the left operand of a product with D or F. It is in shared
 //! memory, like Y and the lists; products are in registers. Loads of the next rows of D overlap a multiplication.
 
-use super::{load_four, over_warps, put, stage};
+use super::{load_eight, load_four, over_warps, put, stage, terms};
+use crate::device::memory::Access;
 use crate::device::prelude::*;
 use crate::device::split_k::block_arrives_last;
 use crate::families::tensor::abi::*;
@@ -130,22 +131,13 @@ fn segments<E: Elem, T: Tile>(
 #[inline(always)]
 fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
-    let smem = copy::dynamic_shared();
+    let list = copy::dynamic_shared() + s.pairs;
     let y = y + lane * E::ACC_BYTES;
     let mut pair = 0;
     while pair < count {
         warp::nounroll();
-        let [_, entries] = copy::ld_shared_v2(smem + s.pairs + (first + pair) * 8);
-        let mut sum = E::ZERO;
-        let mut at = entries & 0xffff;
-        let end = at + (entries >> 16);
-        while at < end {
-            warp::nounroll();
-            let code = copy::ld_shared_b32(smem + s.codes + at * 4);
-            let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
-            sum = E::fma(value, E::ld_shared(y + code), sum);
-            at += 1;
-        }
+        let [_, entries] = copy::ld_shared_v2(list + (first + pair) * 8);
+        let sum = terms::<E, false>(s, [entries & 0xffff, entries >> 16], y);
         E::st_shared(to + (pair * 32 + lane) * E::ACC_BYTES, sum);
         pair += 1;
     }
@@ -183,12 +175,8 @@ fn left_side<E: Elem>(
         });
         let at = coefficients + pair * 32 * E::ACC_BYTES;
         unroll!(i < 4, {
-            let low = load_four::<E>(at + i as u32 * 8 * E::ACC_BYTES);
-            let high = load_four::<E>(at + (i as u32 * 8 + 4) * E::ACC_BYTES);
-            unroll!(j < 4, {
-                sums[i][j] = E::fma(low[j], E::get(&raw[i][j], 0), sums[i][j]);
-                sums[i][j + 4] = E::fma(high[j], E::get(&raw[i][j + 4], 0), sums[i][j + 4]);
-            });
+            let c = load_eight::<E>(at + i as u32 * 8 * E::ACC_BYTES);
+            unroll!(j < 8, { sums[i][j] = E::fma(c[j], E::get(&raw[i][j], 0), sums[i][j]) });
         });
         pair += 1;
     }
@@ -263,7 +251,7 @@ fn corner_of<E: Elem>(
 
 /// Loads four neighboring elements, zeros from `inside` on.
 #[inline(always)]
-pub fn four<E: Elem>(from: Global<E, ReadOnly>, inside: u32, wide: bool) -> [E::Acc; 4] {
+pub fn four<E: Elem>(from: Global<E, impl Access>, inside: u32, wide: bool) -> [E::Acc; 4] {
     if wide && E::BYTES <= 4 {
         // Widths are multiples of four.
         let raw = from.ld_raw::<4>(inside > 0);
@@ -291,13 +279,12 @@ fn store<E: Elem>(p: &TensorProductParams, row: u32, sums: &Sums<E>) {
                 item as u64 * p.item_strides[4] + row as u64 * p.row_strides[3] + column as u64;
             let to = p.out::<E>().at(at);
             let mut values = sums[i];
+            let wide = p.flags & FLAG_WIDE != 0;
             if p.flags & FLAG_ACCUMULATE != 0 {
-                unroll!(j < 4, {
-                    let old = to.at(j as u64).ld_raw::<1>((j as u32) < inside);
-                    values[j] = E::add(values[j], E::get(&old, 0));
-                });
+                let old = four::<E>(to, inside, wide);
+                unroll!(j < 4, { values[j] = E::add(values[j], old[j]) });
             }
-            if E::BYTES <= 4 && p.flags & FLAG_WIDE != 0 {
+            if E::BYTES <= 4 && wide {
                 if inside > 0 {
                     to.st_rounded(&values);
                 }
@@ -335,14 +322,9 @@ fn outer<E: Elem>(
             right[k] = four::<E>(from.row(at, stride), valid, p.flags & FLAG_WIDE != 0);
         });
         unroll!(k < 4, {
-            let row = left + (item + k as u32) * TENSOR_LEFT * E::ACC_BYTES;
-            let low = load_four::<E>(row);
-            let high = load_four::<E>(row + 4 * E::ACC_BYTES);
-            unroll!(i < 4, {
-                unroll!(j < 4, {
-                    sums[i][j] = E::fma(low[i], right[k][j], sums[i][j]);
-                    sums[i + 4][j] = E::fma(high[i], right[k][j], sums[i + 4][j]);
-                });
+            let left = load_eight::<E>(left + (item + k as u32) * TENSOR_LEFT * E::ACC_BYTES);
+            unroll!(i < 8, {
+                unroll!(j < 4, { sums[i][j] = E::fma(left[i], right[k][j], sums[i][j]) });
             });
         });
         item += 4;

@@ -2,8 +2,8 @@
 //! A warp has 32 items and every fourth segment. It multiplies rows of F by the matrix, then the products by rows of A.
 //! The rows of F and a warp's totals are in shared memory, products and the next rows of the matrix in registers.
 
-use super::put_items;
 use super::tiles::{Sums, four, multiply};
+use super::{clear, put_items, stage};
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
@@ -11,15 +11,11 @@ use crate::families::tensor::abi::*;
 #[inline(always)]
 pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
-    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
+    let warp = gpu::thread() / 32;
     let smem = copy::dynamic_shared();
     let own = smem + warp * s.own_bytes;
     let totals = own + s.parts[3];
-    let mut at = lane;
-    while at < p.rows[4] * TENSOR_STRIDE {
-        E::st_shared(totals + at * E::ACC_BYTES, E::ZERO);
-        at += 32;
-    }
+    clear::<E>(totals, p.rows[4] * TENSOR_STRIDE);
     let mut segment = warp;
     while segment < p.counts[0] {
         segment_of::<E>(p, own, totals, segment);
@@ -66,14 +62,9 @@ fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) 
     let inside = channel + lane < p.out_width;
     let mut item = 0;
     while item < TENSOR_ITEMS {
-        let mut raw = [[0; 4]; 8];
-        unroll!(i < 8, {
-            let at = item + i as u32;
-            raw[i] = from.row(at, stride).ld_raw::<1>(inside && first + at < p.items);
-        });
-        unroll!(i < 8, {
-            let at = (item + i as u32) * TENSOR_LEFT + lane;
-            E::st_shared(to + at * E::ACC_BYTES, E::get(&raw[i], 0));
+        let from = |i| (from.row(item + i, stride), inside && first + item + i < p.items);
+        stage::elements::<E, 8>(from, |i| {
+            (to + ((item + i) * TENSOR_LEFT + lane) * E::ACC_BYTES, true)
         });
         item += 8;
     }
