@@ -68,7 +68,8 @@ fn won(p: &MessageParams, of: [Raw; 2], f: u32, exists: impl Fn(u32) -> bool) ->
     let mut won = [false; ENTRIES];
     unroll!(u < 4, {
         let exists = exists(u as u32);
-        won[u] = exists && winner(p, targets[u], f).ld_if(exists) == slots[u];
+        let first = winner(p, targets[u], f).ld_if(exists);
+        won[u] = exists && first == slots[u];
     });
     won
 }
