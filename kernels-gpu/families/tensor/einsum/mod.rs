@@ -286,7 +286,10 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
         slots: &Slots<N, UNROLL>,
     ) {
         let line = &run.line;
-        let mut from = [[Global::<F::E, ReadOnly>::NULL; N]; UNROLL];
+        // SAFETY: the terms of the listing stay inside of the factors, which `AnyPlan::check` has
+        // checked.
+        let base = line.base.map(|base| unsafe { Global::<F::E, ReadOnly>::new(base) });
+        let mut from = [base; UNROLL];
         let mut exists = [false; UNROLL];
         unroll!(u < UNROLL, {
             let own = at + u as u32 * run.step;
@@ -299,9 +302,7 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
                 } else {
                     moved(walk, place, slots[f][u], ok)
                 };
-                // SAFETY: the terms of the listing stay inside of the factors, which
-                // `AnyPlan::check` has checked.
-                from[u][f] = unsafe { Global::new(line.base[f]) }.bytes(bytes);
+                from[u][f] = base[f].bytes(bytes);
                 ok = valid;
             });
             exists[u] = ok;
