@@ -27,14 +27,6 @@ buffers! {
 }
 
 #[inline(always)]
-fn load_u64(array: Global<u64, Fresh>, at: u32, inside: bool) -> u64 {
-    let words = array.at(at).cast::<u32>();
-    let low = words.ld_if(inside);
-    let high = words.at(1u32).ld_if(inside);
-    (high as u64) << 32 | low as u64
-}
-
-#[inline(always)]
 fn right_key(p: &JoinParams, at: u32) -> u64 {
     let low = p.right_low().at(at).ld() as u64;
     if p.right_high == 0 {
@@ -68,7 +60,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinCount {
         let row = own();
         let mut count = 0;
         if row < p.left_count {
-            let key = load_u64(p.left(), row, true);
+            let key = p.left().at(row).ld();
             let first = search(0, p.right_count, |at| right_key(p, at) < key);
             let end = search(first, p.right_count, |at| right_key(p, at) <= key);
             count = end - first;
@@ -118,7 +110,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinFill {
         if p.out_low == 0 {
             return;
         }
-        let order = load_u64(p.left_order(), left, true) + load_u64(p.right_order(), right, true);
+        let order = p.left_order().at(left).ld() + p.right_order().at(right).ld();
         p.out_low().at(pair).st(order as u32);
         if p.out_high != 0 {
             p.out_high().at(pair).st((order >> 32) as u32);

@@ -31,10 +31,10 @@ fn warp_number() -> u32 {
     gpu::block_x() * 8 + gpu::thread() / 32
 }
 
-/// Loads the elements of a list for the four entries from `at` on.
+/// Loads the targets, sources and slots of the four entries from `at` on.
 #[inline(always)]
-fn four(list: Global<u32, ReadOnly>, at: u32) -> Raw {
-    list.at(at).cast::<[u32; 4]>().ld()
+fn lists(p: &MessageParams, at: u32) -> [Raw; 3] {
+    [p.targets(), p.sources(), p.slots()].map(|list| list.at(at).cast::<[u32; 4]>().ld())
 }
 
 /// Loads feature `f` of row `row`.
@@ -61,6 +61,19 @@ fn winner(p: &MessageParams, m: u32, f: u32) -> Global<u32, ReadWrite> {
     p.first().at(m as u64 * p.features as u64 + f as u64)
 }
 
+/// Whether each of four entries exists and is the winner for its target and feature `f`.
+#[inline(always)]
+fn won(p: &MessageParams, of: [Raw; 2], f: u32, exists: impl Fn(u32) -> bool) -> [bool; ENTRIES] {
+    let [targets, slots] = of;
+    let mut won = [false; ENTRIES];
+    unroll!(u < 4, {
+        let exists = exists(u as u32);
+        let first = winner(p, targets[u], f).ld_if(exists);
+        won[u] = exists && first == slots[u];
+    });
+    won
+}
+
 impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
     #[inline(always)]
     unsafe fn run(p: &MessageParams, _: Maps) {
@@ -68,8 +81,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
         if at >= p.count {
             return;
         }
-        let [targets, sources, slots] =
-            [p.targets(), p.sources(), p.slots()].map(|of| four(of, at));
+        let [targets, sources, slots] = lists(p, at);
         let mut weights = [E::ZERO; ENTRIES];
         unroll!(u < 4, { weights[u] = value::<E>(p, slots[u], at + (u as u32) < p.count) });
         let mut f = gpu::thread() % 32;
@@ -124,14 +136,8 @@ fn picked<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
     // Starts at the aligned index at or before the first entry, as loads have four indices.
     let mut at = start / MESSAGE_ENTRIES * MESSAGE_ENTRIES;
     while at < end {
-        let [targets, slots] = [p.targets(), p.slots()].map(|of| four(of, at));
-        let mut won = [false; ENTRIES];
-        unroll!(u < 4, {
-            let own = at + u as u32;
-            let inside = own >= start && own < end;
-            let first = winner(p, targets[u], f).ld_if(inside);
-            won[u] = inside && first == slots[u];
-        });
+        let [targets, _, slots] = lists(p, at);
+        let won = won(p, [targets, slots], f, |u| (start..end).contains(&(at + u)));
         let (mut weight, mut dy) = ([E::ZERO; ENTRIES], [E::ZERO; ENTRIES]);
         unroll!(u < 4, {
             weight[u] = value::<E>(p, slots[u], won[u]);
@@ -168,18 +174,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
         if at >= p.count {
             return;
         }
-        let [targets, sources, slots] =
-            [p.targets(), p.sources(), p.slots()].map(|of| four(of, at));
+        let [targets, sources, slots] = lists(p, at);
         let lane = gpu::thread() % 32;
         let mut sums = [E::ZERO; ENTRIES];
         let mut f = lane;
         while f < p.features {
-            let mut won = [false; ENTRIES];
-            unroll!(u < 4, {
-                let inside = at + (u as u32) < p.count;
-                let first = winner(p, targets[u], f).ld_if(inside);
-                won[u] = inside && first == slots[u];
-            });
+            let won = won(p, [targets, slots], f, |u| at + u < p.count);
             unroll!(u < 4, {
                 let x = element::<E>(p.x(), sources[u], p.x_bytes, f, won[u]);
                 let dy = element::<E>(p.dy(), targets[u], p.dy_bytes, f, won[u]);

@@ -47,33 +47,21 @@ impl<W: WalkInfo, E: Elem, const N: usize, const FIXED: usize, const VEC: usize>
 {
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: Maps) {
-        if N < 4 {
-            Unit::<N, VEC, UnitOf<E, FIXED, false>>::run::<4>(p);
-        } else {
-            Unit::<N, VEC, UnitOf<E, FIXED, false>>::run::<2>(p);
-        }
+        Unit::<N, VEC, UnitOf<E, FIXED, false>>::run(p);
     }
 }
 
 impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Thin<N> {
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: Maps) {
-        if N < 4 {
-            Unit::<N, 1, UnitOf<E, 0, false>>::run::<4>(p);
-        } else {
-            Unit::<N, 1, UnitOf<E, 0, false>>::run::<2>(p);
-        }
+        Unit::<N, 1, UnitOf<E, 0, false>>::run(p);
     }
 }
 
 impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Across<N> {
     #[inline(always)]
     unsafe fn run(p: &EinsumParams, _: Maps) {
-        if N < 4 {
-            Unit::<N, 1, UnitOf<E, 0, true>>::run::<4>(p);
-        } else {
-            Unit::<N, 1, UnitOf<E, 0, true>>::run::<2>(p);
-        }
+        Unit::<N, 1, UnitOf<E, 0, true>>::run(p);
     }
 }
 
@@ -194,7 +182,7 @@ struct Unit<const N: usize, const VEC: usize, F>(PhantomData<F>);
 
 impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
     #[inline(always)]
-    fn run<const UNROLL: usize>(p: &EinsumParams) {
+    fn run(p: &EinsumParams) {
         let lanes = 1 << p.lane_bits;
         let lane = gpu::thread() & (lanes - 1);
         let (item, rest) = own_item(p);
@@ -219,7 +207,11 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
             out::join::<F::E, VEC>(p, &mut sum, (start + first, start + len, step), kept);
         } else if p.summed == 0 {
             let line = p.listed(spot.base, start, len);
-            Self::add_line::<UNROLL, true>(p, &mut sum, line, (first, step));
+            if N < 4 {
+                Self::add_line::<4, true>(p, &mut sum, line, (first, step));
+            } else {
+                Self::add_line::<2, true>(p, &mut sum, line, (first, step));
+            }
         } else {
             Self::add_lines(p, &mut sum, spot.base, (start, len), (first, step));
         }
@@ -230,7 +222,7 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
             }
         }
         if slot != EINSUM_WHOLE {
-            out::epilogue::<F::E, VEC>(p, &sum, Kept::new::<VEC, F>(p, rest, lane).at(slot));
+            out::epilogue::<F::E, VEC>(p, &sum, kept.at(slot));
         } else {
             let column = if F::ACROSS { 0 } else { column };
             // SAFETY: the loops of the listing stay inside of the output, which `AnyPlan::check`
@@ -294,7 +286,10 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
         slots: &Slots<N, UNROLL>,
     ) {
         let line = &run.line;
-        let mut from = [[Global::<F::E, ReadOnly>::NULL; N]; UNROLL];
+        // SAFETY: the terms of the listing stay inside of the factors, which `AnyPlan::check` has
+        // checked.
+        let base = line.base.map(|base| unsafe { Global::<F::E, ReadOnly>::new(base) });
+        let mut from = [base; UNROLL];
         let mut exists = [false; UNROLL];
         unroll!(u < UNROLL, {
             let own = at + u as u32 * run.step;
@@ -307,9 +302,7 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
                 } else {
                     moved(walk, place, slots[f][u], ok)
                 };
-                // SAFETY: the terms of the listing stay inside of the factors, which
-                // `AnyPlan::check` has checked.
-                from[u][f] = unsafe { Global::new(line.base[f]) }.bytes(bytes);
+                from[u][f] = base[f].bytes(bytes);
                 ok = valid;
             });
             exists[u] = ok;
@@ -327,7 +320,7 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
         unroll!(u < UNROLL, {
             let first = F::E::get(&raw[u][0], 0);
             // A zero that fills a block is not a nonzero: its product with an infinite factor must not be added.
-            let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && is_zero::<F::E>(first));
+            let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && F::E::equal(first, F::E::ZERO));
             if real {
                 Self::add_product(sum, &raw[u]);
             }
@@ -359,10 +352,4 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
         });
         sum.seen = true;
     }
-}
-
-#[inline(always)]
-fn is_zero<E: Elem>(x: E::Acc) -> bool {
-    let [low, high] = E::words(x);
-    if E::ACC_BYTES == 8 { low == 0 && high << 1 == 0 } else { low << 1 == 0 }
 }

@@ -180,13 +180,14 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
         let count = Self::SUMMED;
         let row = count * E::ACC_BYTES;
         const { assert!(2 * Self::SUMMED * E::ACC_BYTES <= EQUIVARIANT_SUMS) };
-        let sums = copy::dynamic_shared() + Self::BEFORE_SUMS;
-        let smem = sums + (team.number * 2 + *batch) * team.warps * EQUIVARIANT_BATCH * row;
+        // SAFETY: `SHARED_BYTES` of the tile ends with the sums.
+        let sums = unsafe { Shared::<E::Acc>::dynamic(Self::BEFORE_SUMS) };
+        let sums = sums.bytes((team.number * 2 + *batch) * team.warps * EQUIVARIANT_BATCH * row);
         let place = |slot: u32, warp: u32, component: u32| {
-            smem + (slot * team.warps + warp) * row + component * E::ACC_BYTES
+            sums.bytes((slot * team.warps + warp) * row).at(component)
         };
         let slot = entries.slot_of(EQUIVARIANT_BATCH);
-        E::st_shared(place(slot, team.warp, lane / (32 / count)), sum);
+        place(slot, team.warp, lane / (32 / count)).st(sum);
         if slot + 1 < EQUIVARIANT_BATCH && !entries.is_last() {
             return;
         }
@@ -208,10 +209,10 @@ impl<const CHANNELS: usize, F: EquivariantForm> Equivariant<true, CHANNELS, F> {
             let ok = ok && of <= slot;
             let to = p.dy::<E>().row(edge, p.item_bytes[5]).bytes(bytes);
             let before = load::<E>(to, ok && again);
-            let mut total = E::ld_shared(place(of, 0, component));
+            let mut total = place(of, 0, component).ld();
             let mut warp = 1;
             while warp < team.warps {
-                total = E::add(total, E::ld_shared(place(of, warp, component)));
+                total = E::add(total, place(of, warp, component).ld());
                 warp += 1;
             }
             if ok {

@@ -24,9 +24,9 @@ pub struct Entries<const BACKWARD: bool, const CHANNELS: usize, F> {
     /// This lane's entry among the [`KNOWN`] positions that contain the current position.
     at_hand: u32,
     /// Shared address of the current entry.
-    slot: u32,
+    slot: Shared<u32>,
     /// Shared address of this warp's slots.
-    slots: u32,
+    slots: Shared<u32>,
     /// First channel that this lane copies, and whether it exists.
     channel: u32,
     inside: bool,
@@ -45,6 +45,13 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
     /// Parts whose copies are committed after the part that is waited for.
     const LATER: usize = Self::ROWS.entries * Self::ROWS.parts - 1;
 
+    /// Row offsets, followed by the slots of the warps.
+    #[inline(always)]
+    fn table() -> Shared<u32> {
+        // SAFETY: the host launches with `SHARED_BYTES` of the tile, which includes `EdgeRows::shared_bytes`.
+        unsafe { Shared::dynamic(0) }
+    }
+
     /// Copies the row offsets from the parameters to shared memory, where each lane reads its own. Every thread must
     /// call it before anything else.
     #[inline(always)]
@@ -55,7 +62,7 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
                     if $piece * 4 < Self::ROWS.count() {
                         let at = $piece * 4;
                         let rows = [p.rows_at[at], p.rows_at[at + 1], p.rows_at[at + 2], p.rows_at[at + 3]];
-                        copy::st_shared_v4(copy::dynamic_shared() + at as u32 * 4, rows);
+                        Self::table().at(at as u32).cast::<[u32; 4]>().st(rows);
                     }
                 )*};
             }
@@ -80,8 +87,7 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
                 has_component = has_degree(p, 1, l);
             }
         });
-        let slots =
-            copy::dynamic_shared() + Self::ROWS.table_bytes() + warp * Self::ROWS.warp_bytes();
+        let slots = Self::table().bytes(Self::ROWS.table_bytes() + warp * Self::ROWS.warp_bytes());
         let known = entry(p, at + lane, at + lane < end);
         let mut new = Entries {
             first: at,
@@ -162,8 +168,8 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
     #[inline(always)]
     fn turn_slot(&mut self) {
         if Self::ROWS.entries > 1 {
-            self.slot += Self::ROWS.entry_bytes();
-            if self.slot == self.slots + Self::ROWS.warp_bytes() {
+            self.slot = self.slot.bytes(Self::ROWS.entry_bytes());
+            if self.slot.address() == self.slots.bytes(Self::ROWS.warp_bytes()).address() {
                 self.slot = self.slots;
             }
         }
@@ -209,8 +215,7 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
             self.ask_rows(p, w, [of_w, end]);
             if part == 0 && self.has_component {
                 let y = p.y::<E>().row(entry, p.item_bytes[1]).bytes(self.component);
-                let to = self.slot + Self::ROWS.count() as u32 * Self::ROW + gpu::thread() % 32 * 4;
-                y.cp_async_4(to);
+                y.cp_async_4(self.components().at(gpu::thread() % 32));
             }
         }
         copy::cp_async_commit();
@@ -229,7 +234,7 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
             let mut row = first as u32;
             while row < end as u32 {
                 warp::nounroll();
-                let at = copy::ld_shared_b32(copy::dynamic_shared() + row * 4);
+                let at = Self::table().at(row).ld();
                 if self.inside && at != NO_ROW {
                     from.bytes(at).cp_async_4(self.lane_of(row));
                 }
@@ -243,8 +248,8 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
                 if first + 4 / CHANNELS * $piece < end {
                     let row = first + 4 / CHANNELS * $piece;
                     let own = row as u32 + lane / (8 * CHANNELS as u32);
-                    let at = copy::ld_shared_b32(copy::dynamic_shared() + own * 4);
-                    let to = self.slot + row as u32 * Self::ROW + lane * 16;
+                    let at = Self::table().at(own).ld();
+                    let to = self.slot.bytes(row as u32 * Self::ROW + lane * 16);
                     let yes = self.inside && at != NO_ROW;
                     from.bytes(at).cp_async_16_if(to, yes as u32);
                 }
@@ -253,10 +258,16 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
         each!(0 1 2 3 4 5 6 7 8 9 10);
     }
 
+    /// Shared address of the components of Y of the current entry.
+    #[inline(always)]
+    fn components(&self) -> Shared<u32> {
+        self.slot.bytes(Self::ROWS.count() as u32 * Self::ROW)
+    }
+
     /// Shared address of this lane's channels of a row of the current entry.
     #[inline(always)]
-    fn lane_of(&self, row: u32) -> u32 {
-        self.slot + row * Self::ROW + gpu::thread() % 32 * (Self::ROW / 32)
+    fn lane_of(&self, row: u32) -> Shared<u32> {
+        self.slot.bytes(row * Self::ROW + gpu::thread() % 32 * (Self::ROW / 32))
     }
 
     /// Loads this lane's channels of a row.
@@ -265,9 +276,9 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
         let mut own = [E::ZERO; CHANNELS];
         let at = self.lane_of(row as u32);
         if CHANNELS == 1 {
-            own[0] = E::ld_shared(at);
+            own[0] = at.cast::<E::Acc>().ld();
         } else {
-            let [a, b] = copy::ld_shared_v2(at);
+            let [a, b] = at.cast::<[u32; 2]>().ld();
             unroll!(c < CHANNELS, { own[c] = E::get(&[a, b, 0, 0], c) });
         }
         own
@@ -318,10 +329,10 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
     #[inline(always)]
     pub fn y<E: Elem>(&self) -> Part<E> {
         let mut y = [E::ZERO; COMPONENTS];
-        let from = self.slot + Self::ROWS.count() as u32 * Self::ROW;
+        let from = self.components().cast::<[u32; 4]>();
         unroll!(piece < 4, {
             if ((piece * 4) as u32) < (F::LARGEST + 1) * (F::LARGEST + 1) {
-                let raw = copy::ld_shared_v4(from + piece as u32 * 16);
+                let raw = from.at(piece as u32).ld();
                 unroll!(i < 4, {
                     y[piece * 4 + i] = E::get(&raw, i);
                 });

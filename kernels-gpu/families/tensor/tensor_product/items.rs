@@ -10,40 +10,39 @@ use crate::families::tensor::abi::*;
 pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
     let warps = [gpu::thread() / 32, T::THREADS / 32];
-    let own = copy::dynamic_shared() + s.own;
+    let own = s.own::<E>(0);
     let first = gpu::block_x() * TENSOR_ITEMS;
     stage::tile::<E>(p, 0, own, first, warps);
-    stage::tile::<E>(p, 1, own + s.parts[0], first, warps);
+    stage::tile::<E>(p, 1, own.bytes(s.parts[0]), first, warps);
     stage::lists::<E, T>(p, s, p.lists());
     gpu::sync_threads();
     products::<E, T>(p, s);
     gpu::sync_threads();
-    put_items::<E, T>(p, s, own + s.parts[1]);
+    put_items::<E, T>(p, s, own.bytes(s.parts[1]));
 }
 
 /// Computes this warp's rows of the output into shared memory.
 #[inline(always)]
 fn products<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared) {
     let (number, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-    let smem = copy::dynamic_shared();
-    let a = smem + s.own + lane * E::ACC_BYTES;
-    let y = a + s.parts[0];
-    let out = smem + s.own + s.parts[1] + lane * (p.rows[4] | 1) * E::ACC_BYTES;
+    let a = s.own::<E>(0).at(lane);
+    let y = a.bytes(s.parts[0]);
+    let out = s.own::<E>(0).bytes(s.parts[1]).at(lane * (p.rows[4] | 1));
     let mut segment = number;
     while segment < p.counts[0] {
         warp::nounroll();
-        let [start, count, _, row] = copy::ld_shared_v4(smem + segment * 16);
+        let [start, count, _, row] = s.segments().at(segment).ld();
         let mut sum = E::ZERO;
         let mut done = 0;
         while done < count {
             warp::nounroll();
             let at = start + done;
-            let codes = copy::ld_shared_v4(smem + s.codes + at * 4);
-            let values = load_four::<E>(smem + s.values + at * E::ACC_BYTES);
+            let codes = s.codes().at(at).cast::<[u32; 4]>().ld();
+            let values = load_four::<E>(s.values::<E>().at(at));
             let mut terms = [(E::ZERO, E::ZERO); 4];
             unroll!(i < 4, {
-                let right = E::ld_shared(y + (codes[i] & 0xffff));
-                terms[i] = (E::ld_shared(a + (codes[i] >> 16)), E::mul(values[i], right));
+                let right = y.bytes(codes[i] & 0xffff).ld();
+                terms[i] = (a.bytes(codes[i] >> 16).ld(), E::mul(values[i], right));
             });
             unroll!(i < 4, {
                 if done + (i as u32) < count {
@@ -52,7 +51,7 @@ fn products<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared) {
             });
             done += 4;
         }
-        E::st_shared(out + (row & !TENSOR_LAST) * E::ACC_BYTES, sum);
+        out.at(row & !TENSOR_LAST).st(sum);
         segment += T::THREADS / 32;
     }
 }

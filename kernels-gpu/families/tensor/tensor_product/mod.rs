@@ -43,12 +43,49 @@ impl<W: WalkInfo, E: Elem, T: Tile> Kernel<W, E, TensorProductParams> for T {
     }
 }
 
+/// Areas of shared memory.
+impl TensorShared {
+    #[inline(always)]
+    fn area<T>(offset: u32) -> Shared<T> {
+        // SAFETY: the host launches with the bytes of this layout, and all offsets of the lists are below their counts.
+        unsafe { Shared::dynamic(offset) }
+    }
+
+    #[inline(always)]
+    fn segments(&self) -> Shared<[u32; 4]> {
+        Self::area(self.segments)
+    }
+
+    /// Pairs: two words each, four for `sums`.
+    #[inline(always)]
+    fn pairs<T>(&self) -> Shared<T> {
+        Self::area(self.pairs)
+    }
+
+    #[inline(always)]
+    fn codes(&self) -> Shared<u32> {
+        Self::area(self.codes)
+    }
+
+    #[inline(always)]
+    fn values<E: Elem>(&self) -> Shared<E::Acc> {
+        Self::area(self.values)
+    }
+
+    /// Private memory of a warp, or that of the thread block.
+    #[inline(always)]
+    fn own<E: Elem>(&self, warp: u32) -> Shared<E::Acc> {
+        Self::area(self.own + warp * self.own_bytes)
+    }
+}
+
 /// Loads four accumulators from shared memory, 16-byte aligned.
 #[inline(always)]
-fn load_four<E: Elem>(from: u32) -> [E::Acc; 4] {
-    let low = copy::ld_shared_v4(from);
+fn load_four<E: Elem>(from: Shared<E::Acc>) -> [E::Acc; 4] {
+    let from = from.cast::<[u32; 4]>();
+    let low = from.ld();
     if E::ACC_BYTES == 8 {
-        let high = copy::ld_shared_v4(from + 16);
+        let high = from.at(1).ld();
         let pair = |w: [u32; 4], i: usize| E::from_words([w[2 * i], w[2 * i + 1]]);
         [pair(low, 0), pair(low, 1), pair(high, 0), pair(high, 1)]
     } else {
@@ -57,16 +94,41 @@ fn load_four<E: Elem>(from: u32) -> [E::Acc; 4] {
     }
 }
 
-/// Sums coefficients of entries times their elements at `from`.
+/// Loads eight accumulators from shared memory, 16-byte aligned.
 #[inline(always)]
-fn terms<E: Elem>(s: &TensorShared, [mut at, count]: [u32; 2], from: u32) -> E::Acc {
-    let smem = copy::dynamic_shared();
+fn load_eight<E: Elem>(from: Shared<E::Acc>) -> [E::Acc; 8] {
+    let [a, b, c, d] = load_four::<E>(from);
+    let [e, f, g, h] = load_four::<E>(from.at(4));
+    [a, b, c, d, e, f, g, h]
+}
+
+/// Stores `count` zeros to shared memory, by one warp.
+#[inline(always)]
+fn clear<E: Elem>(to: Shared<E::Acc>, count: u32) {
+    let mut at = gpu::thread() % 32;
+    while at < count {
+        warp::nounroll();
+        to.at(at).st(E::ZERO);
+        at += 32;
+    }
+}
+
+/// Sums coefficients of entries times their elements at `from`. `UNROLL`: ptxas may unroll the loop.
+#[inline(always)]
+fn terms<E: Elem, const UNROLL: bool>(
+    s: &TensorShared,
+    [mut at, count]: [u32; 2],
+    from: Shared<E::Acc>,
+) -> E::Acc {
     let end = at + count;
     let mut sum = E::ZERO;
     while at < end {
-        let code = copy::ld_shared_b32(smem + s.codes + at * 4);
-        let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
-        sum = E::fma(value, E::ld_shared(from + code), sum);
+        if !UNROLL {
+            warp::nounroll();
+        }
+        let code = s.codes().at(at).ld();
+        let value = s.values::<E>().at(at).ld();
+        sum = E::fma(value, from.bytes(code).ld(), sum);
         at += 1;
     }
     sum
@@ -74,10 +136,10 @@ fn terms<E: Elem>(s: &TensorShared, [mut at, count]: [u32; 2], from: u32) -> E::
 
 /// Sum over the four warps in order; their elements are `bytes` apart.
 #[inline(always)]
-fn over_warps<E: Elem>(from: u32, bytes: u32) -> E::Acc {
-    let mut sum = E::ld_shared(from);
+fn over_warps<E: Elem>(from: Shared<E::Acc>, bytes: u32) -> E::Acc {
+    let mut sum = from.ld();
     unroll!(i < 3, {
-        sum = E::add(sum, E::ld_shared(from + (i as u32 + 1) * bytes));
+        sum = E::add(sum, from.bytes((i as u32 + 1) * bytes).ld());
     });
     sum
 }
@@ -90,7 +152,7 @@ fn put<E: Elem>(p: &TensorProductParams, to: Global<E, ReadWrite>, value: E::Acc
 
 /// Stores the output of a tile of items at `from`, item by item. That of `traces` is the sum over the warps.
 #[inline(always)]
-fn put_items<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, from: u32) {
+fn put_items<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, from: Shared<E::Acc>) {
     let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
     let first = gpu::block_x() * TENSOR_ITEMS;
     let mut item = warp;
@@ -98,10 +160,9 @@ fn put_items<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, from: 
         let mut row = lane;
         while row < p.rows[4] {
             let value = if T::STEP == STEP_TENSOR_ITEMS {
-                E::ld_shared(from + (item * (p.rows[4] | 1) + row) * E::ACC_BYTES)
+                from.at(item * (p.rows[4] | 1) + row).ld()
             } else {
-                let at = from + (row * TENSOR_STRIDE + item) * E::ACC_BYTES;
-                over_warps::<E>(at, s.own_bytes)
+                over_warps::<E>(from.at(row * TENSOR_STRIDE + item), s.own_bytes)
             };
             let place = (first + item) as u64 * p.item_strides[4] + row as u64;
             put::<E>(p, p.out().at(place), value, true);

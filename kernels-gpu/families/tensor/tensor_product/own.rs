@@ -5,7 +5,7 @@
 //! Lists, rows of the item and its other sums are in shared memory. Coefficients, and other warps, overlap the loads.
 
 use super::rows::{coefficients, one};
-use super::{load_four, put, stage};
+use super::{clear, load_eight, put, stage};
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
@@ -15,8 +15,8 @@ type Column<E> = [[<E as Elem>::Acc; 8]; 4];
 
 /// The work of a warp: an item, and the corner of 32 rows and 32 columns of its matrices.
 #[derive(Clone, Copy)]
-struct Place {
-    own: u32,
+struct Place<T> {
+    own: Shared<T>,
     item: u64,
     channel: u32,
     column: u32,
@@ -33,7 +33,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
         ([p.width, p.out_width], p.out_width.div_ceil(32))
     };
     stage::tasks::<E, T>(p, chunks, |s, own, item, first| {
-        let [sums, right] = [s.parts[0], s.parts[2]].map(|part| own + part);
+        let [sums, right] = [s.parts[0], s.parts[2]].map(|part| own.bytes(part));
         if traces {
             clear::<E>(sums, p.rows[4]);
         } else {
@@ -72,7 +72,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
             let mut row = lane;
             while row < p.rows[4] {
                 warp::nounroll();
-                let sum = E::ld_shared(sums + row * E::ACC_BYTES);
+                let sum = sums.at(row).ld();
                 put::<E>(p, p.out().at(place + row as u64), sum, true);
                 row += 32;
             }
@@ -80,7 +80,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
             let mut row = 0;
             while row < p.rows[4] {
                 warp::nounroll();
-                let sum = E::ld_shared(right + (row * 32 + lane) * E::ACC_BYTES);
+                let sum = right.at(row * 32 + lane).ld();
                 let at = place + row as u64 * p.row_strides[3] + (first + lane) as u64;
                 put::<E>(p, p.out().at(at), sum, first + lane < p.out_width);
                 row += 1;
@@ -89,34 +89,24 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     });
 }
 
-#[inline(always)]
-fn clear<E: Elem>(to: u32, count: u32) {
-    let mut at = gpu::thread() % 32;
-    while at < count {
-        warp::nounroll();
-        E::st_shared(to + at * E::ACC_BYTES, E::ZERO);
-        at += 32;
-    }
-}
-
 /// Adds the products with the corner of every matrix to the sums. The segments of a matrix are consecutive. `extents`:
 /// rows and columns of the matrices.
 #[inline(always)]
 fn segments<E: Elem, T: Tile>(
     p: &TensorProductParams,
     s: &TensorShared,
-    place: Place,
+    place: Place<E::Acc>,
     extents: [u32; 2],
 ) {
-    let (smem, lane) = (copy::dynamic_shared(), gpu::thread() % 32);
+    let lane = gpu::thread() % 32;
     let (weights, traces) = (T::STEP == STEP_TENSOR_OWN_WEIGHTS, T::STEP == STEP_TENSOR_OWN_TRACES);
-    let [left, rows] = [s.parts[1], s.parts[2]].map(|part| place.own + part);
+    let [left, rows] = [s.parts[1], s.parts[2]].map(|part| place.own.bytes(part));
     let mut segment = 0;
     let mut held = TENSOR_NONE;
     let mut column: Column<E> = [[E::ZERO; 8]; 4];
     while segment < p.counts[0] {
         warp::nounroll();
-        let [first, count, right, row] = copy::ld_shared_v4(smem + segment * 16);
+        let [first, count, right, row] = s.segments().at(segment).ld();
         if !traces {
             left_side::<E>(s, place.own, first, count);
         }
@@ -127,7 +117,7 @@ fn segments<E: Elem, T: Tile>(
         // The left operand is complete. Loads of a matrix overlap the wait.
         warp::sync(u32::MAX);
         if traces {
-            let own = times::<E>(rows + (row & !TENSOR_LAST) * 32 * E::ACC_BYTES, &column, E::ZERO);
+            let own = times::<E>(rows.at((row & !TENSOR_LAST) * 32), &column, E::ZERO);
             let mut pair = first;
             while pair < first + count {
                 warp::nounroll();
@@ -137,14 +127,10 @@ fn segments<E: Elem, T: Tile>(
         } else if weights {
             // If a matrix is without terms, its segment does not name a row of F.
             if count > 0 {
-                let right = E::ld_shared(rows + (right * 32 + lane) * E::ACC_BYTES);
+                let right = rows.at(right * 32 + lane).ld();
                 unroll!(i < 4, {
-                    let low = load_four::<E>(left + i as u32 * 8 * E::ACC_BYTES);
-                    let high = load_four::<E>(left + (i as u32 * 8 + 4) * E::ACC_BYTES);
-                    unroll!(j < 4, {
-                        column[i][j] = E::fma(low[j], right, column[i][j]);
-                        column[i][j + 4] = E::fma(high[j], right, column[i][j + 4]);
-                    });
+                    let left = load_eight::<E>(left.at(i as u32 * 8));
+                    unroll!(j < 8, { column[i][j] = E::fma(left[j], right, column[i][j]) });
                 });
             }
             if row & TENSOR_LAST != 0 {
@@ -152,8 +138,8 @@ fn segments<E: Elem, T: Tile>(
                 column = [[E::ZERO; 8]; 4];
             }
         } else {
-            let at = rows + ((row & !TENSOR_LAST) * 32 + lane) * E::ACC_BYTES;
-            E::st_shared(at, times::<E>(left, &column, E::ld_shared(at)));
+            let at = rows.at((row & !TENSOR_LAST) * 32 + lane);
+            at.st(times::<E>(left, &column, at.ld()));
         }
         warp::sync(u32::MAX);
         segment += 1;
@@ -162,33 +148,27 @@ fn segments<E: Elem, T: Tile>(
 
 /// Sums over pairs of rows of A, one lane per channel, stored in shared memory for all lanes.
 #[inline(always)]
-fn left_side<E: Elem>(s: &TensorShared, own: u32, first: u32, count: u32) {
+fn left_side<E: Elem>(s: &TensorShared, own: Shared<E::Acc>, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
     let size = 2 * E::ACC_BYTES;
-    let mut at = own + s.parts[3] + first * size;
-    let end = at + count * size;
+    let mut at = own.bytes(s.parts[3] + first * size);
+    let end = at.bytes(count * size).address();
     let mut sum = E::ZERO;
-    while at < end {
+    while at.address() < end {
         warp::nounroll();
         let (a, c) = one::<E>(at);
-        sum = E::fma(c, E::ld_shared(own + lane * E::ACC_BYTES + a), sum);
-        at += size;
+        sum = E::fma(c, own.at(lane).bytes(a).ld(), sum);
+        at = at.bytes(size);
     }
-    E::st_shared(own + s.parts[1] + lane * E::ACC_BYTES, sum);
+    own.bytes(s.parts[1]).at(lane).st(sum);
 }
 
 /// Multiplies a row of 32 elements in shared memory by a column.
 #[inline(always)]
-fn times<E: Elem>(row: u32, column: &Column<E>, mut sum: E::Acc) -> E::Acc {
+fn times<E: Elem>(row: Shared<E::Acc>, column: &Column<E>, mut sum: E::Acc) -> E::Acc {
     unroll!(i < 4, {
-        let low = load_four::<E>(row + i as u32 * 8 * E::ACC_BYTES);
-        let high = load_four::<E>(row + (i as u32 * 8 + 4) * E::ACC_BYTES);
-        unroll!(j < 4, {
-            sum = E::fma(low[j], column[i][j], sum);
-        });
-        unroll!(j < 4, {
-            sum = E::fma(high[j], column[i][j + 4], sum);
-        });
+        let left = load_eight::<E>(row.at(i as u32 * 8));
+        unroll!(j < 8, { sum = E::fma(left[j], column[i][j], sum) });
     });
     sum
 }
@@ -198,7 +178,7 @@ fn times<E: Elem>(row: u32, column: &Column<E>, mut sum: E::Acc) -> E::Acc {
 fn column_of<E: Elem>(
     p: &TensorProductParams,
     s: &TensorShared,
-    place: Place,
+    place: Place<E::Acc>,
     matrix: u32,
     [rows, columns]: [u32; 2],
 ) -> Column<E> {
@@ -225,20 +205,18 @@ fn column_of<E: Elem>(
         });
     });
     if transposed {
-        let tile = place.own + s.parts[1] + 32 * E::ACC_BYTES;
+        let tile = place.own.bytes(s.parts[1]).at(32);
         unroll!(i < 4, {
             unroll!(j < 8, {
                 let row = i as u32 * 8 + j as u32;
-                let to = tile + (row * TENSOR_STRIDE + lane) * E::ACC_BYTES;
-                E::st_shared(to, column[i][j]);
+                tile.at(row * TENSOR_STRIDE + lane).st(column[i][j]);
             });
         });
         warp::sync(u32::MAX);
         unroll!(i < 4, {
             unroll!(j < 8, {
                 let row = i as u32 * 8 + j as u32;
-                let from = tile + (lane * TENSOR_STRIDE + row) * E::ACC_BYTES;
-                column[i][j] = E::ld_shared(from);
+                column[i][j] = tile.at(lane * TENSOR_STRIDE + row).ld();
             });
         });
         warp::sync(u32::MAX);
@@ -248,27 +226,26 @@ fn column_of<E: Elem>(
 
 /// Multiplies the lanes' products of a matrix by a pair's row of A. Adds the sum over lanes to the sums of its entries.
 #[inline(always)]
-fn add_pair<E: Elem>(s: &TensorShared, own: u32, pair: u32, product: E::Acc) {
-    let (smem, lane) = (copy::dynamic_shared(), gpu::thread() % 32);
-    let [a, entries] = copy::ld_shared_v2(smem + s.pairs + pair * 8);
-    let x = E::ld_shared(own + lane * E::ACC_BYTES + a);
+fn add_pair<E: Elem>(s: &TensorShared, own: Shared<E::Acc>, pair: u32, product: E::Acc) {
+    let lane = gpu::thread() % 32;
+    let [a, entries] = s.pairs::<[u32; 2]>().at(pair).ld();
+    let x = own.at(lane).bytes(a).ld();
     let sum = sum_of::<E>(E::mul(x, product), UP, 1..32);
     let mut at = entries & 0xffff;
     let end = at + (entries >> 16);
     // Only one lane adds: several entries may name the same sum.
     while at < end && lane == 0 {
         warp::nounroll();
-        let code = copy::ld_shared_b32(smem + s.codes + at * 4);
-        let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
-        let to = own + s.parts[0] + code;
-        E::st_shared(to, E::fma(value, sum, E::ld_shared(to)));
+        let to = own.bytes(s.parts[0] + s.codes().at(at).ld());
+        let value = s.values::<E>().at(at).ld();
+        to.st(E::fma(value, sum, to.ld()));
         at += 1;
     }
 }
 
 /// Stores 32 elements of a column of a matrix of the output.
 #[inline(always)]
-fn store<E: Elem>(p: &TensorProductParams, place: Place, matrix: u32, sums: &Column<E>) {
+fn store<E: Elem>(p: &TensorProductParams, place: Place<E::Acc>, matrix: u32, sums: &Column<E>) {
     let column = place.column + gpu::thread() % 32;
     let first = matrix as u64 * p.width as u64 + place.channel as u64;
     let at = place.item * p.item_strides[4] + first * p.row_strides[3] + column as u64;

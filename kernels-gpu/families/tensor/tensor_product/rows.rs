@@ -17,11 +17,11 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
         let mut channel = first;
         while if sums { channel < p.width } else { channel == first } {
             stage::rows::<E>(p, 0, own, item, [channel, p.width]);
-            stage::rows::<E>(p, 2, own + s.parts[1], item, [channel, p.width]);
+            stage::rows::<E>(p, 2, own.bytes(s.parts[1]), item, [channel, p.width]);
             if sums {
-                stage::rows::<E>(p, 3, own + s.parts[2], item, [channel, p.width]);
+                stage::rows::<E>(p, 3, own.bytes(s.parts[2]), item, [channel, p.width]);
             } else {
-                stage::row_of_y::<E>(p, own + s.parts[0], item);
+                stage::row_of_y::<E>(p, own.bytes(s.parts[0]), item);
                 warp::sync(u32::MAX);
                 coefficients::<E>(p, s, own);
             }
@@ -45,18 +45,17 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
 
 /// Computes each pair's coefficient for this item, stored next to the offset of its row of A. One lane per pair.
 #[inline(always)]
-pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
-    let smem = copy::dynamic_shared();
+pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: Shared<E::Acc>) {
     let mut pair = gpu::thread() % 32;
     while pair < p.counts[1] {
-        let [a, entries] = copy::ld_shared_v2(smem + s.pairs + pair * 8);
-        let sum = terms::<E>(s, [entries & 0xffff, entries >> 16], own + s.parts[0]);
+        let [a, entries] = s.pairs::<[u32; 2]>().at(pair).ld();
+        let sum = terms::<E, true>(s, [entries & 0xffff, entries >> 16], own.bytes(s.parts[0]));
         let words = E::words(sum);
-        let to = own + s.parts[3] + pair * 2 * E::ACC_BYTES;
+        let to = own.bytes(s.parts[3]).at(pair * 2);
         if E::ACC_BYTES == 8 {
-            copy::st_shared_v4(to, [a, 0, words[0], words[1]]);
+            to.cast::<[u32; 4]>().st([a, 0, words[0], words[1]]);
         } else {
-            copy::st_shared_v2(to, [a, words[0]]);
+            to.cast::<[u32; 2]>().st([a, words[0]]);
         }
         pair += 32;
     }
@@ -67,36 +66,35 @@ pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32
 fn products<E: Elem>(
     p: &TensorProductParams,
     s: &TensorShared,
-    own: u32,
+    own: Shared<E::Acc>,
     to: Global<E, ReadWrite>,
     ok: bool,
 ) {
-    let smem = copy::dynamic_shared();
     let size = 2 * E::ACC_BYTES;
-    let a = own + gpu::thread() % 32 * E::ACC_BYTES;
-    let d = a + s.parts[1];
+    let a = own.at(gpu::thread() % 32);
+    let d = a.bytes(s.parts[1]);
     let mut total = E::ZERO;
     let mut segment = 0;
     while segment < p.counts[0] {
-        let [first, count, right, row] = copy::ld_shared_v4(smem + segment * 16);
+        let [first, count, right, row] = s.segments().at(segment).ld();
         let mut sum = E::ZERO;
-        let mut at = own + s.parts[3] + first * size;
-        let end = at + count * size;
-        while at + size < end {
+        let mut at = own.bytes(s.parts[3] + first * size);
+        let end = at.bytes(count * size).address();
+        while at.address() + size < end {
             let [(low, c), (high, e)] = two::<E>(at);
-            let (x, z) = (E::ld_shared(a + low), E::ld_shared(a + high));
+            let (x, z) = (a.bytes(low).ld(), a.bytes(high).ld());
             sum = E::fma(c, x, sum);
             sum = E::fma(e, z, sum);
-            at += 2 * size;
+            at = at.bytes(2 * size);
         }
-        if at < end {
+        if at.address() < end {
             let (low, c) = one::<E>(at);
-            sum = E::fma(c, E::ld_shared(a + low), sum);
+            sum = E::fma(c, a.bytes(low).ld(), sum);
         }
         total = if right == TENSOR_NONE {
             E::add(total, sum)
         } else {
-            E::fma(E::ld_shared(d + right), sum, total)
+            E::fma(d.bytes(right).ld(), sum, total)
         };
         if row & TENSOR_LAST != 0 {
             let row = (row & !TENSOR_LAST) as u64;
@@ -109,61 +107,61 @@ fn products<E: Elem>(
 
 /// Loads a pair: the offset of its row of A, and its coefficient.
 #[inline(always)]
-pub fn one<E: Elem>(from: u32) -> (u32, E::Acc) {
+pub fn one<E: Elem>(from: Shared<E::Acc>) -> (u32, E::Acc) {
     if E::ACC_BYTES == 8 {
-        let [a, _, low, high] = copy::ld_shared_v4(from);
+        let [a, _, low, high] = from.cast::<[u32; 4]>().ld();
         (a, E::from_words([low, high]))
     } else {
-        let [a, low] = copy::ld_shared_v2(from);
+        let [a, low] = from.cast::<[u32; 2]>().ld();
         (a, E::from_words([low, 0]))
     }
 }
 
 /// Loads two pairs; the index of the first is even.
 #[inline(always)]
-fn two<E: Elem>(from: u32) -> [(u32, E::Acc); 2] {
+fn two<E: Elem>(from: Shared<E::Acc>) -> [(u32, E::Acc); 2] {
     if E::ACC_BYTES == 8 {
-        [one::<E>(from), one::<E>(from + 16)]
+        [one::<E>(from), one::<E>(from.at(2))]
     } else {
-        let [a, low, b, high] = copy::ld_shared_v4(from);
+        let [a, low, b, high] = from.cast::<[u32; 4]>().ld();
         [(a, E::from_words([low, 0])), (b, E::from_words([high, 0]))]
     }
 }
 
 /// Adds 32 channels to the sums of the pairs.
 #[inline(always)]
-fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, is_first: bool) {
+fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: Shared<E::Acc>, is_first: bool) {
     let lane = gpu::thread() % 32;
     let mut pair = lane;
     while pair < p.counts[1] {
-        let [a, f, d, _] = copy::ld_shared_v4(copy::dynamic_shared() + s.pairs + pair * 16);
-        let to = own + s.parts[3] + pair * E::ACC_BYTES;
-        let mut sum = if is_first { E::ZERO } else { E::ld_shared(to) };
-        let (a, d) = (own + a, own + s.parts[1] + d);
+        let [a, f, d, _] = s.pairs::<[u32; 4]>().at(pair).ld();
+        let to = own.bytes(s.parts[3]).at(pair);
+        let mut sum = if is_first { E::ZERO } else { to.ld() };
+        let (a, d) = (own.bytes(a), own.bytes(s.parts[1] + d));
         let mut step = 0;
         while step < 32 {
             unroll!(i < 4, {
-                let channel = (lane + step + i as u32) % 32 * E::ACC_BYTES;
-                let mut x = E::ld_shared(a + channel);
+                let channel = (lane + step + i as u32) % 32;
+                let mut x = a.at(channel).ld();
                 if f != TENSOR_NONE {
-                    x = E::mul(x, E::ld_shared(own + s.parts[2] + f + channel));
+                    x = E::mul(x, own.bytes(s.parts[2] + f).at(channel).ld());
                 }
-                sum = E::fma(x, E::ld_shared(d + channel), sum);
+                sum = E::fma(x, d.at(channel).ld(), sum);
             });
             step += 4;
         }
-        E::st_shared(to, sum);
+        to.st(sum);
         pair += 32;
     }
 }
 
 /// Computes rows of the output from the sums of the pairs, one per lane.
 #[inline(always)]
-fn outputs<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64) {
+fn outputs<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: Shared<E::Acc>, item: u64) {
     let mut segment = gpu::thread() % 32;
     while segment < p.counts[0] {
-        let [first, count, _, row] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
-        let sum = terms::<E>(s, [first, count], own + s.parts[3]);
+        let [first, count, _, row] = s.segments().at(segment).ld();
+        let sum = terms::<E, true>(s, [first, count], own.bytes(s.parts[3]));
         let row = (row & !TENSOR_LAST) as u64;
         put::<E>(p, p.out().at(item * p.item_strides[4] + row), sum, true);
         segment += 32;

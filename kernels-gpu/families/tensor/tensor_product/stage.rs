@@ -22,7 +22,7 @@ pub fn lists<E: Elem, T: Tile>(
     s: &TensorShared,
     from: Global<u32, ReadOnly>,
 ) {
-    segments::<E, T>(p, from);
+    segments::<E, T>(p, s, from);
     entries::<E, T>(p, s, from);
     if T::STEP != STEP_TENSOR_ITEMS {
         pairs::<E, T>(p, s, from);
@@ -31,7 +31,11 @@ pub fn lists<E: Elem, T: Tile>(
 
 /// Copies the segments, 16 bytes each.
 #[inline(always)]
-fn segments<E: Elem, T: Tile>(p: &TensorProductParams, lists: Global<u32, ReadOnly>) {
+fn segments<E: Elem, T: Tile>(
+    p: &TensorProductParams,
+    s: &TensorShared,
+    lists: Global<u32, ReadOnly>,
+) {
     let [of_d, ..] = factors(T::STEP, E::ACC_BYTES);
     let mut at = gpu::thread();
     while at < p.counts[0] {
@@ -40,7 +44,7 @@ fn segments<E: Elem, T: Tile>(p: &TensorProductParams, lists: Global<u32, ReadOn
         if of_d != 1 && words[2] != TENSOR_NONE {
             words[2] *= of_d;
         }
-        copy::st_shared_v4(copy::dynamic_shared() + at * 16, words);
+        s.segments().at(at).st(words);
         at += T::THREADS;
     }
 }
@@ -57,13 +61,12 @@ fn pairs<E: Elem, T: Tile>(
     let mut at = gpu::thread();
     while at < p.counts[1] {
         warp::nounroll();
-        let to = copy::dynamic_shared() + s.pairs;
         let [a, f, first, count] = list.at(at).ld();
         if T::STEP == STEP_TENSOR_SUMS {
             let f = if f == TENSOR_NONE { f } else { f * row };
-            copy::st_shared_v4(to + at * 16, [a * row, f, first * row, 0]);
+            s.pairs::<[u32; 4]>().at(at).st([a * row, f, first * row, 0]);
         } else {
-            copy::st_shared_v2(to + at * 8, [a * row, first | count << 16]);
+            s.pairs::<[u32; 2]>().at(at).st([a * row, first | count << 16]);
         }
         at += T::THREADS;
     }
@@ -80,7 +83,6 @@ fn entries<E: Elem, T: Tile>(
     let [_, _, low, high] = factors(T::STEP, E::ACC_BYTES);
     let before = p.counts[0] as u64 + p.counts[1] as u64;
     let list = lists.cast::<[u32; 4]>().at(before).cast::<[u32; 2]>();
-    let smem = copy::dynamic_shared();
     let alpha = E::scalar(p.alpha);
     let mut at = gpu::thread();
     // Prefetches lines of coefficients while the list with their indices is loaded.
@@ -107,9 +109,8 @@ fn entries<E: Elem, T: Tile>(
         unroll!(i < 4, {
             let own = at + i as u32 * T::THREADS;
             if own < p.counts[2] {
-                copy::st_shared_b32(smem + s.codes + own * 4, codes[i]);
-                let value = E::mul(E::get(&raw[i], 0), alpha);
-                E::st_shared(smem + s.values + own * E::ACC_BYTES, value);
+                s.codes().at(own).st(codes[i]);
+                s.values::<E>().at(own).st(E::mul(E::get(&raw[i], 0), alpha));
             }
         });
         at += 4 * T::THREADS;
@@ -122,10 +123,10 @@ fn entries<E: Elem, T: Tile>(
 pub fn tasks<E: Elem, T: Tile>(
     p: &TensorProductParams,
     chunks: u32,
-    mut each: impl FnMut(&TensorShared, u32, u64, u32),
+    mut each: impl FnMut(&TensorShared, Shared<E::Acc>, u64, u32),
 ) {
     let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
-    let own = copy::dynamic_shared() + s.own + gpu::thread() / 32 * s.own_bytes;
+    let own = s.own::<E>(gpu::thread() / 32);
     lists::<E, T>(p, s, p.lists());
     gpu::sync_threads();
     let warps = T::THREADS as u64 / 32;
@@ -143,14 +144,34 @@ pub fn tasks<E: Elem, T: Tile>(
 
 /// Copies the row of Y of an item, by one warp.
 #[inline(always)]
-pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
+pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: Shared<E::Acc>, item: u64) {
     let mut row = gpu::thread() % 32;
     while row < p.rows[1] {
         warp::nounroll();
         let from = p.y::<E>().at(item * p.item_strides[1] + row as u64);
-        E::st_shared(to + row * E::ACC_BYTES, E::get(&from.ld_raw::<1>(true), 0));
+        to.at(row).st(E::get(&from.ld_raw::<1>(true), 0));
         row += 32;
     }
+}
+
+/// Copies `N` elements to shared memory. All loads precede the stores. `from` and `to`: address of an element, and
+/// whether it is loaded (otherwise it is zero) and stored.
+#[inline(always)]
+pub fn elements<E: Elem, const N: usize>(
+    from: impl Fn(u32) -> (Global<E, ReadOnly>, bool),
+    to: impl Fn(u32) -> (Shared<E::Acc>, bool),
+) {
+    let mut raw = [[0; 4]; N];
+    unroll!(i < N, {
+        let (from, ok) = from(i as u32);
+        raw[i] = from.ld_raw::<1>(ok);
+    });
+    unroll!(i < N, {
+        let (to, ok) = to(i as u32);
+        if ok {
+            to.st(E::get(&raw[i], 0));
+        }
+    });
 }
 
 /// Copies 32 channels of all rows of an item of A (0), D (2) or F (3), by one warp. Channels past `width` are zeros.
@@ -158,7 +179,7 @@ pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
 pub fn rows<E: Elem>(
     p: &TensorProductParams,
     which: usize,
-    to: u32,
+    to: Shared<E::Acc>,
     item: u64,
     [channel, width]: [u32; 2],
 ) {
@@ -182,7 +203,7 @@ pub fn rows<E: Elem>(
             let source = from.at(row as u64 * row_stride);
             // A copy of 0 bytes still requires a valid address.
             let source = source.bytes(if bytes > 0 { channel as u64 * 4 } else { 0 });
-            source.cp_async_16(to + (row * 32 + channel) * 4, bytes);
+            source.cp_async_16(to.at(row * 32 + channel), bytes);
             row += 4;
         }
         return;
@@ -191,18 +212,9 @@ pub fn rows<E: Elem>(
     let from = from.at(lane);
     let mut row = 0;
     while row < rows {
-        let mut raw = [[0; 4]; 4];
-        unroll!(i < 4, {
-            let at = row + i as u32;
-            let source = from.at(at as u64 * row_stride);
-            raw[i] = source.ld_raw::<1>(inside && at < rows);
-        });
-        unroll!(i < 4, {
-            let at = row + i as u32;
-            if at < rows {
-                E::st_shared(to + (at * 32 + lane) * E::ACC_BYTES, E::get(&raw[i], 0));
-            }
-        });
+        let from = |i| (from.at((row + i) as u64 * row_stride), inside && row + i < rows);
+        let to = |i| (to.at((row + i) * 32 + lane), row + i < rows);
+        elements::<E, 4>(from, to);
         row += 4;
     }
 }
@@ -213,7 +225,7 @@ pub fn rows<E: Elem>(
 pub fn tile<E: Elem>(
     p: &TensorProductParams,
     which: usize,
-    to: u32,
+    to: Shared<E::Acc>,
     first: u32,
     [number, warps]: [u32; 2],
 ) {
@@ -226,17 +238,10 @@ pub fn tile<E: Elem>(
         let mut item = number;
         while item < TENSOR_ITEMS {
             warp::nounroll();
-            let mut raw = [[0; 4]; 4];
-            unroll!(i < 4, {
-                let at = item + i as u32 * warps;
-                let source = from.at(at as u64 * item_stride + row as u64);
-                raw[i] = source.ld_raw::<1>(at < left);
-            });
-            unroll!(i < 4, {
-                let at = item + i as u32 * warps;
-                let place = (row * TENSOR_STRIDE + at) * E::ACC_BYTES;
-                E::st_shared(to + place, E::get(&raw[i], 0));
-            });
+            let at = |i| item + i * warps;
+            let from = |i| (from.at(at(i) as u64 * item_stride + row as u64), at(i) < left);
+            let to = |i| (to.at(row * TENSOR_STRIDE + at(i)), true);
+            elements::<E, 4>(from, to);
             item += 4 * warps;
         }
         row += 32;

@@ -5,7 +5,8 @@
 //! adds them in order. In each segment the sum over pairs is the left operand of a product with D or F. It is in shared
 //! memory, like Y and the lists; products are in registers. Loads of the next rows of D overlap a multiplication.
 
-use super::{load_four, over_warps, put, stage};
+use super::{load_eight, load_four, over_warps, put, stage, terms};
+use crate::device::memory::Access;
 use crate::device::prelude::*;
 use crate::device::split_k::block_arrives_last;
 use crate::families::tensor::abi::*;
@@ -18,11 +19,10 @@ pub type Sums<E> = [[<E as Elem>::Acc; 4]; 8];
 pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
     let (warp, lane, warps) = (gpu::thread() / 32, gpu::thread() % 32, T::THREADS / 32);
-    let smem = copy::dynamic_shared();
-    let own = smem + s.own + warp * s.own_bytes;
+    let own = s.own::<E>(warp);
     let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
     if T::STEP == STEP_TENSOR_CONNECTED {
-        let y = smem + s.own;
+        let y = s.own::<E>(0);
         let row = gpu::block_y() * warps + warp;
         let first = gpu::block_x() * TENSOR_ITEMS;
         stage::ahead::<E, T>(p);
@@ -31,7 +31,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
         gpu::sync_threads();
         // No thread block barrier follows, so warps without a row are done.
         if row < p.rows[4] {
-            segments::<E, T>(p, s, [own + s.parts[0], y], first, ends, &mut sums);
+            segments::<E, T>(p, s, [own.bytes(s.parts[0]), y], first, ends, &mut sums);
             store::<E>(p, row, &sums);
         }
         return;
@@ -41,7 +41,7 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     let tiles = p.items.div_ceil(TENSOR_ITEMS);
     let mut tile = gpu::block_x() * warps + warp;
     while tile < tiles {
-        let (first, y) = (tile * TENSOR_ITEMS, own + s.parts[0]);
+        let (first, y) = (tile * TENSOR_ITEMS, own.bytes(s.parts[0]));
         warp::sync(u32::MAX);
         stage::tile::<E>(p, 1, y, first, [0, 1]);
         warp::sync(u32::MAX);
@@ -53,12 +53,12 @@ pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     unroll!(i < 8, {
         unroll!(j < 4, {
             let at = (lane / 8 * 8 + i as u32) * TENSOR_LEFT + lane % 8 * 4 + j as u32;
-            E::st_shared(own + at * E::ACC_BYTES, sums[i][j]);
+            own.at(at).st(sums[i][j]);
         });
     });
     gpu::sync_threads();
-    add_up::<E, T>(p, s, smem + s.own);
-    finish::<E, T>(p, smem);
+    add_up::<E, T>(p, s, s.own::<E>(0));
+    finish::<E, T>(p, s.segments().cast());
 }
 
 /// Copies this thread block's piece of the lists to shared memory. Returns the first segment and the end of this warp's
@@ -92,16 +92,16 @@ fn corner<T: Tile>(p: &TensorProductParams) -> [u32; 2] {
 fn segments<E: Elem, T: Tile>(
     p: &TensorProductParams,
     s: &TensorShared,
-    [own, y]: [u32; 2],
+    [own, y]: [Shared<E::Acc>; 2],
     tile: u32,
     [mut segment, end]: [u32; 2],
     sums: &mut Sums<E>,
 ) {
-    let coefficients = own + s.parts[3];
+    let coefficients = own.bytes(s.parts[3]);
     let [first, column] = corner::<T>(p);
     let connected = T::STEP == STEP_TENSOR_CONNECTED;
     while segment < end {
-        let [begin, count, right, _] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
+        let [begin, count, right, _] = s.segments().at(segment).ld();
         pairs::<E>(s, y, coefficients, begin, count);
         // A row without terms has one segment without pairs; its right operand does not exist.
         let mut channel = if connected && count == 0 { p.width } else { first };
@@ -128,25 +128,15 @@ fn segments<E: Elem, T: Tile>(
 
 /// Computes the coefficients of pairs, one lane per item.
 #[inline(always)]
-fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32) {
+fn pairs<E: Elem>(s: &TensorShared, y: Shared<E::Acc>, to: Shared<E::Acc>, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
-    let smem = copy::dynamic_shared();
-    let y = y + lane * E::ACC_BYTES;
+    let y = y.at(lane);
     let mut pair = 0;
     while pair < count {
         warp::nounroll();
-        let [_, entries] = copy::ld_shared_v2(smem + s.pairs + (first + pair) * 8);
-        let mut sum = E::ZERO;
-        let mut at = entries & 0xffff;
-        let end = at + (entries >> 16);
-        while at < end {
-            warp::nounroll();
-            let code = copy::ld_shared_b32(smem + s.codes + at * 4);
-            let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
-            sum = E::fma(value, E::ld_shared(y + code), sum);
-            at += 1;
-        }
-        E::st_shared(to + (pair * 32 + lane) * E::ACC_BYTES, sum);
+        let [_, entries] = s.pairs::<[u32; 2]>().at(first + pair).ld();
+        let sum = terms::<E, false>(s, [entries & 0xffff, entries >> 16], y);
+        to.at(pair * 32 + lane).st(sum);
         pair += 1;
     }
 }
@@ -156,14 +146,13 @@ fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32) {
 fn left_side<E: Elem>(
     p: &TensorProductParams,
     s: &TensorShared,
-    to: u32,
-    coefficients: u32,
+    to: Shared<E::Acc>,
+    coefficients: Shared<E::Acc>,
     [first, count]: [u32; 2],
     [tile, channel]: [u32; 2],
 ) {
     let lane = gpu::thread() % 32;
     let inside = channel + lane < p.width;
-    let list = copy::dynamic_shared() + s.pairs;
     let stride = p.item_strides[0] * E::BYTES as u64;
     let from = p.a::<E>().row(tile, stride).at(channel + lane);
     let left = p.items - tile;
@@ -171,7 +160,7 @@ fn left_side<E: Elem>(
     let mut pair = 0;
     while pair < count {
         warp::nounroll();
-        let a = copy::ld_shared_b32(list + (first + pair) * 8);
+        let a = s.pairs::<[u32; 2]>().at(first + pair).cast::<u32>().ld();
         let mut from = from.at(a as u64 * p.row_strides[0]);
         // All 32 loads are in flight at once: a warp has little other work while it waits.
         let mut raw = [[[0; 4]; 8]; 4];
@@ -181,21 +170,16 @@ fn left_side<E: Elem>(
                 from = from.bytes(stride);
             });
         });
-        let at = coefficients + pair * 32 * E::ACC_BYTES;
+        let at = coefficients.at(pair * 32);
         unroll!(i < 4, {
-            let low = load_four::<E>(at + i as u32 * 8 * E::ACC_BYTES);
-            let high = load_four::<E>(at + (i as u32 * 8 + 4) * E::ACC_BYTES);
-            unroll!(j < 4, {
-                sums[i][j] = E::fma(low[j], E::get(&raw[i][j], 0), sums[i][j]);
-                sums[i][j + 4] = E::fma(high[j], E::get(&raw[i][j + 4], 0), sums[i][j + 4]);
-            });
+            let c = load_eight::<E>(at.at(i as u32 * 8));
+            unroll!(j < 8, { sums[i][j] = E::fma(c[j], E::get(&raw[i][j], 0), sums[i][j]) });
         });
         pair += 1;
     }
     unroll!(i < 4, {
         unroll!(j < 8, {
-            let place = (i * 8 + j) as u32 * TENSOR_LEFT + lane;
-            E::st_shared(to + place * E::ACC_BYTES, sums[i][j]);
+            to.at((i * 8 + j) as u32 * TENSOR_LEFT + lane).st(sums[i][j]);
         });
     });
 }
@@ -205,14 +189,14 @@ fn left_side<E: Elem>(
 #[inline(always)]
 pub fn multiply<E: Elem>(
     p: &TensorProductParams,
-    left: u32,
+    left: Shared<E::Acc>,
     matrix: u32,
     [channel, column]: [u32; 2],
     [rows, columns]: [u32; 2],
     sums: &mut Sums<E>,
 ) {
     let lane = gpu::thread() % 32;
-    let left = left + lane / 8 * TENSOR_LEFT * E::ACC_BYTES;
+    let left = left.at(lane / 8 * TENSOR_LEFT);
     let column = column + lane % 8 * 4;
     let from = p.d().at(matrix as u64 * p.item_strides[2]);
     let ends = [rows.min(channel + 32), columns];
@@ -224,7 +208,7 @@ pub fn multiply<E: Elem>(
         // Prefetches the next rows during the multiplication.
         next = corner_of::<E>(p, from, [channel + step + 4, column], ends);
         unroll!(i < 8, {
-            let x = load_four::<E>(left + (i as u32 * 4 * TENSOR_LEFT + step) * E::ACC_BYTES);
+            let x = load_four::<E>(left.at(i as u32 * 4 * TENSOR_LEFT + step));
             unroll!(k < 4, {
                 unroll!(j < 4, {
                     sums[i][j] = E::fma(x[k], right[k][j], sums[i][j]);
@@ -263,7 +247,7 @@ fn corner_of<E: Elem>(
 
 /// Loads four neighboring elements, zeros from `inside` on.
 #[inline(always)]
-pub fn four<E: Elem>(from: Global<E, ReadOnly>, inside: u32, wide: bool) -> [E::Acc; 4] {
+pub fn four<E: Elem>(from: Global<E, impl Access>, inside: u32, wide: bool) -> [E::Acc; 4] {
     if wide && E::BYTES <= 4 {
         // Widths are multiples of four.
         let raw = from.ld_raw::<4>(inside > 0);
@@ -291,13 +275,12 @@ fn store<E: Elem>(p: &TensorProductParams, row: u32, sums: &Sums<E>) {
                 item as u64 * p.item_strides[4] + row as u64 * p.row_strides[3] + column as u64;
             let to = p.out::<E>().at(at);
             let mut values = sums[i];
+            let wide = p.flags & FLAG_WIDE != 0;
             if p.flags & FLAG_ACCUMULATE != 0 {
-                unroll!(j < 4, {
-                    let old = to.at(j as u64).ld_raw::<1>((j as u32) < inside);
-                    values[j] = E::add(values[j], E::get(&old, 0));
-                });
+                let old = four::<E>(to, inside, wide);
+                unroll!(j < 4, { values[j] = E::add(values[j], old[j]) });
             }
-            if E::BYTES <= 4 && p.flags & FLAG_WIDE != 0 {
+            if E::BYTES <= 4 && wide {
                 if inside > 0 {
                     to.st_rounded(&values);
                 }
@@ -316,7 +299,7 @@ fn store<E: Elem>(p: &TensorProductParams, row: u32, sums: &Sums<E>) {
 #[inline(always)]
 fn outer<E: Elem>(
     p: &TensorProductParams,
-    left: u32,
+    left: Shared<E::Acc>,
     from: Global<E, ReadOnly>,
     [first, column]: [u32; 2],
     sums: &mut Sums<E>,
@@ -325,7 +308,7 @@ fn outer<E: Elem>(
     let channel = column + lane % 8 * 4;
     let inside = p.out_width - channel.min(p.out_width);
     let stride = p.item_strides[3] * E::BYTES as u64;
-    let left = left + lane / 8 * 8 * E::ACC_BYTES;
+    let left = left.at(lane / 8 * 8);
     let mut item = 0;
     while item < TENSOR_ITEMS && first + item < p.items {
         let mut right = [[E::ZERO; 4]; 4];
@@ -335,14 +318,9 @@ fn outer<E: Elem>(
             right[k] = four::<E>(from.row(at, stride), valid, p.flags & FLAG_WIDE != 0);
         });
         unroll!(k < 4, {
-            let row = left + (item + k as u32) * TENSOR_LEFT * E::ACC_BYTES;
-            let low = load_four::<E>(row);
-            let high = load_four::<E>(row + 4 * E::ACC_BYTES);
-            unroll!(i < 4, {
-                unroll!(j < 4, {
-                    sums[i][j] = E::fma(low[i], right[k][j], sums[i][j]);
-                    sums[i + 4][j] = E::fma(high[i], right[k][j], sums[i + 4][j]);
-                });
+            let left = load_eight::<E>(left.at((item + k as u32) * TENSOR_LEFT));
+            unroll!(i < 8, {
+                unroll!(j < 4, { sums[i][j] = E::fma(left[i], right[k][j], sums[i][j]) });
             });
         });
         item += 4;
@@ -359,11 +337,11 @@ fn slot<E: Elem>(p: &TensorProductParams, block: u32) -> Global<E::Acc, Fresh> {
 
 /// Adds the sums of the warps in order into this thread block's slot.
 #[inline(always)]
-fn add_up<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, own: u32) {
+fn add_up<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, own: Shared<E::Acc>) {
     let to = slot::<E>(p, gpu::block_x());
     let mut at = gpu::thread();
     while at < 1024 {
-        let from = own + (at / 32 * TENSOR_LEFT + at % 32) * E::ACC_BYTES;
+        let from = own.at(at / 32 * TENSOR_LEFT + at % 32);
         let sum = over_warps::<E>(from, s.own_bytes);
         to.at(at).st(sum);
         at += T::THREADS;
@@ -372,9 +350,9 @@ fn add_up<E: Elem, T: Tile>(p: &TensorProductParams, s: &TensorShared, own: u32)
 
 /// The thread block that arrives last at the part's counter adds all slots in order and resets the counter to zero.
 #[inline(always)]
-fn finish<E: Elem, T: Tile>(p: &TensorProductParams, smem: u32) {
+fn finish<E: Elem, T: Tile>(p: &TensorProductParams, told: Shared<u32>) {
     let part = gpu::block_z() * p.rows[4] + gpu::block_y();
-    if !block_arrives_last(p.counters().at(part), gpu::grid_x(), smem) {
+    if !block_arrives_last(p.counters().at(part), gpu::grid_x(), told) {
         return;
     }
     let [channel, column] = corner::<T>(p);

@@ -2,8 +2,8 @@
 //! A warp has 32 items and every fourth segment. It multiplies rows of F by the matrix, then the products by rows of A.
 //! The rows of F and a warp's totals are in shared memory, products and the next rows of the matrix in registers.
 
-use super::put_items;
 use super::tiles::{Sums, four, multiply};
+use super::{clear, put_items, stage};
 use crate::device::lanes::{UP, sum_of};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
@@ -11,27 +11,27 @@ use crate::families::tensor::abi::*;
 #[inline(always)]
 pub fn run<E: Elem, T: Tile>(p: &TensorProductParams) {
     let s = &p.layout(T::STEP, E::ACC_BYTES, T::THREADS);
-    let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-    let smem = copy::dynamic_shared();
-    let own = smem + warp * s.own_bytes;
-    let totals = own + s.parts[3];
-    let mut at = lane;
-    while at < p.rows[4] * TENSOR_STRIDE {
-        E::st_shared(totals + at * E::ACC_BYTES, E::ZERO);
-        at += 32;
-    }
+    let warp = gpu::thread() / 32;
+    let own = s.own::<E>(warp);
+    let totals = own.bytes(s.parts[3]);
+    clear::<E>(totals, p.rows[4] * TENSOR_STRIDE);
     let mut segment = warp;
     while segment < p.counts[0] {
         segment_of::<E>(p, own, totals, segment);
         segment += T::THREADS / 32;
     }
     gpu::sync_threads();
-    put_items::<E, T>(p, s, smem + s.parts[3]);
+    put_items::<E, T>(p, s, s.own::<E>(0).bytes(s.parts[3]));
 }
 
 /// Adds the contribution of one row of F and one matrix to the totals of this warp.
 #[inline(always)]
-fn segment_of<E: Elem>(p: &TensorProductParams, left: u32, totals: u32, segment: u32) {
+fn segment_of<E: Elem>(
+    p: &TensorProductParams,
+    left: Shared<E::Acc>,
+    totals: Shared<E::Acc>,
+    segment: u32,
+) {
     let [first, count, matrix, row] = p.lists().cast::<[u32; 4]>().at(segment).ld();
     let mut column = 0;
     while column < p.width {
@@ -57,7 +57,7 @@ fn segment_of<E: Elem>(p: &TensorProductParams, left: u32, totals: u32, segment:
 
 /// Copies 32 channels of a row of F of all items.
 #[inline(always)]
-fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) {
+fn rows_of_f<E: Elem>(p: &TensorProductParams, to: Shared<E::Acc>, row: u32, channel: u32) {
     let lane = gpu::thread() % 32;
     let first = gpu::block_x() * TENSOR_ITEMS;
     let stride = p.item_strides[3] * E::BYTES as u64;
@@ -66,22 +66,21 @@ fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) 
     let inside = channel + lane < p.out_width;
     let mut item = 0;
     while item < TENSOR_ITEMS {
-        let mut raw = [[0; 4]; 8];
-        unroll!(i < 8, {
-            let at = item + i as u32;
-            raw[i] = from.row(at, stride).ld_raw::<1>(inside && first + at < p.items);
-        });
-        unroll!(i < 8, {
-            let at = (item + i as u32) * TENSOR_LEFT + lane;
-            E::st_shared(to + at * E::ACC_BYTES, E::get(&raw[i], 0));
-        });
+        let from = |i| (from.row(item + i, stride), inside && first + item + i < p.items);
+        stage::elements::<E, 8>(from, |i| (to.at((item + i) * TENSOR_LEFT + lane), true));
         item += 8;
     }
 }
 
 /// Sums over channels with a row of A, then adds them to the totals of its entries. Each lane has the sum of one item.
 #[inline(always)]
-fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u32, sums: &Sums<E>) {
+fn products<E: Elem>(
+    p: &TensorProductParams,
+    totals: Shared<E::Acc>,
+    pair: u32,
+    column: u32,
+    sums: &Sums<E>,
+) {
     let lane = gpu::thread() % 32;
     let list = p.lists().cast::<[u32; 4]>().at(p.counts[0]);
     let [a, _, start, many] = list.at(pair).ld();
@@ -111,9 +110,8 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
     while at < start + many {
         let [code, place] = entries.at(at).ld();
         let value = p.values::<E>().at(place).ld_raw::<1>(true);
-        let to = totals + ((code & 0xffff) * TENSOR_STRIDE + item) * E::ACC_BYTES;
-        let total = E::fma(E::mul(E::get(&value, 0), alpha), own, E::ld_shared(to));
-        E::st_shared(to, total);
+        let to = totals.at((code & 0xffff) * TENSOR_STRIDE + item);
+        to.st(E::fma(E::mul(E::get(&value, 0), alpha), own, to.ld()));
         at += 1;
     }
 }

@@ -6,28 +6,29 @@ use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::memory::Maps;
-use crate::device::ptx::copy;
+use crate::device::shared::Shared;
 use crate::device::stages::Stages;
 use crate::families::tutorial::abi::*;
 
-/// Bytes of a line of either tile: 128 f32 of one k. A is transposed when it is stored, so that a thread's elements are
+/// Elements of a line of either tile, all of one k. They are f32. A is transposed when it is stored, so that a thread's elements are
 /// contiguous in both tiles.
-const LINE: u32 = 128 * 4;
+const LINE: u32 = 128;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<1> {
     #[inline(always)]
     unsafe fn run(p: &LevelsParams, _at: Maps) {
         let (row, column) = Self::place();
-        let (a_tile, b_tile) = (Self::stage(0), Self::stage(0) + Self::A_BYTES as u32);
+        let a_tile = Self::stage(0).cast::<f32>();
+        let b_tile = a_tile.bytes(Self::A_BYTES as u32);
         let (down, across) = (gpu::thread() / 16 * 4, gpu::thread() % 16 * 4);
         let mut acc = [[0f32; 8]; 8];
         let mut k = 0;
         while k < p.k {
-            fill::<E>(p, (row, k, column), a_tile, b_tile);
+            fill::<E>(p, (row, k, column), [a_tile, b_tile]);
             let mut i = 0;
             while i < Self::DEPTH {
-                let a = eight(a_tile + i * LINE + down * 4);
-                let b = eight(b_tile + i * LINE + across * 4);
+                let a = eight(a_tile.at(i * LINE + down));
+                let b = eight(b_tile.at(i * LINE + across));
                 unroll!(y < 8, {
                     unroll!(x < 8, {
                         acc[y][x] = E::fma(a[y], b[x], acc[y][x]);
@@ -49,7 +50,11 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<1> {
 
 /// Copies 128 x 16 elements of A and 16 x 128 elements of B to shared memory, eight of each per thread.
 #[inline(always)]
-fn fill<E: Half>(p: &LevelsParams, (row, k, column): (u32, u32, u32), a_tile: u32, b_tile: u32) {
+fn fill<E: Half>(
+    p: &LevelsParams,
+    (row, k, column): (u32, u32, u32),
+    [a_tile, b_tile]: [Shared<f32>; 2],
+) {
     let thread = gpu::thread();
     let (a_row, a_k) = (thread % 128, thread / 128 * 8);
     let (b_k, b_column) = (thread / 16, thread % 16 * 8);
@@ -59,12 +64,12 @@ fn fill<E: Half>(p: &LevelsParams, (row, k, column): (u32, u32, u32), a_tile: u3
     // After this barrier, all threads have read the previous tiles.
     gpu::sync_threads();
     unroll!(i < 8, {
-        let to = a_tile + (a_k + i as u32) * LINE + a_row * 4;
-        copy::st_shared_b32(to, E::get(&a, i).to_bits());
+        a_tile.at((a_k + i as u32) * LINE + a_row).st(E::get(&a, i));
     });
     unroll!(h < 2, {
         let four = [0, 1, 2, 3].map(|i| E::get(&b, 4 * h + i).to_bits());
-        copy::st_shared_v4(b_tile + b_k * LINE + (b_column + 4 * h as u32) * 4, four);
+        let to = b_tile.at(b_k * LINE + b_column + 4 * h as u32);
+        to.cast::<[u32; 4]>().st(four);
     });
     gpu::sync_threads();
 }
@@ -72,8 +77,8 @@ fn fill<E: Half>(p: &LevelsParams, (row, k, column): (u32, u32, u32), a_tile: u3
 /// Loads four adjacent elements, and four more at a distance of 64. With eight adjacent elements, two of eight lanes
 /// would access the same banks.
 #[inline(always)]
-fn eight(from: u32) -> [f32; 8] {
-    let [a, b, c, d] = copy::ld_shared_v4(from).map(f32::from_bits);
-    let [e, f, g, h] = copy::ld_shared_v4(from + 64 * 4).map(f32::from_bits);
+fn eight(from: Shared<f32>) -> [f32; 8] {
+    let four = |from: Shared<f32>| from.cast::<[u32; 4]>().ld().map(f32::from_bits);
+    let ([a, b, c, d], [e, f, g, h]) = (four(from), four(from.at(64)));
     [a, b, c, d, e, f, g, h]
 }

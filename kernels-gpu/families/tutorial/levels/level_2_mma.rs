@@ -8,6 +8,7 @@ use crate::device::kernel::Kernel;
 use crate::device::memory::Maps;
 use crate::device::mma::MmaElem;
 use crate::device::ptx::copy;
+use crate::device::shared::Shared;
 use crate::device::stages::Stages;
 use crate::device::tile::{ATile, BTile};
 use crate::families::tutorial::abi::*;
@@ -59,7 +60,7 @@ fn warp_place() -> (u32, u32) {
 fn start<E: Half>(p: &LevelsParams, row: u32, column: u32, s: u32) {
     let (stage, k) = (Level::<2>::stage(s % 3), s * Level::<2>::DEPTH);
     let a = ATile(stage);
-    let b = BTile::<B_ROW>(stage + Level::<2>::A_BYTES as u32);
+    let b = BTile::<B_ROW>(stage.bytes(Level::<2>::A_BYTES as u32));
     if k < p.k {
         unroll!(i < 8, {
             let piece = gpu::thread() + 128 * i as u32;
@@ -76,11 +77,11 @@ fn start<E: Half>(p: &LevelsParams, row: u32, column: u32, s: u32) {
 
 /// Multiplies a stage in four k-steps of 16. Each loads fragments into registers (`ldmatrix`) and issues 32 `mma.sync`.
 #[inline(always)]
-fn multiply<E: Half>(stage: u32, acc: &mut Acc) {
+fn multiply<E: Half>(stage: Shared<u8>, acc: &mut Acc) {
     let lane = gpu::thread() % 32;
     let (down, across) = warp_place();
     let a_tile = ATile(stage);
-    let b_tile = BTile::<B_ROW>(stage + Level::<2>::A_BYTES as u32);
+    let b_tile = BTile::<B_ROW>(stage.bytes(Level::<2>::A_BYTES as u32));
     let mut step = 0;
     while step < 4 {
         let mut a = [[0u32; 4]; 4];

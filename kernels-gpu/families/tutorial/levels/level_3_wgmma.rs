@@ -9,17 +9,17 @@ use crate::device::kernel::Kernel;
 use crate::device::memory::Maps;
 use crate::device::ptx::barrier;
 use crate::device::ptx::wgmma::{self, Acc};
+use crate::device::shared::Shared;
 use crate::device::stages::Stages;
 use crate::device::warpgroup::WgmmaElem;
 use crate::families::tutorial::abi::*;
-use crate::frag;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<3> {
     #[inline(always)]
     unsafe fn run(p: &LevelsParams, at: Maps) {
         let place = Self::place();
         if gpu::thread() == 0 {
-            barrier::init(Self::full(0), 1);
+            Self::full(0).init(1);
             barrier::init_fence();
         }
         gpu::sync_threads();
@@ -29,7 +29,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<3> {
             if gpu::thread() == 0 {
                 Self::start(at, place, k, 0);
             }
-            barrier::wait(Self::full(0), parity);
+            Self::full(0).wait(parity);
             multiply::<E>(&mut acc, Self::stage(0));
             acc[0].wait::<0>();
             acc[1].wait::<0>();
@@ -48,10 +48,10 @@ impl<const NUMBER: usize> Level<NUMBER> {
     #[inline(always)]
     pub(super) fn start(at: Maps, (row, column): (u32, u32), k: u32, slot: u32) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
-        barrier::arrive_expect_tx(full, Self::STAGE as u32);
+        full.arrive_expect_tx(Self::STAGE as u32);
         at.map(0).load_2d(stage, [k, row], full);
         unroll!(c < Self::COLUMNS as usize / 64, {
-            let to = stage + (Self::A_BYTES + c * SMEM_TILE) as u32;
+            let to = stage.bytes((Self::A_BYTES + c * SMEM_TILE) as u32);
             at.map(1).load_2d(to, [column + 64 * c as u32, k], full);
         });
     }
@@ -59,27 +59,27 @@ impl<const NUMBER: usize> Level<NUMBER> {
 
 /// Descriptor of 64 rows of A from `smem` on, for a k-step of 16: rows of 128 bytes along k.
 #[inline(always)]
-pub(super) fn a(smem: u32, step: usize) -> u64 {
-    frag::descriptor(smem + 32 * step as u32, PANEL_BYTES as u32, 16)
+pub(super) fn a(smem: Shared<u8>, step: usize) -> u64 {
+    smem.bytes(32 * step as u32).descriptor(PANEL_BYTES as u32, 16)
 }
 
 /// Descriptor of columns of B from `b_tile` on, for a k-step of 16: rows of 128 bytes along n. The next 64 columns are
 /// in the next shared-memory tile.
 #[inline(always)]
-pub(super) fn b(b_tile: u32, step: usize) -> u64 {
+pub(super) fn b(b_tile: Shared<u8>, step: usize) -> u64 {
     let row = PANEL_BYTES as u32;
-    frag::descriptor(b_tile + 16 * step as u32 * row, row, SMEM_TILE as u32)
+    b_tile.bytes(16 * step as u32 * row).descriptor(row, SMEM_TILE as u32)
 }
 
 /// Issues the products of a stage, 128 x 128 and 64 deep, for two halves of 64 rows.
 #[inline(always)]
-pub(super) fn multiply<E: Half>(acc: &mut [Acc<2>; 2], stage: u32) {
-    let b_tile = stage + 2 * SMEM_TILE as u32;
+pub(super) fn multiply<E: Half>(acc: &mut [Acc<2>; 2], stage: Shared<u8>) {
+    let b_tile = stage.bytes(2 * SMEM_TILE as u32);
     acc[0].fence();
     acc[1].fence();
     unroll!(step < STEPS, {
         unroll!(half < 2, {
-            let smem = stage + (half * SMEM_TILE) as u32;
+            let smem = stage.bytes((half * SMEM_TILE) as u32);
             <E as WgmmaElem>::mma::<2, 0, 1>(&mut acc[half], a(smem, step), b(b_tile, step));
         });
     });

@@ -41,7 +41,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<4> {
         let copies = gpu::thread() == 0;
         if copies {
             unroll!(slot < Self::STAGES, {
-                barrier::init(Self::full(slot as u32), 1);
+                Self::full(slot as u32).init(1);
             });
             barrier::init_fence();
             // The thread that initialized the barriers may use them before they are visible to the others.
@@ -56,7 +56,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<4> {
         let mut ahead = now.next(Self::STAGES).next(Self::STAGES);
         let mut k = 0;
         while k < p.k {
-            barrier::wait(Self::full(now.slot), now.parity);
+            Self::full(now.slot).wait(now.parity);
             multiply::<E>(&mut acc, Self::stage(now.slot));
             // These products may still run. Those of the previous stage are complete, after the barrier in all warps.
             acc[0].wait::<1>();

@@ -45,8 +45,8 @@ impl<const NUMBER: usize> Level<NUMBER> {
     pub(super) fn make_barriers() {
         if gpu::thread() == 0 {
             unroll!(slot < Self::STAGES, {
-                barrier::init(Self::full(slot as u32), 1);
-                barrier::init(Self::empty(slot as u32), CONSUMER_WARPS);
+                Self::full(slot as u32).init(1);
+                Self::empty(slot as u32).init(CONSUMER_WARPS);
             });
             barrier::init_fence();
         }
@@ -60,7 +60,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
         let mut k = 0;
         while k < p.k {
             // The phase before the first one counts as complete: in the first round, every stage is empty.
-            barrier::wait(Self::empty(now.slot), now.parity ^ 1);
+            Self::empty(now.slot).wait(now.parity ^ 1);
             Self::start(at, place, k, now.slot);
             now = now.next(Self::STAGES);
             k += Self::DEPTH;
@@ -79,9 +79,8 @@ impl<const NUMBER: usize> Level<NUMBER> {
         let (mut now, mut before) = (ring, NONE);
         let mut k = 0;
         while k < p.k {
-            barrier::wait(Self::full(now.slot), now.parity);
-            let stage = Self::stage(now.slot);
-            let (smem, b_tile) = (stage + half * SMEM_TILE as u32, stage + 2 * SMEM_TILE as u32);
+            Self::full(now.slot).wait(now.parity);
+            let (smem, b_tile) = Self::operands(now.slot, half);
             acc.fence();
             unroll!(step < STEPS, {
                 <E as WgmmaElem>::mma::<4, 0, 1>(acc, a(smem, step), b(b_tile, step));
@@ -107,7 +106,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
         }
         warp::sync(u32::MAX);
         if gpu::thread() % 32 == 0 {
-            barrier::arrive(Self::empty(slot));
+            Self::empty(slot).arrive();
         }
     }
 }

@@ -9,7 +9,8 @@ use crate::device::gpu;
 use crate::device::kernel::Kernel;
 use crate::device::memory::Maps;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, matrix, warp};
+use crate::device::ptx::{barrier, warp};
+use crate::device::shared::Shared;
 use crate::device::warpgroup::{CONSUMER_WARPS, REGISTERS};
 use crate::families::tutorial::abi::*;
 use crate::frag;
@@ -68,7 +69,9 @@ fn raster(p: &LevelsParams, tile: u32) -> (u32, u32) {
 #[inline(always)]
 fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
     let (lane, warp) = (gpu::opaque_thread() % 32, gpu::opaque_thread() / 32);
-    let buffer = copy::dynamic_shared() + This::OUT as u32 + warp * 16 * PANEL_BYTES as u32;
+    // SAFETY: the host launches with the shared memory of the tile, which includes the buffer.
+    let buffer = unsafe { Shared::<u8>::dynamic(This::OUT as u32) };
+    let buffer = buffer.bytes(warp * 16 * PANEL_BYTES as u32);
     let (r, chunk) = frag::ldmatrix_x4(lane);
     let to = p.c::<E>().at(index(row + warp * 16 + lane / 8, column + lane % 8 * 8, p.n));
     let four_rows = index(4, 0, p.n) * E::BYTES as u64;
@@ -79,12 +82,13 @@ fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
             let x = &acc.0[c];
             let pair = |i: usize| E::put(&[x[i], x[i + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
             let (i, at) = (8 * j, frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32));
-            matrix::stmatrix_x4(buffer + at, [pair(i), pair(i + 2), pair(i + 4), pair(i + 6)]);
+            let words = [pair(i), pair(i + 2), pair(i + 4), pair(i + 6)];
+            buffer.bytes(at).stmatrix(words);
         });
         warp::sync(u32::MAX);
         unroll!(j < 4, {
             let from = frag::swizzle(4 * j as u32 + lane / 8, lane % 8, PANEL_BYTES as u32);
-            let eight = copy::ld_shared_v4(buffer + from);
+            let eight = buffer.bytes(from).cast::<[u32; 4]>().ld();
             let line = to.bytes(j as u64 * four_rows).at((64 * c) as u64);
             line.cast::<[u32; 4]>().st(eight);
         });
