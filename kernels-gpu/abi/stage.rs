@@ -3,13 +3,14 @@
 
 /// Rows of a CTA tile: two warpgroups of 64.
 pub const STRIP: usize = 128;
-/// Rows of C of one consumer warpgroup, the m of every `wgmma`.
+/// Rows of C of one consumer warpgroup: half of a [`STRIP`], and the m of every `wgmma`.
 pub const HALF: usize = 64;
 /// Bytes of one row of a stage, along k.
 pub const PANEL_BYTES: usize = 128;
 /// K-steps of a stage: 32 bytes along k, one `wgmma` each.
 pub const STEPS: usize = 4;
-/// Bytes of a shared-memory tile: in one stage, A of one warpgroup, or 64 columns of B.
+/// Bytes of a shared-memory tile, 64 rows of 128 bytes: in one stage, A of one warpgroup, or 64 columns of B. Tiles
+/// that `wgmma` reads have the 128-byte swizzle (`Swizzle<3, 4, 3>` of CuTe on byte offsets).
 pub const SMEM_TILE: usize = HALF * PANEL_BYTES;
 
 /// `row` of a [`Strip`] past the last one of a thread block.

@@ -6,8 +6,8 @@
 //! global memory     mask bits of tile j+1, mask index of tile j+2 -> registers
 //! ```
 //!
-//! The two warpgroups wait for each other only through the ring. One of them may multiply during the
-//! softmax of the other.
+//! The two warpgroups wait for each other only through the ring: a slot is free after both have released it. One of
+//! them may multiply during the softmax of the other, but no barrier enforces this.
 
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
 use super::{Place, queries};
@@ -28,6 +28,7 @@ fn mask_of(p: &AttentionParams, tile: u32, group: u32, valid: bool) -> u32 {
     if valid { mask } else { MASK_NONE }
 }
 
+/// Starts the load of this thread's mask bits: two words, one bit for each of its 64 scores of a tile.
 #[inline(always)]
 fn entries_of(p: &AttentionParams, mask: u32) -> Entries<2> {
     let own = gpu::opaque_thread() % 128;
@@ -72,10 +73,10 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// Processes all tiles of keys of these queries. Step `j` consumes the keys of tile `j` and the values of the tile
-    /// before, even without entries for this warpgroup, because both warpgroups share the ring. Step `tiles` has only
-    /// values. The outer loop runs over tiles without entries. The inner loop runs over adjacent tiles with entries;
-    /// its first scores and its last product with values are not overlapped.
+    /// Main loop over the tiles of keys of these queries. Step `j` waits for the keys of tile `j` and for the values of
+    /// tile `j - 1`, and releases both. A warpgroup without entries in a tile releases it too, because both warpgroups
+    /// share the ring. Step `tiles` has only values. The outer loop runs over tiles without entries. The inner loop
+    /// runs over adjacent tiles with entries. Its first scores and its last product with values overlap with nothing.
     #[inline(always)]
     fn walk<E: WgmmaElem>(
         p: &AttentionParams,
@@ -159,7 +160,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         keep(weights);
     }
 
-    /// Returns the entries of step `j`, and loads those of the next.
+    /// Returns the mask of tile `j`. Starts the loads of the mask bits of tile `j + 1` and of the mask index of tile
+    /// `j + 2`.
     #[inline(always)]
     fn step(
         p: &AttentionParams,
@@ -176,7 +178,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         this
     }
 
-    /// Waits for the next slot of the ring and returns it. Unless `valid`, the returned slot is unused.
+    /// Waits until the next slot of the ring is full, returns it and advances (CUTLASS: `consumer_wait`). If `valid` is
+    /// false, it does not wait, and the result must not be used.
     #[inline(always)]
     fn take(ring: &mut Place, valid: bool) -> u32 {
         let (slot, parity) = *ring;
@@ -201,8 +204,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         Self::release_if(Self::QUERIES, j + 1 == tiles);
     }
 
-    /// Completes the exponentials here, by a branch on their sums, which are never negative. Otherwise ptxas moves them
-    /// after the wait for the products that hide them.
+    /// Prevents ptxas from moving the exponentials after the wait for the products that hide them. The branch depends
+    /// on their sums. It is never taken, because sums are not negative.
     #[inline(always)]
     fn hold(rows: &Rows) {
         if warp::ballot(rows.sum[0] + rows.sum[1] < 0.0) != 0 {
@@ -210,7 +213,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// Issues the products `Q K^T` of a tile of keys.
+    /// Issues the products `Q K^T` of a tile of keys: 64 queries x 128 keys. Both operands are contiguous along k.
     #[inline(always)]
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, group: u32) {
         let queries = Self::query_tile(group, 0).descriptor(PANEL_BYTES as u32, 16);
@@ -224,7 +227,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         });
     }
 
-    /// Issues the products of the weights (the rounded exponentials) with a tile of values.
+    /// Issues the products `P V` of a tile. P (the *weights*) is the rounded exponentials in registers, 16 keys at a
+    /// time. V is contiguous along n.
     #[inline(always)]
     fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights<2>) {
         let values = Self::stage(slot).descriptor(PANEL_BYTES as u32, SMEM_TILE as u32);

@@ -1,15 +1,21 @@
-//! Attention at the entries of a mask on Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135). Thread
-//! blocks are persistent; a work item is 128 queries of a head and a list of tiles of 128 keys. Scores exist in
-//! registers only. With `wgmma` (the pipeline of FlashAttention-3, arXiv 2407.08608), the third warpgroup is the
-//! producer, one thread of it, and the first two warpgroups are consumers of 64 queries each ([`consumer`]):
+//! Attention at the entries of a mask on Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135). The
+//! grid is persistent. A work item is 128 queries of a head and a list of tiles of 128 keys. A tile is two pieces of 64
+//! adjacent keys, at any two positions. Scores exist in registers only. With `wgmma` (the pipeline of FlashAttention-3,
+//! arXiv 2407.08608), warps 0 to 7 are two consumer warpgroups of 64 queries each ([`consumer`]). Thread 256 is the
+//! producer:
 //!
 //! ```text
 //! producer   Q to its own buffer; K0 | K1 V0 | K2 V1 | ... to a ring of 5 slots, a tile each (TMA)
 //! consumer   issue S = Q K[j]^T (both in shared memory) and O += P V[j-1] (P in registers, V in shared memory)
 //!            wait for S -> release K[j] -> mask, max, exponentials of S -> wait for O -> release V[j-1]
 //!            rescale O, P = S rounded to the element type
-//! end        O / sum: registers -> output buffer of the warpgroup -> global
+//! end        O / sum: registers -> output buffer of the warpgroup -> global, while the next Q, K and V are copied
 //! ```
+//!
+//! All operands in shared memory are tiles of 64 rows x 128 bytes (128-byte swizzle). K is stored chunk by chunk (64
+//! elements of the head), so that both pieces of 64 keys are one operand of 128 rows. V is stored piece by piece, and
+//! its products read it contiguous along n. Mask bits (8 bytes a thread and tile) go from global memory to registers.
+//! Unlike FlashAttention-3, no named barrier makes the consumer warpgroups alternate.
 //!
 //! With `mma.sync` (the pipeline of FlashAttention-2, arXiv 2307.08691), four warps alternate between copies and
 //! products ([`together`]).
@@ -41,7 +47,7 @@ buffers! {
     }
 }
 
-/// Slot of the ring and parity of its phase.
+/// Position in the ring: index of a stage, and parity of the phase of its mbarriers (CUTLASS: `PipelineState`).
 type Place = (u32, u32);
 
 /// Returns this thread block's queries of a round; `row` is `NO_STRIP` past the last round.

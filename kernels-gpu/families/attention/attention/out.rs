@@ -85,6 +85,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         });
     }
 
+    /// Divides the accumulators by the sums of exponentials. Stores the logarithms of the sums, if requested, and O.
     #[inline(always)]
     fn finish<E: WgmmaElem>(
         p: &AttentionParams,

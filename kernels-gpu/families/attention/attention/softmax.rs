@@ -47,7 +47,8 @@ macro_rules! each {
     };
 }
 
-/// Max scores of two rows, separately for each piece: one chain would be as long as the products that hide it.
+/// Max scores of two rows, separately for each piece. One chain of dependent max instructions over both pieces would
+/// take as long as the products that hide it.
 type Largest<const C: usize> = [[f32; 2]; C];
 
 /// Sets scores without an entry to -Inf, and returns the max of the others.
@@ -69,6 +70,7 @@ fn hide<const C: usize>(scores: &mut Acc<C>, bits: [u32; C]) -> Largest<C> {
     max
 }
 
+/// Returns the max of this thread's scores in each row and piece, masked ones included.
 #[inline(always)]
 fn largest<const C: usize>(scores: &Acc<C>) -> Largest<C> {
     let mut max = [[f32::NEG_INFINITY; 2]; C];
@@ -163,7 +165,7 @@ pub(super) fn softmax<const C: usize>(
     shrink
 }
 
-/// Multiplies the sums by `by` if the base of any row of this warp has moved.
+/// Rescales the accumulators of O by `by` if the base of any row of this warp has moved.
 #[inline(always)]
 pub(super) fn shrink<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
     if warp::ballot(by[0] != 1.0 || by[1] != 1.0) != 0 {
@@ -171,6 +173,7 @@ pub(super) fn shrink<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
     }
 }
 
+/// Multiplies the accumulators of each row by its factor.
 #[inline(always)]
 pub(super) fn rescale<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
     each!(out, C, |r, x| {

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! The copy of K[i+1] runs during the product with V[i], that of V[i+1] during the scores of K[i+1]. All 128 threads
-//! take part in every copy (`cp.async`). The mbarriers `full` and `empty` order the warps; only the join of split
-//! queries has another barrier. Two thread blocks share a multiprocessor, and one multiplies during the softmax of the
-//! other. Nothing is copied ahead for the next queries.
+//! take part in every copy (`cp.async`). A slot is 64 keys or values: one tile of 64 rows x 128 bytes (128-byte
+//! swizzle) for each 64 elements of the head. The mbarriers `full` and `empty` order the warps. Only the fix-up of
+//! split queries has another barrier. Two thread blocks share a multiprocessor: one multiplies during the softmax of
+//! the other. The copies for the next queries start after the epilogue.
 
 use super::queries;
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
@@ -162,8 +163,8 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         }
     }
 
-    /// Returns the shared address of a sum of exponentials. Four lanes share a row and the eighth below it; the first
-    /// two of them keep one sum each. Registers do not suffice for eight sums and bases.
+    /// Returns the shared address of a sum of exponentials. Four lanes share rows r and r + 8. The first of them stores
+    /// the sum of row r here, the second one that of row r + 8. Registers do not suffice for eight sums and bases.
     #[inline(always)]
     fn sum_place(half: usize) -> Shared<f32> {
         let (lane, warp) = gpu::lane_and_warp();
@@ -274,7 +275,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         let team = Team { thread: gpu::opaque_thread(), threads: Self::THREADS };
         let to = Self::stage(ring.ahead.wait_empty());
         let full = ring.ahead.full();
-        // Products of strides with this head stay out of registers between copies.
+        // Hides the head from the optimizer, which would keep head times stride in registers between copies.
         let head = warp::opaque(place[1]);
         L::fill(team, full, Self::SLOT as u32, || {
             first(full);

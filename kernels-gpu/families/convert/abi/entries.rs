@@ -64,9 +64,9 @@ pub struct EntriesParams {
     pub columns: u64,
     /// Keys of a sort, or sorted rows.
     pub keys: u64,
-    /// Values of a sort, or a permutation.
+    /// First payload of a sort, one word for each key, or a permutation.
     pub first: u64,
-    /// Second values of a sort.
+    /// Second payload of a sort, one word for each key.
     pub second: u64,
     /// Out: sorted keys.
     pub out_keys: u64,

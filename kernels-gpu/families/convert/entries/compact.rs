@@ -1,6 +1,8 @@
-//! Dense to CSR. A warp counts the kept elements of some segments of rows. Thread blocks find the number of entries
-//! before theirs by a one-pass look-back. Then the warps read their segments again, from L1 and L2, and write. A warp
-//! compacts the kept elements of a segment in shared memory first, so that it stores whole lines.
+//! Dense to CSR. A segment is up to 2 KB of a row: four vectors of up to 16 bytes for each lane. A warp counts
+//! the kept elements of up to four adjacent segments. Each thread block then finds the number of entries before its own
+//! by a one-pass look-back. The warps load their segments again, from L1 and L2, and write. A warp compacts the kept
+//! elements of a segment in shared memory first, so that it stores whole lines. In both passes the loads of the next
+//! segment are in flight while a segment is processed.
 
 use super::turns::{in_front, take};
 use super::{ALL_LANES, element, lane, magnitude, over_warps};

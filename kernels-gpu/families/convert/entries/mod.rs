@@ -1,6 +1,19 @@
-//! Unstructured sparse formats made on the GPU. A sort is a stable counting sort by digits: `count`, `place`, `move`.
-//! `compact` and `starts` compute sums in one pass with a look-back to preceding thread blocks. Counters are integers
-//! and positions depend on order alone, so results are bitwise reproducible.
+//! Conversions, sorts and checks of unstructured formats. Each kernel is one step. Thread blocks have 256 threads:
+//!
+//! ```text
+//! compact   dense -> CSR         warp: up to four segments; shared: kept elements; look-back between thread blocks
+//! rows      offsets -> rows      thread: 8 adjacent entries; shared: marks of row starts, then a running maximum
+//!           rows -> offsets      warp: 256 entries, 8 loads a lane in flight
+//! starts    CSR -> GroupCOO      thread: 8 adjacent rows; look-back between thread blocks
+//! fill      slots of GroupCOO    thread: 4 slots or values, all loads in flight
+//! sort      LSD radix sort       warp: 512 adjacent keys; count -> place (a thread block for each digit) -> move
+//! top       largest of a row     thread block: a row; shared: counts of digits
+//! reorder   permutation          thread block of 512: a tile of values; shared: the tile in its new order
+//! check     rules of CSR         thread: 8 adjacent entries
+//! ```
+//!
+//! Thread blocks exchange data through global memory. Other thread blocks hide the waits. No position depends on the
+//! order of arrival at an atomic, so results are bitwise reproducible.
 
 mod check;
 mod compact;

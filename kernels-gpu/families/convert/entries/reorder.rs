@@ -1,6 +1,9 @@
-//! Values through a permutation in two passes over tiles with contiguous reads and writes: a single gathered value
-//! costs a sector. `split` sorts a source tile by target position, so that the values of a target tile form a run.
-//! `join` loads the runs of a target tile and orders them. Both order values in shared memory by 16-bit positions.
+//! Permutes values in two passes over tiles. Both passes read and write contiguous memory, because a gather of one
+//! value reads a sector of 32 bytes. `Split` sorts a source tile by target position, so that the values of a target
+//! tile form a run. `Join` loads the runs of a target tile and orders them. A thread block of 512 threads processes one
+//! tile. Both passes store values to shared memory at their 16-bit positions, then write the tile in whole vectors. In
+//! `Split` the positions of the next round are loaded while values are stored. In `Join` eight values of each lane are
+//! in flight.
 
 use super::{ALL_LANES, element, lane};
 use crate::device::compact::{ones_before, scan_warp};

@@ -1,4 +1,7 @@
-//! Row of every entry from offsets, and offsets from rows.
+//! Row of every entry from offsets, and offsets from rows. `EntryRows`: a thread has eight adjacent entries. The thread
+//! block marks row starts in shared memory, and a running maximum gives every entry its row. `EntryOffsets`: a warp has
+//! 256 adjacent entries. A thread starts eight loads before it uses the first. An entry stores its position as the
+//! start of each row after the row of the previous entry, up to its own row.
 
 use super::{lane, mark_starts, own_marks, row_at, scan_max};
 use crate::device::prelude::*;

@@ -1,5 +1,8 @@
-//! Stable counting sort, one digit per pass. Keys of each digit are counted in every tile. Running sums over tiles and
-//! digits give the targets of a tile's keys. In a tile, warps rank their keys in order, equal digits by ballot.
+//! Stable LSD radix sort: three kernels for each digit, lowest digit first. A tile is 4096 keys, 512 for each warp.
+//! `SortCount` counts the keys of each digit in a tile (shared memory). `SortPlace` replaces the counts of a digit by
+//! running sums over the tiles, one thread block for each digit. `SortMove` ranks the keys of a warp, 32 at a time, by
+//! ballots. It orders keys and payloads in shared memory, then stores them to adjacent addresses. Eight loads of each
+//! thread are in flight.
 
 use super::{ALL_LANES, WARPS, behind_scan, lane, scan};
 use crate::device::compact::{ones_before, scan_all};
@@ -81,8 +84,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
     }
 }
 
-/// Shared memory of [`SortMove`] after that of the scan: counters of every warp, distances of the digits, and two
-/// arrays of one word per key.
+/// Shared memory of [`SortMove`] after that of the scan: counters of every warp, a distance for each digit, and three
+/// arrays of one word per key. The distance is the output position of a digit minus its position in the tile.
 #[derive(Clone, Copy)]
 struct Ranges {
     digits: u32,
@@ -263,8 +266,9 @@ fn rank(p: &EntriesParams, counters: Shared<u32>, digit: u32, inside: bool) -> u
     before + behind
 }
 
-/// Replaces each warp's count of a digit by the position in the tile of its first key: after the smaller digits, and
-/// after preceding warps. Also computes the distance of a digit from tile to output positions.
+/// Replaces each warp's count of a digit by the position in the tile of the warp's first key of this digit. Keys of
+/// smaller digits and of preceding warps come first. Also stores the distance of each digit: its output position minus
+/// its position in the tile.
 #[inline(always)]
 fn bases(p: &EntriesParams, shared: Ranges) {
     let (mut first, mut sum, mut in_tile) = (0, 0, 0);

@@ -1,4 +1,5 @@
-//! First group of every row of GroupCOO.
+//! First group of every row of GroupCOO. A thread counts the groups of eight adjacent rows. A scan gives the sum over
+//! the threads before it, and a look-back the sum over the thread blocks before its own.
 
 use super::scan;
 use super::turns::{in_front, take};

@@ -1,5 +1,7 @@
-//! Selects the k largest magnitudes of a row. A thread block finds the smallest of them digit by digit, highest first
-//! (radix selection), and the column after the last selected one among equal magnitudes. Zeros are never selected.
+//! Selects the `p.top` largest magnitudes of a row. A thread block finds the smallest of them by radix selection:
+//! digits of 11 bits, highest first, counted in shared memory. Among equal magnitudes the first columns are selected.
+//! The kernel stores the smallest selected magnitude and the column after the last selected one. Zeros are never
+//! selected.
 
 use super::{behind_scan, element, magnitude, scan};
 use crate::device::prelude::*;

@@ -1,6 +1,6 @@
-//! W as e4m3 with synchronous products. With fp8 Tensor Cores, the stages hold codes, as copied. Without them, the
-//! producer threads load codes into registers, two stages ahead, and write elements to the stages. They convert each code
-//! once per stage; each consumer warp would convert all rows of A of its warpgroup again.
+//! W as e4m3 with `mma.sync`. With fp8 Tensor Cores, the stages contain codes, as copied. Without them, the producer
+//! threads load codes into registers, two stages ahead, and write elements to the stages. Producers convert each code
+//! once. Consumers would convert the rows of A once in each of the four warps of a warpgroup.
 //!
 //! ```text
 //! A elements (`SCALED_COLUMNS`)    A as it is; W scaled and rounded to A's type, with the bits of a W rounded before
@@ -194,8 +194,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         ring.advance();
     }
 
-    /// Writes 16 codes as f16 to quarter `quarter` of a row. Within 4 codes they are in the order of the conversion, the
-    /// same one in A and W.
+    /// Writes 16 codes as f16 to quarter `quarter` of a row. The conversion may permute each 4 codes. A and W then have
+    /// the same permutation along k, so their products are correct.
     #[inline(always)]
     fn write_halves(codes: [u32; 4], to: Shared<u8>, row: u32, quarter: u32) {
         unroll!(half < 2, {

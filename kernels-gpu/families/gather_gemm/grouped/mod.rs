@@ -1,9 +1,24 @@
-//! Products of rows that are sorted by their matrix. Four producer warps gather row blocks of up to 128 rows and start
-//! the copies of the row block's matrix; two consumer warpgroups multiply. The grid is persistent: the number of row
-//! blocks is read on the device. Thread blocks that run at the same time compute all columns of neighbouring row
-//! blocks, so each matrix is read once. With many rows the two thread blocks of a cluster fetch it for both. W of e4m3
-//! with scales is written to the stages by four more warps (`scaled`), or multiplied by rows of e4m3 (`quantized`).
-//! Without `wgmma` the producers convert it (`codes`).
+//! Products of each row with the matrix W of its expert. A *choice* is one expert of one token. The routing sorts
+//! choices by expert. A *slot* is a position in this order (not a stage of the ring). A row block (`panel`) is up to
+//! 128 slots of one expert. A work item is a row block and a tile of columns. The grid is persistent, because only the
+//! device knows the number of row blocks.
+//!
+//! Warps 0 to 7 are two consumer warpgroups of 64 rows and all columns of the tile. Warps 8 to 11 are producers. Tiles
+//! of 64 rows have one consumer warpgroup, so producers are warps 4 to 7. Without TMA all of their threads copy A and
+//! W.
+//!
+//! ```text
+//! gathered A   global -> stage       cp.async by all producer threads, eight lanes for 128 bytes of a row
+//! adjacent A   global -> stage       TMA by the first producer thread
+//! W            global -> stage       TMA by the first producer thread; in a cluster, half of W to both blocks
+//! products     stage -> registers    wgmma; stage s-1 is released while the products of s run
+//! epilogue     registers -> output buffer of the warpgroup -> C, while producers copy stages of the next tile
+//! ```
+//!
+//! A stage contains A, then W, 128 bytes of each row along k. Each 64 rows of A and each 64 columns of W are one
+//! shared-memory tile (128-byte swizzle). Three variants multiply e4m3. `scaled`: warps 12 to 15 scale W and write it
+//! to the stages. `quantized`: Tensor Cores multiply e4m3 rows by e4m3 W. `codes`: without `wgmma`, producers convert
+//! W.
 
 mod codes;
 mod out;
@@ -66,12 +81,15 @@ impl<const CHUNKS: usize, F: GroupedForm> Stages for GroupedTile<CHUNKS, F> {
 impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Whether work items and choices are loaded when used, instead of prefetched: the products leave no registers.
     const FORGETS: bool = !F::A::ASYNCHRONOUS && F::ORDER == QUANTIZED_COLUMNS;
-    /// Whether the warpgroups alternate on the Tensor Core.
+    /// Whether the consumer warpgroups take turns to issue products. One then scales its sums while the Tensor Core
+    /// multiplies for the other. CUTLASS' ping-pong kernels have such an order barrier between tiles. Here both
+    /// warpgroups compute rows of one tile.
     const TURNS: bool = F::ORDER == QUANTIZED_COLUMNS && F::A::ASYNCHRONOUS;
 
     #[inline(always)]
     fn set_up(p: &GroupedParams, at: Maps) {
         if gpu::thread() == 0 {
+            // Arrivals at `full`: each thread that copies by `cp.async` or writes codes, and one for the copies by TMA.
             let arrivals = match (F::ORDER, p.flags & GROUPED_GATHER) {
                 _ if !F::L::BY_ONE => F::L::fills(GROUPED_PRODUCER_THREADS),
                 (SCALED_COLUMNS, 0) => Self::FILL_NEIGHBOURS,
@@ -154,8 +172,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         }
     }
 
-    /// Loads the work item after the next one, the choice of a row of the next one, and the weight of the row of this
-    /// one.
+    /// Starts the loads of epilogue data: the work item two tiles ahead, the choice of this lane's row one tile ahead,
+    /// and the weight of its row in this tile. Each load depends on a load of the previous tile, so it need not wait.
     #[inline(always)]
     fn ahead(
         p: &GroupedParams,
@@ -170,7 +188,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         )
     }
 
-    /// Computes the warpgroup's rows of a row block: with 64 rows a thread block, one half after the other.
+    /// Multiplies and stores the warpgroup's 64 rows of a row block. A tile of 64 rows has one consumer warpgroup,
+    /// which computes both halves of the row block one after the other.
     #[inline(always)]
     fn halves<E: WgmmaElem>(
         p: &GroupedParams,
@@ -202,7 +221,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         }
     }
 
-    /// Returns the previous stage: the one that a tile ended with.
+    /// Returns the index of the stage before `slot` in the ring. After the products of a tile, it is the tile's last
+    /// stage.
     #[inline(always)]
     fn before(slot: u32) -> u32 {
         if slot == 0 { Self::STAGES as u32 - 1 } else { slot - 1 }
@@ -223,7 +243,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         let mut deep = 0;
         while deep < p.k {
             let slot = ring.wait_full();
-            // `cp.async` wrote the gathered rows through the generic proxy.
+            // `cp.async` wrote the gathered rows through the generic proxy. The consumer fences, because no producer
+            // thread waits for its copies: they arrive at the mbarrier themselves.
             F::A::fence_proxy_async();
             F::A::fence(acc);
             Self::multiply::<E>(acc, slot, group, rows);
@@ -264,7 +285,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         }
     }
 
-    /// Releases the stages of a tile without rows of this warpgroup.
+    /// Waits for and releases the stages of a tile in which this warpgroup has no rows.
     #[inline(always)]
     fn pass(p: &GroupedParams, ring: &mut Ring<Self>) {
         let mut deep = 0;

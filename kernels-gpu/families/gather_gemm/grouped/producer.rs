@@ -1,5 +1,6 @@
-//! Producer warps: rows of A by 16-byte copies if they are gathered, by TMA if they are adjacent; W by TMA, through a
-//! map of three axes, whose boxes end where an expert's matrix ends. Without TMA all producer threads copy both.
+//! Producer warps. `gather`: all 128 threads copy rows of A by `cp.async`, and one of them starts the TMA copies of W.
+//! `slide`: rows of A are adjacent, so one thread copies A and W by TMA. The tensor map of W has three axes, so a box
+//! ends where the matrix of an expert ends. Without TMA all producer threads copy A and W by `cp.async`.
 
 use super::DEPTH;
 use super::work::Work;
@@ -44,6 +45,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         policy: u64,
     ) {
         let map = at.map(1);
+        // In a cluster each thread block copies the half of W with its rank to the stages of both (multicast). The
+        // barrier of each stage expects all bytes of W.
         let (shared, rank) = (Self::PAIRS && work.shared, cluster::rank());
         let load = |to: Shared<u8>, place: [u32; 3], half: usize, rows: usize| {
             if !F::L::BY_ONE {
@@ -105,8 +108,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         p.order().at(work.first + thread).ld_if(thread < work.rows)
     }
 
-    /// Gathers rows by the slots' tokens; called by all four warps. Data of the next tile is prefetched one tile ahead,
-    /// its address two tiles ahead.
+    /// Producer loop for gathered rows, called by all four warps. The work item is loaded two tiles ahead. The choice
+    /// of each row, which gives its token, is loaded one tile ahead.
     #[inline(always)]
     pub(super) fn gather(p: &GroupedParams, at: Maps) {
         grid::wait_dependency();
@@ -169,7 +172,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         rows::of_thread(thread, token, work.rows)
     }
 
-    /// Starts a thread's copies of rows of A, which arrive at the stage's barrier.
+    /// Starts this thread's `cp.async` copies of rows of A. The thread arrives at `full` when they are complete.
     #[inline(always)]
     pub(super) fn bring(
         p: &GroupedParams,
@@ -192,8 +195,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         ring.full().arrive_after_copies();
     }
 
-    /// Copies adjacent rows by TMA; called by one thread. Rows past the row block's end belong to other row blocks:
-    /// they are multiplied into rows of C that are not stored.
+    /// Producer loop for adjacent rows: one thread starts the TMA copies of A and W for all tiles. A box may contain
+    /// rows past the end of the row block. Their products are rows of C that are not stored.
     #[inline(always)]
     pub(super) fn slide(p: &GroupedParams, at: Maps) {
         let policy = global::l2_evict_first(p.flags & GROUPED_ONCE != 0);

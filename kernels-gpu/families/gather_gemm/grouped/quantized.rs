@@ -1,6 +1,6 @@
-//! A and W both as e4m3: the Tensor Core sums each [`QUANTIZED_BLOCK`] along k from zero, and the result is scaled as
-//! it is added to f32 registers. Meanwhile the other warpgroup keeps the Tensor Core busy. The warpgroups alternate,
-//! otherwise both would add at the same time. The variant with synchronous products is `codes`.
+//! A and W both as e4m3. The Tensor Core sums each [`QUANTIZED_BLOCK`] along k from zero. CUDA cores then multiply the
+//! sums by the scales and add them to f32 registers. Two named barriers make the warpgroups alternate: one adds while
+//! the Tensor Core multiplies for the other. The variant for `mma.sync` is `codes`.
 
 use super::DEPTH;
 use super::out::NOWHERE;

@@ -7,9 +7,13 @@ use crate::families::gather_gemm::abi::*;
 /// Work item: a row block by a tile of columns.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
+    /// Expert, which selects the matrix.
     pub(super) expert: u32,
+    /// First slot of the row block.
     pub(super) first: u32,
+    /// Number of slots of the row block, at most 128. 0 past the last work item.
     pub(super) rows: u32,
+    /// First column of C.
     pub(super) column: u32,
     /// Whether the other thread block of the cluster multiplies by the same columns.
     pub(super) shared: bool,
@@ -62,19 +66,21 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         if F::A::ASYNCHRONOUS { p.panels() } else { p.panels().opaque() }
     }
 
-    /// Returns the value. Where products are synchronous it is hidden from the optimizer: they leave no registers to
-    /// keep what is derived from it.
+    /// Returns the value. With `mma.sync` it also hides the value from the optimizer. The compiler then recomputes
+    /// derived values, because the products leave no registers for them.
     #[inline(always)]
     pub(super) fn forgotten(value: u32) -> u32 {
         if F::A::ASYNCHRONOUS { value } else { warp::opaque(value) }
     }
 
+    /// Returns the number of work items, half of the tiles in clusters. The routing writes the number of row blocks.
     #[inline(always)]
     pub(super) fn tiles(p: &GroupedParams) -> u32 {
         let tiles = Self::panels(p).ld() * p.across.value;
         if Self::paired(p) { tiles / 2 } else { tiles }
     }
 
+    /// Returns whether thread blocks run in clusters of two.
     #[inline(always)]
     pub(super) fn paired(p: &GroupedParams) -> bool {
         Self::PAIRS && warp::opaque(p.flags) & GROUPED_PAIRED != 0
@@ -92,7 +98,13 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         gpu::grid_x() >> u32::from(Self::paired(p))
     }
 
-    /// Returns work item `index` of `tiles`, zeros past the last. Neighbouring items share rows of A, or columns of W.
+    /// Returns work item `index` of `tiles`; `rows` is 0 past the last. There are three orders:
+    ///
+    /// - Few rows per matrix (`GROUPED_ONCE`): row block by row block, all columns of each. W is read once.
+    /// - Otherwise, in a group of up to 12 row blocks of an expert: column tile by column tile, all row blocks of each.
+    ///   A matrix larger than L2 is then read once for the group.
+    /// - In clusters (`GROUPED_PAIRED`): two column tiles at a time. The two thread blocks compute two row blocks of
+    ///   the same columns.
     #[inline(always)]
     pub(super) fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
         let paired = Self::paired(p);

@@ -1,20 +1,25 @@
-//! Products with 2:4 sparse A on sparse Tensor Cores: a persistent thread block for each multiprocessor. The third
-//! warpgroup is the producer: one thread of it with TMA, all of it with `cp.async`. The first two warpgroups are
-//! consumers of `MA` x 64 rows each. With `wgmma`:
+//! Products with 2:4 sparse A on sparse Tensor Cores. The grid is persistent: one thread block for each multiprocessor.
+//! Warps 0 to 7 are two consumer warpgroups. Each computes `MA` x 64 rows and all `CHUNKS` x 64 columns of a tile of C.
+//! Warps 8 to 11 are producers: one thread starts TMA copies, or all 128 threads start `cp.async`.
+//! A stage contains A, `MA` x 128 rows of 64 bytes (64-byte swizzle), then B. B consists of `CHUNKS` shared-memory
+//! tiles of 64 columns and 64 rows along k, contiguous along n (128-byte swizzle). 8-bit B is contiguous along k.
+//! With `wgmma`:
 //!
 //! ```text
-//! producer   wait empty[s] -> start the copies of stage s: A (half of its columns) and B -> full[s] completes
+//! producer   wait empty[s] -> start the copies of stage s: stored values of A, and B -> full[s] completes
 //! consumer   wait full[s] -> issue the products of s -> wait for those of s-1 -> release s-1
-//!            meanwhile the metadata of the next two stages: global -> registers
-//! tile end   wait for all products -> registers -> output buffer of the warpgroup -> C
+//!            while they run: metadata of the next two stages, global -> registers
+//! tile end   wait for all products -> registers -> output buffer of the warpgroup -> C, 16 bytes a store
 //! ```
 //!
-//! The producer runs ahead into the next tile while C is stored. The consumer warpgroups share the ring, and do not
-//! wait for each other otherwise. With `mma.sync` a warp loads fragments, multiplies and releases s itself.
+//! The producer copies stages of the next tile while C is stored. Both consumer warpgroups read the same B. A stage is
+//! free when both have released it. No other barrier orders them, so one may multiply while the other stores C. With
+//! `mma.sync`, a warp multiplies all rows of its warpgroup by a quarter of the columns. It releases s after its
+//! products of s. Before the epilogue the warps exchange accumulators, so that each holds whole rows.
 //!
-//! The plan stores metadata in the order in which lanes hold it. Gathered from the rows' words, it would take a quarter
-//! of the bandwidth of shared memory and L1. With `mma.sync`, a warp with 64 rows has too few registers to load
-//! metadata ahead: metadata, in the same order, is part of the stage.
+//! The plan stores a copy of the metadata in the order of the lanes. The format stores one word for 32 columns of a
+//! row. Loads of these words would take a quarter of the bandwidth of shared memory and L1. With `mma.sync`, a warp has
+//! too few registers to load metadata ahead. Metadata is then part of the stage, in the order of the lanes.
 
 #[cfg(any(module = "nm_narrow", feature = "cuda_std"))]
 pub mod narrow;
@@ -147,9 +152,9 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         });
     }
 
-    /// Multiplies a tile by `wgmma`. The products of a stage are one group. When the group of a stage is issued, the
-    /// warpgroup waits for the group before it, and releases that stage. The metadata of the next pair of stages is
-    /// loaded meanwhile.
+    /// Main loop of a tile with `wgmma`. The products of a stage are one group. After the warpgroup has issued the
+    /// group of a stage, it waits for the previous group and releases the stage of that group. While products run, it
+    /// loads the metadata of the next pair of stages.
     #[inline(always)]
     fn multiply_ahead<E>(
         p: &NmParams,
@@ -212,7 +217,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         F::A::commit();
     }
 
-    /// Multiplies a stage that contains its metadata, by `mma.sync`.
+    /// Computes the products of one stage with `mma.sync`. The stage contains its metadata.
     #[inline(always)]
     fn multiply_stage<E>(acc: &mut [Acc<CHUNKS>; MA], slot: u32, group: u32)
     where
@@ -260,7 +265,7 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
         unroll!(i < MA, { wgmma_sparse::take(&mut into[i], meta[i], p.zero) });
     }
 
-    /// Both steps share a word.
+    /// Both steps share a word. The sparsity selector of a step (0 or 1) names the lanes whose words the step reads.
     #[inline(always)]
     fn meta_word(meta: Self::Meta, _: usize, i: usize) -> u32 {
         meta[i]
@@ -315,6 +320,7 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: Maps) {
+        // With TMA only one thread arrives. `arrivals` counts one arrival per warp, so 32 threads give one.
         let copiers = if F::L::BY_ONE { 32 } else { Self::PRODUCER_THREADS };
         make_ring::<Self, F::L, 2>(at, F::L::arrivals(copiers, false));
         roles!(F::A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));

@@ -1,5 +1,6 @@
-//! Softmax of the nonzeros of each row, and its gradient. blockIdx.y is the head. A range of blockIdx.x belongs to each
-//! *class* of items, and its thread blocks iterate over the items of the class:
+//! Softmax of the nonzeros of each row, and its gradient. blockIdx.y is the head. Each *class* of items has a range of
+//! blockIdx.x. Its thread blocks, of four warps each, iterate over the items of the class. `softmax_class` gives the
+//! lanes of a row and the 16-byte vectors of a lane. A warp computes 8, 4 or 1 rows at a time, or a quarter of a row:
 //!
 //! ```text
 //! classes 1 to 9   row      global -> registers of 4 to 128 lanes -> max, sum: shuffles (128 lanes: and shared memory)
@@ -10,11 +11,12 @@
 //! class 10         stretch  short rows: global -> shared -> one thread a row -> shared -> global (module `stretch`)
 //! ```
 //!
-//! All loads of a row are in flight together. Nothing overlaps within a row, except that the position of the thread's
-//! next row is loaded meanwhile. Other thread blocks of the multiprocessor hide the loads.
+//! All loads of a row are in flight together. Loads, arithmetic and stores of one row do not overlap. Only the position
+//! of the thread's next row is loaded while a row is computed. Other thread blocks of the multiprocessor hide the
+//! loads. Registers are limited so that at least seven are resident, five for the gradient.
 //!
-//! Rows start anywhere: loads begin at the aligned vector that holds the row's first entry, as in Sputnik (arXiv
-//! 2006.10901, section 5.2), whose sparse softmax this module replaces.
+//! A row may start at any element. Its loads begin at the aligned vector that holds the first entry, as in Sputnik
+//! (arXiv 2006.10901, section 5.2).
 
 mod forward;
 mod gradient;
@@ -60,8 +62,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const VEC: usize, const WIDE: usize, const
 impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> SoftmaxRows<VEC, WIDE, GRADIENT> {
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const LOG: bool>(p: &SoftmaxParams) {
-        // Lanes and vectors equal those of `softmax_class`: arguments of types cannot be computed from `WIDE`, so half
-        // of it is one of two numbers.
+        // The table repeats `softmax_class`. Rust does not accept `WIDE / 2` as an argument of a type. Class 2
+        // therefore lists both possible values, 4 and 2, and `agree` selects one of them.
         macro_rules! classes {
             ($($class:literal: $lanes:literal, $($rep:expr),+;)+) => {$(
                 if gpu::block_x() < p.blocks[$class + 1] {
@@ -247,8 +249,8 @@ impl<const VEC: usize, F: RowForm> Lane<VEC, F> {
     }
 }
 
-/// Distributes the items of a class over its thread blocks. All threads of a block iterate equally often, so that they
-/// can exchange values.
+/// Distributes the items of a class over its thread blocks. A thread block processes 128 / `LANES` rows at a time. All
+/// of its threads iterate equally often, because shuffles and barriers need all of them.
 #[inline(always)]
 fn deal<O: Operation>(p: &SoftmaxParams, class: usize) {
     let rows = SOFTMAX_THREADS / O::LANES;
@@ -285,7 +287,8 @@ fn sums_of(p: &SoftmaxParams, piece: u32) -> Global<[u32; 2], Fresh> {
     p.sums().at(gpu::block_y() as u64 * p.firsts[1] as u64 + piece as u64)
 }
 
-/// Reads the results of all pieces of this piece's row: each thread its share of them, in order.
+/// Calls `work` with the results of the pieces of this piece's row. Thread `t` gets pieces `t`, `t + 128` and so on, in
+/// this order. [`reduce`] then combines the threads.
 #[inline(always)]
 fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
     let [first, count] = p.pieces().at(piece).ld();
@@ -325,6 +328,7 @@ fn over_lanes<F: RowForm, const MAX: bool>(x: f32, word: u32) -> f32 {
     x
 }
 
-/// First words of the two reductions of a row.
+/// Word offsets in shared memory at which the four warps store their results: of the first reduction of a row, and of
+/// the second one. They differ, because no barrier follows the loads of [`reduce`].
 const FIRST: u32 = 0;
 const SECOND: u32 = SOFTMAX_THREADS / 32;

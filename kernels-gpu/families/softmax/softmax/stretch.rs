@@ -57,8 +57,8 @@ impl Stretch {
     }
 }
 
-/// Address of group `index` of four slots. One group is left out after every eight, so that rows of 16 begin in
-/// different banks.
+/// Shared address of group `index`: four slots, one f32 word each. After every eight groups, 16 bytes are padding. Rows
+/// of 16 entries then begin in different banks.
 #[inline(always)]
 fn place(index: u32) -> Shared<[u32; 4]> {
     // SAFETY: `SoftmaxRows::SHARED_BYTES` includes the stretch and the slots past it that threads of rows read.
@@ -161,7 +161,7 @@ impl PerThread {
         }
     }
 
-    /// Stores `word` to the masked entries.
+    /// Overwrites the masked entries of the row with `word`.
     #[inline(always)]
     fn hide(self, word: u32) {
         let mut at = self.live;
@@ -172,7 +172,7 @@ impl PerThread {
     }
 }
 
-/// Computes the softmax of this thread's scaled row, in place.
+/// Replaces this thread's row in shared memory by its softmax. The row holds scores that are already scaled.
 #[inline(always)]
 fn soften(own: PerThread, log: bool) {
     let mut values: Fours = [[f32::NEG_INFINITY; 4]; 8];
