@@ -50,8 +50,9 @@ impl Source {
         }
     }
 
-    /// Starts the copy of a row to shared `to`, from `beyond` bytes after the lane's columns on. `WHOLE`: the row exists.
-    /// Otherwise it is zero if it is missing ([`NO_TILE`]), since zeros of the other operand times a NaN would be NaN.
+    /// Starts the copy of a row to shared `to`, from `beyond` bytes after the lane's columns on. `WHOLE`: the row
+    /// exists. Otherwise it is zero if it is missing ([`NO_TILE`]), since zeros of the other operand times a NaN would
+    /// be NaN.
     #[inline(always)]
     pub fn copy<const WHOLE: bool>(self, row: u32, beyond: u32, to: Shared<u8>) {
         let from = self.from.row(row, self.row_bytes).bytes(beyond);
