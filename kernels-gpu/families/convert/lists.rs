@@ -223,6 +223,7 @@ fn bundles(p: &ListParams, own: &PerThread) {
     });
     gpu::sync_threads();
     let to = of_kind(LIST_BUNDLES).ld();
+    // Not `strided`: `lists_fill` would spill a register.
     let mut i = gpu::thread();
     while i < all {
         let [row, end] = collected(i).cast::<[u32; 2]>().ld();

@@ -9,12 +9,12 @@ use crate::families::discover::abi::NO_TILE;
 #[derive(Clone, Copy)]
 pub struct Source {
     /// The matrix: a valid address where nothing is read.
-    matrix: Global<u8, ReadWrite>,
+    pub matrix: Global<u8, ReadWrite>,
     /// Address of the lane's 16 bytes in row 0, and 1 if they exist.
     pub from: Global<u8, ReadWrite>,
-    inside: u32,
+    pub inside: u32,
     /// Row stride, bytes.
-    row_bytes: u32,
+    pub row_bytes: u32,
 }
 
 /// Rows of a stage that a warp copies. All are constants after inlining.
@@ -50,11 +50,12 @@ impl Source {
         }
     }
 
-    /// Starts the copy of a row to shared `to`. `WHOLE`: the row exists. Otherwise it is zero if it is missing
-    /// ([`NO_TILE`]), since zeros of the other operand times a NaN would be NaN.
+    /// Starts the copy of a row to shared `to`, from `beyond` bytes after the lane's columns on. `WHOLE`: the row
+    /// exists. Otherwise it is zero if it is missing ([`NO_TILE`]), since zeros of the other operand times a NaN would
+    /// be NaN.
     #[inline(always)]
-    pub fn copy<const WHOLE: bool>(self, row: u32, to: Shared<u8>) {
-        let from = self.from.row(row, self.row_bytes);
+    pub fn copy<const WHOLE: bool>(self, row: u32, beyond: u32, to: Shared<u8>) {
+        let from = self.from.row(row, self.row_bytes).bytes(beyond);
         if WHOLE {
             from.cp_async_16_if(to, self.inside);
         } else {
@@ -81,7 +82,7 @@ impl Source {
                     let row = warp::shfl(rows, place);
                     let within = first % 8 + own;
                     let to = to.bytes(((lane % 8) ^ within) * 16).bytes(place * PANEL_BYTES as u32);
-                    self.copy::<WHOLE>(row, to);
+                    self.copy::<WHOLE>(row, 0, to);
                 }
             });
         });

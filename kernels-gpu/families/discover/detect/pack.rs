@@ -74,6 +74,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let (first, step) = Self::row(r, 0);
         let vector = gpu::thread() % r.vectors;
         let column = place.left + vector * (128 / BITS);
+        // Not `strided`: `detect_pack_128x1` would spill a register.
         let mut row = first;
         while row < Self::LATE {
             let words = Self::vector(p, BITS, place.top + row, column);

@@ -147,8 +147,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             ring.advance();
         }
         A::wait::<CHUNKS, 0>(&mut acc);
-        // SAFETY: with one group, the accumulators of a warpgroup fit into the ring. They are stored after its last stage
-        // is read, between two barriers.
+        // SAFETY: the accumulators of a warpgroup fit into the ring of a tile with one group. They are stored after its
+        // last stage is read, between two barriers.
         let lent = unsafe { Shared::<[u32; 2]>::dynamic(0) };
         let beside = lent.at(gpu::opaque_thread() % 128);
         if GROUPS == 1 {

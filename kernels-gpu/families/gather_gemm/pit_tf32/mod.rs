@@ -168,7 +168,8 @@ impl<const MT: usize, A: Multiply, L: Loader> ByList for PitWords<MT, A, L> {
         let column = work.column + lane * 4;
         let (item, _) = p.item.of(work.row_block);
         let b = p.b().row(item, p.item_bytes).cast::<f32>();
-        [column, column + 128].map(|column| Source::new(b, [column, p.n], p.ldb_bytes))
+        let first = Source::new(b, [column, p.n], p.ldb_bytes);
+        [first, Source { inside: u32::from(column + 128 < p.n), ..first }]
     }
 
     #[inline(always)]
@@ -196,7 +197,8 @@ impl<const MT: usize, A: Multiply, L: Loader> ByList for PitWords<MT, A, L> {
             let to = to.bytes(pit_tf32_place(i as u32, lane % 8));
             unroll!(half < 2, {
                 if half < Self::BLOCKS {
-                    b[half].copy::<WHOLE>(row, to.bytes((half * 4 * Self::PIECE) as u32));
+                    let to = to.bytes((half * 4 * Self::PIECE) as u32);
+                    b[half].copy::<WHOLE>(row, half as u32 * 512, to);
                 }
             });
         });
