@@ -133,11 +133,11 @@ macro_rules! rows_spmm {
                     bitmap_f16_128x64 F16, bitmap_bf16_128x64 Bf16: Bits, BitTile<2, 64, BitOf<true>>;
                     bitmap_f16_256x64 F16, bitmap_bf16_256x64 Bf16: Bits, BitTile<4, 64, BitOf<true>>;
                     bitmap_f16_128x64_any F16, bitmap_bf16_128x64_any Bf16: Bits, BitTile<2, 64, BitOf<false>>;
-                    bytemap_f16_128x16 F16, bytemap_bf16_128x16 Bf16: Bytes, ByteTile<2, 16, ByteOf>;
-                    bytemap_f16_256x16 F16, bytemap_bf16_256x16 Bf16: Bytes, ByteTile<4, 16, ByteOf>;
-                    bytemap_f16_128x32 F16, bytemap_bf16_128x32 Bf16: Bytes, ByteTile<2, 32, ByteOf>;
-                    bytemap_f16_256x32 F16, bytemap_bf16_256x32 Bf16: Bytes, ByteTile<4, 32, ByteOf>;
-                    bytemap_f16_256x64 F16, bytemap_bf16_256x64 Bf16: Bytes, ByteTile<4, 64, ByteOf>;
+                    bytemap_f16_128x16 F16, bytemap_bf16_128x16 Bf16: Bytes, ByteTile<2, 16, BitOf<true>>;
+                    bytemap_f16_256x16 F16, bytemap_bf16_256x16 Bf16: Bytes, ByteTile<4, 16, BitOf<true>>;
+                    bytemap_f16_128x32 F16, bytemap_bf16_128x32 Bf16: Bytes, ByteTile<2, 32, BitOf<true>>;
+                    bytemap_f16_256x32 F16, bytemap_bf16_256x32 Bf16: Bytes, ByteTile<4, 32, BitOf<true>>;
+                    bytemap_f16_256x64 F16, bytemap_bf16_256x64 Bf16: Bytes, ByteTile<4, 64, BitOf<true>>;
                     bitmap_mma_f16_256x1_warps4_wide F16, bitmap_mma_bf16_256x1_warps4_wide Bf16: Bits, WarpTile<1, 4, WarpOf<4, CpAsyncWide>>;
                     bitmap_mma_f16_256x1_warps4 F16, bitmap_mma_bf16_256x1_warps4 Bf16: Bits, WarpTile<1, 4, WarpOf<4, CpAsync>>;
                     bitmap_mma_f16_256x8_warps4_wide F16, bitmap_mma_bf16_256x8_warps4_wide Bf16: Bits, WarpTile<8, 4, WarpOf<4, CpAsyncWide>>;
@@ -147,9 +147,9 @@ macro_rules! rows_spmm {
                     bitmap_mma_f16_128x32 F16, bitmap_mma_bf16_128x32 Bf16: Bits, BitTile<2, 32, BitOf<true, MmaSync, CpAsync>>;
                     bitmap_mma_f16_128x64 F16, bitmap_mma_bf16_128x64 Bf16: Bits, BitTile<2, 64, BitOf<true, MmaSync, CpAsync>>;
                     bitmap_mma_f16_128x64_any F16, bitmap_mma_bf16_128x64_any Bf16: Bits, BitTile<2, 64, BitOf<false, MmaSync, CpAsync>>;
-                    bytemap_mma_f16_128x16 F16, bytemap_mma_bf16_128x16 Bf16: Bytes, ByteTile<2, 16, ByteOf<MmaSync, CpAsync>>;
-                    bytemap_mma_f16_128x32 F16, bytemap_mma_bf16_128x32 Bf16: Bytes, ByteTile<2, 32, ByteOf<MmaSync, CpAsync>>;
-                    bytemap_mma_f16_128x64 F16, bytemap_mma_bf16_128x64 Bf16: Bytes, ByteTile<2, 64, ByteOf<MmaSync, CpAsync>>;
+                    bytemap_mma_f16_128x16 F16, bytemap_mma_bf16_128x16 Bf16: Bytes, ByteTile<2, 16, BitOf<true, MmaSync, CpAsync>>;
+                    bytemap_mma_f16_128x32 F16, bytemap_mma_bf16_128x32 Bf16: Bytes, ByteTile<2, 32, BitOf<true, MmaSync, CpAsync>>;
+                    bytemap_mma_f16_128x64 F16, bytemap_mma_bf16_128x64 Bf16: Bytes, ByteTile<2, 64, BitOf<true, MmaSync, CpAsync>>;
                 }
             }
         }

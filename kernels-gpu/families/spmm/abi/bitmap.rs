@@ -32,7 +32,7 @@ const fn shared_bytes_of(all: u32, blocks: u32) -> u32 {
 /// Kilobytes of shared memory of a multiprocessor: compute capability 9.0 and 8.0.
 const SHARED_KB: [u32; 2] = [228, 164];
 
-/// Parameters of a [`BitTile`]: alignment of B, atom and loader.
+/// Parameters of a [`BitTile`], and of a [`ByteTile`], whose B is always aligned: alignment of B, atom and loader.
 pub trait BitForm {
     /// The loader copies B; otherwise B is copied element by element.
     const ALIGNED: bool;
@@ -176,28 +176,11 @@ pub const BYTE_UNIT: usize = 4;
 /// Bytes of a byte tile expanded to a dense one.
 pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
 
-/// Parameters of a [`ByteTile`]: atom and loader.
-pub trait ByteForm {
-    /// Atom.
-    type A: AtomInfo;
-    /// Loader.
-    type L: LoaderInfo;
-}
-
-/// [`ByteForm`] as a type.
-#[derive(Clone, Copy, Debug)]
-pub struct ByteOf<A = Wgmma, L = Tma>(PhantomData<(A, L)>);
-
-impl<A: AtomInfo, L: LoaderInfo> ByteForm for ByteOf<A, L> {
-    type A = A;
-    type L = L;
-}
-
 /// Tile of the module for A with byte positions: `GROUPS` warpgroups of 64 rows each, times `N` columns (16, 32 or 64).
 #[derive(Clone, Copy, Debug)]
 pub struct ByteTile<const GROUPS: usize, const N: usize, F>(PhantomData<F>);
 
-impl<const GROUPS: usize, const N: usize, F: ByteForm> ByteTile<GROUPS, N, F> {
+impl<const GROUPS: usize, const N: usize, F: BitForm> ByteTile<GROUPS, N, F> {
     /// Producer threads.
     pub const PRODUCER_THREADS: u32 = 32 * copying_warps(F::L::BY_ONE, false);
     /// Bytes of B in a stage.
@@ -209,7 +192,7 @@ impl<const GROUPS: usize, const N: usize, F: ByteForm> ByteTile<GROUPS, N, F> {
     pub const HEAD: usize = BIT_HEAD + GROUPS * Self::SPREAD * BYTE_TILE;
 }
 
-impl<const GROUPS: usize, const N: usize, F: ByteForm> Tile for ByteTile<GROUPS, N, F> {
+impl<const GROUPS: usize, const N: usize, F: BitForm> Tile for ByteTile<GROUPS, N, F> {
     /// Consumer and producer threads.
     const THREADS: u32 = GROUPS as u32 * 128 + Self::PRODUCER_THREADS;
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS;

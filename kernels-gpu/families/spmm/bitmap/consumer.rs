@@ -1,7 +1,7 @@
 //! Consumer warpgroup: each warp expands its slab (16 rows) of a tile to the fragments of four squares of 16 columns.
 
-use super::Ring;
 use super::out::Strip;
+use super::{Filled, Ring};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::{MultiplyThin, ThinElem};
@@ -34,7 +34,7 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: MultiplyThin, L: Loader>
         let own = PerThread {
             word: warp::opaque(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
             squares: warp::opaque(group * BIT_BYTES as u32 + 512 + warp * 8),
-            values: warp::opaque(group * 4),
+            values: warp::opaque(group),
             weights: bits::Weights::new(),
         };
         let mut round = 0;
@@ -51,8 +51,7 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: MultiplyThin, L: Loader>
             let mut acc = Thin::<N>::zero();
             let mut stage = 0;
             while stage < piece.stages {
-                let (full, parity) = ring.full();
-                barrier::wait(full, parity);
+                Self::wait_for(ring);
                 let a = Self::fragments(p, ring.slot, own);
                 F::A::fence_thin(&mut acc);
                 Self::multiply::<E>(&mut acc, ring.slot, a);
@@ -65,25 +64,8 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: MultiplyThin, L: Loader>
             }
             let piece = if F::A::ASYNCHRONOUS { piece } else { p.piece(round - 1) };
             let group = now(group);
-            match N {
-                16 if GROUPS == 4 => {
-                    Strip::<GROUPS, N, 4>::epilogue::<E>(p, piece, group, &mut acc)
-                }
-                _ => Strip::<GROUPS, N, 1>::epilogue::<E>(p, piece, group, &mut acc),
-            }
-        }
-    }
-
-    /// Releases stages without rows for this warpgroup.
-    #[inline(always)]
-    fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
-        let mut stage = 0;
-        while stage < stages {
-            let (full, parity) = ring.full();
-            barrier::wait(full, parity);
-            Self::release(ring.slot);
-            ring.advance(p.stages);
-            stage += 1;
+            let ahead = if N == 16 && GROUPS == 4 { 4 } else { 1 };
+            Strip::<GROUPS, N>::epilogue::<E>(p, piece, (group, ahead), &mut acc);
         }
     }
 
@@ -91,8 +73,8 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: MultiplyThin, L: Loader>
     #[inline(always)]
     fn fragments(p: &BitmapParams, slot: u32, at: PerThread) -> [[u32; 4]; SQUARES] {
         let stage = Self::a(p, slot);
-        let own = copy::ld_shared_b32(stage + at.word);
-        let squares = copy::ld_shared_v2(stage + at.squares);
+        let own = stage.bytes(at.word).cast::<u32>().ld();
+        let squares = stage.bytes(at.squares).cast::<[u32; 2]>().ld();
         let values = Self::values(p, slot, at.values);
         let own = Slab::new(own, squares, values);
         let [pairs] = scanned([own.counts]);
@@ -103,7 +85,7 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: MultiplyThin, L: Loader>
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
         let b = frag::descriptor(0, (N * 2) as u32, 16);
         // The lowest bits of a descriptor are the address in units of 16 bytes.
-        let low = (b as u32 | Self::stage(slot) >> 4) as u64;
+        let low = (b as u32 | Self::stage(slot).address() >> 4) as u64;
         F::A::mma_thin::<E, N>(acc, a, b & 0xffff_ffff_0000_0000 | low);
     }
 }
@@ -114,14 +96,14 @@ pub(super) struct Slab {
     word: u32,
     /// For each square, the number of the tile's values before its right half.
     middles: [u32; 2],
-    values: u32,
+    values: Shared<u16>,
     /// Bits of left and of right halves, one byte for each square.
     pub(super) counts: [u32; 2],
 }
 
 impl Slab {
     #[inline(always)]
-    pub(super) fn new(word: u32, middles: [u32; 2], values: u32) -> Slab {
+    pub(super) fn new(word: u32, middles: [u32; 2], values: Shared<u16>) -> Slab {
         let counts = bits::halves_of_squares(word);
         Slab { word, middles, values, counts }
     }
@@ -130,10 +112,11 @@ impl Slab {
     /// of this lane and of higher lanes. Values of the right half follow it: `pairs[1]` counts those of lower lanes.
     #[inline(always)]
     pub(super) fn square(self, w: bits::Weights, pairs: [u32; 2], t: u32) -> [u32; 4] {
-        let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values);
+        let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values.address());
         let left = bits::less_twice(pairs[0], t, middle);
         let right = bits::dp4a(pairs[1], 2 << (8 * t), middle);
-        bits::expand(w, self.word >> (2 * t), [left, right])
+        // SAFETY: both are addresses of values of the tile, which the stage holds.
+        unsafe { bits::expand(w, self.word >> (2 * t), [left, right]) }
     }
 }
 

@@ -30,6 +30,13 @@ buffers! {
     }
 }
 
+/// The shared memory of the thread block.
+#[inline(always)]
+fn shared() -> Shared<u8> {
+    // SAFETY: the host launches with the `SHARED_BYTES` of the tile, and chooses a number of stages that fit.
+    unsafe { Shared::dynamic(0) }
+}
+
 /// Period of arrival numbers: the arrival barriers twice, one round of each parity.
 const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
 
@@ -52,10 +59,10 @@ impl Ring {
 
     /// Returns the barrier on which the stage arrives, and the parity that it has before.
     #[inline(always)]
-    fn full(self) -> (u32, u32) {
+    fn full(self) -> (Shared<Mbarrier>, u32) {
         let second = self.arrival >= BIT_STAGES as u32;
         let number = if second { self.arrival - BIT_STAGES as u32 } else { self.arrival };
-        (copy::dynamic_shared() + number * 8, second as u32)
+        (shared().cast().at(number), second as u32)
     }
 
     #[inline(always)]
@@ -72,18 +79,70 @@ impl Ring {
     }
 }
 
-/// Ring of stages of `GROUPS` tiles each. Producer warps fill the stages round-robin.
+/// Ring of stages of `GROUPS` tiles each. Producer warps fill the stages round-robin. Stages hold B; A is stored after
+/// the ring.
 trait Filled<const GROUPS: usize>: Stages {
-    /// Whether the copy engine copies.
-    const BY_ONE: bool;
-    /// Whether the copy engine copies B, so that A can be copied ahead of it.
-    const B_COPIED: bool;
+    type L: Loader;
+    /// Whether the loader copies B.
+    const ALIGNED: bool;
+
+    /// Returns the barrier on which a stage arrives, and the parity that it has before.
+    fn full_of(ring: Ring) -> (Shared<Mbarrier>, u32);
 
     /// Starts the copies of one stage, except those of B by the loader. Every lane calls it.
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
     /// Starts the loader's copies of B, the last ones of a stage.
     fn copy_b(p: &BitmapParams, at: Maps, piece: BitPiece, stage: u32, ring: Ring);
+
+    /// Returns the address of A of a stage.
+    #[inline(always)]
+    fn a(p: &BitmapParams, slot: u32) -> Shared<u8> {
+        Self::stage(0).bytes(p.stages * Self::STRIDE as u32 + slot * p.slot_bytes)
+    }
+
+    /// Waits until a stage has arrived.
+    #[inline(always)]
+    fn wait_for(ring: Ring) {
+        let (full, parity) = Self::full_of(ring);
+        full.wait(parity);
+    }
+
+    /// Releases stages without rows for this warpgroup.
+    #[inline(always)]
+    fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
+        let mut stage = 0;
+        while stage < stages {
+            Self::wait_for(*ring);
+            Self::release(ring.slot);
+            ring.advance(p.stages);
+            stage += 1;
+        }
+    }
+
+    /// Starts a thread block with this many threads that consume and that produce. Producers fill all stages. Returns
+    /// true in the threads that consume. `warps` warps release a stage.
+    #[inline(always)]
+    fn start(p: &BitmapParams, at: Maps, [consumers, producers]: [u32; 2], warps: u32) -> bool {
+        // There are more threads than barriers.
+        let slot = gpu::thread();
+        if slot < BIT_STAGES as u32 {
+            Self::full(slot).init(Self::L::arrivals(32, !Self::ALIGNED));
+            Self::empty(slot).init(warps);
+            barrier::init_fence();
+        }
+        if slot == 0 && Self::ALIGNED {
+            Self::L::prefetch_maps::<1>(at);
+        }
+        gpu::sync_threads();
+        if gpu::thread() >= consumers {
+            Self::produce(p, at, copier(p, consumers, producers));
+            return false;
+        }
+        grid::wait_dependency();
+        grid::launch_dependents();
+        true
+    }
 
     /// Fills the stages of all pieces that belong to producer warp `own` of `warps`; later warps return at once.
     /// Issuing the `cp.async` copies of a stage takes one warp longer than the consumers need to multiply it.
@@ -99,7 +158,7 @@ trait Filled<const GROUPS: usize>: Stages {
         // The plan's lists are read while the previous kernel ends (PDL). A is copied then too if the plan keeps it,
         // for as many stages as the ring has.
         let mut early = 0;
-        if Self::B_COPIED && p.flags & FLAG_A_KEPT != 0 {
+        if Self::L::BY_ONE && Self::ALIGNED && p.flags & FLAG_A_KEPT != 0 {
             let mut ahead = ring;
             while early < p.stages && early < AHEAD && early < later.stages {
                 let own = of_stage::<GROUPS>(next, early);
@@ -131,7 +190,7 @@ trait Filled<const GROUPS: usize>: Stages {
                     if turn == own {
                         if early == 0 {
                             let starts = of_stage::<GROUPS>(now, i);
-                            barrier::wait(Self::empty(ring.slot), ring.parity);
+                            Self::empty(ring.slot).wait(ring.parity);
                             Self::copy_a(p, piece, stage + i, starts, ring);
                         } else {
                             early -= 1;
@@ -145,7 +204,7 @@ trait Filled<const GROUPS: usize>: Stages {
                 stage += AHEAD;
             }
         }
-        if !Self::BY_ONE {
+        if !Self::L::BY_ONE {
             copy::cp_async_wait_all();
         }
     }
@@ -166,30 +225,36 @@ fn copier(p: &BitmapParams, multiply: u32, copiers: u32) -> [u32; 2] {
 /// copy engine the words are the plan's starts of the tiles and the end of the last one; they are copied, and so arrive
 /// with the values.
 #[inline(always)]
-fn offsets<L: LoaderInfo>(slot: u32) -> u32 {
-    let bytes = if L::BY_ONE { 16 } else { 20 };
-    copy::dynamic_shared() + (BIT_STAGES * 16) as u32 + slot * bytes
+fn offsets<L: LoaderInfo>(slot: u32) -> Shared<u32> {
+    let words = if L::BY_ONE { 4 } else { 5 };
+    shared().bytes((BIT_STAGES * 16) as u32).cast().at(slot * words)
 }
 
-/// Starts the copies of a stage's starts, from tile `tile` on. All lanes call it.
+/// Provides the words of [`offsets`] for a stage from tile `tile` on: with the copy engine `word` of each warpgroup. All
+/// lanes that copy call it.
 #[inline(always)]
 fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
     p: &BitmapParams,
     piece: BitPiece,
-    tile: u32,
-    slot: u32,
+    (tile, slot): (u32, u32),
+    word: impl Fn(usize) -> u32,
 ) {
     let lane = gpu::thread() % 32;
-    if lane <= GROUPS as u32 {
+    let to = offsets::<L>(slot);
+    if L::BY_ONE {
+        let mut words = [0; 4];
+        unroll!(j < GROUPS, most 4, { words[j] = word(j) });
+        to.cast::<[u32; 4]>().st(words);
+    } else if lane <= GROUPS as u32 {
         let from = p.starts().at(tile as u64 + lane.min(piece.height) as u64);
-        from.cp_async_4(offsets::<L>(slot) + lane * 4);
+        from.cp_async_4(to.at(lane));
     }
 }
 
-/// Returns the units before a tile. Its start is stored `at` bytes after the first start of the stage.
+/// Returns the units before tile `tile` of a stage.
 #[inline(always)]
-fn units_before<L: LoaderInfo>(slot: u32, at: u32) -> u32 {
-    let [first, own] = [0, at].map(|at| copy::ld_shared_b32(offsets::<L>(slot) + at));
+fn units_before<L: LoaderInfo>(slot: u32, tile: u32) -> u32 {
+    let [first, own] = [0, tile].map(|tile| offsets::<L>(slot).at(tile).ld());
     own - first
 }
 
@@ -220,7 +285,6 @@ impl BitmapParams {
     }
 }
 
-/// Stages hold B; A is stored after the ring.
 impl<const GROUPS: usize, const N: usize, F> Stages for BitTile<GROUPS, N, F> {
     const COUNT: usize = BIT_STAGES;
     const STRIDE: usize = Self::B_BYTES;
@@ -228,39 +292,19 @@ impl<const GROUPS: usize, const N: usize, F> Stages for BitTile<GROUPS, N, F> {
     const FIRST_STAGE: usize = BIT_HEAD;
 }
 
-impl<const GROUPS: usize, const N: usize, F: BitForm<L: Loader>> BitTile<GROUPS, N, F> {
-    /// Returns the shared address of A of a stage: the words of the tiles, then their values.
+impl<const GROUPS: usize, const N: usize, F: BitForm<A: Multiply, L: Loader>>
+    BitTile<GROUPS, N, F>
+{
+    /// Returns the address of the values of a warpgroup's tile. A of a stage is the words of the tiles, then their
+    /// values.
     #[inline(always)]
-    fn a(p: &BitmapParams, slot: u32) -> u32 {
-        copy::dynamic_shared()
-            + BIT_HEAD as u32
-            + p.stages * Self::B_BYTES as u32
-            + slot * p.slot_bytes
-    }
-
-    /// Returns the address of the values of a warpgroup's tile; `at` is four times the index of the warpgroup.
-    #[inline(always)]
-    fn values(p: &BitmapParams, slot: u32, at: u32) -> u32 {
+    fn values(p: &BitmapParams, slot: u32, group: u32) -> Shared<u16> {
         if F::L::BY_ONE {
-            return copy::ld_shared_b32(offsets::<F::L>(slot) + at);
+            // SAFETY: the producer has stored the address there.
+            return unsafe { Shared::new(offsets::<F::L>(slot).at(group).ld()) };
         }
-        Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<F::L>(slot, at) * 16
-    }
-
-    /// Initializes the barriers and prefetches the tensor map. `warps` warps release a stage.
-    #[inline(always)]
-    fn set_up(at: Maps, warps: u32) {
-        // There are more threads than barriers.
-        let slot = gpu::thread();
-        if slot < BIT_STAGES as u32 {
-            barrier::init(Self::full(slot), F::L::arrivals(32, !F::ALIGNED));
-            barrier::init(Self::empty(slot), warps);
-            barrier::init_fence();
-        }
-        if slot == 0 && F::ALIGNED {
-            F::L::prefetch_maps::<1>(at);
-        }
-        gpu::sync_threads();
+        let words = (GROUPS * BIT_BYTES) as u32;
+        Self::a(p, slot).bytes(words + units_before::<F::L>(slot, group) * 16).cast()
     }
 }
 
@@ -271,12 +315,8 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: Maps) {
-        Self::set_up(at, GROUPS as u32 * 4);
-        if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::PRODUCER_THREADS));
-        } else {
-            grid::wait_dependency();
-            grid::launch_dependents();
+        let threads = [GROUPS as u32 * 128, Self::PRODUCER_THREADS];
+        if Self::start(p, at, threads, GROUPS as u32 * 4) {
             Self::consume::<E>(p);
         }
     }

@@ -1,7 +1,7 @@
 //! Producer warps: they copy A's compressed words and values, and B by boxes or element by element.
 
 use super::starts::Starts;
-use super::{Filled, Ring, bring_starts, offsets};
+use super::{Filled, Ring, bring_starts};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
@@ -12,8 +12,13 @@ const BATCH: usize = 4;
 impl<const GROUPS: usize, const N: usize, F: BitForm<A: Multiply, L: Loader>> Filled<GROUPS>
     for BitTile<GROUPS, N, F>
 {
-    const BY_ONE: bool = F::L::BY_ONE;
-    const B_COPIED: bool = F::ALIGNED && F::L::BY_ONE;
+    type L = F::L;
+    const ALIGNED: bool = F::ALIGNED;
+
+    #[inline(always)]
+    fn full_of(ring: Ring) -> (Shared<Mbarrier>, u32) {
+        ring.full()
+    }
 
     #[inline(always)]
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
@@ -33,15 +38,9 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: Multiply, L: Loader>> Fi
         let values = (own[GROUPS] - own[0]) * 16;
         let words = piece.height * BIT_BYTES as u32;
         let at_words = Self::a(p, slot);
-        let at_values = at_words + (GROUPS * BIT_BYTES) as u32;
-        if !F::L::BY_ONE {
-            bring_starts::<GROUPS, F::L>(p, piece, tile, slot);
-        } else if lane == 0 {
-            let mut starts = [0; 8];
-            unroll!(j < GROUPS, { starts[j] = at_values + (own[j] - own[0]) * 16 });
-            let [a, b, c, d, ..] = starts;
-            copy::st_shared_v4(offsets::<F::L>(slot), [a, b, c, d]);
-        }
+        let at_values = at_words.bytes((GROUPS * BIT_BYTES) as u32);
+        let word = |j: usize| at_values.bytes((own[j] - own[0]) * 16).address();
+        bring_starts::<GROUPS, F::L>(p, piece, (tile, slot), word);
         let (full, _) = ring.full();
         let b = if F::ALIGNED { Self::B_BYTES as u32 } else { 0 };
         F::L::expect(full, lane, words + values + b, !F::ALIGNED);
@@ -83,25 +82,25 @@ impl<const GROUPS: usize, const N: usize, F> BitTile<GROUPS, N, F> {
     /// Copies 64 elements of one column of B from `k` on, with zeros past the last row. A lane copies eight of them,
     /// without a swizzle.
     #[inline(always)]
-    fn copy_column(p: &BitmapParams, k: u32, to: u32) {
+    fn copy_column(p: &BitmapParams, k: u32, to: Shared<u8>) {
         let lane = gpu::thread() % 32;
         let first = k + lane * 8;
         let bytes = (p.k.saturating_sub(first) * 2).min(16);
         if lane < BIT_TILE as u32 / 8 {
             // The source of a copy of 0 bytes is not read, but must be a valid address.
             let from = if bytes > 0 { p.b().at(first) } else { p.b() };
-            from.cp_async_16(to + lane * 16, bytes);
+            from.cp_async_16(to.bytes(lane * 16), bytes);
         }
     }
 
     /// Copies B's 64 rows from `k` on element by element, in the layout of the copy engine: 16-byte chunks swizzled
     /// within the length of a row. Elements past the last row or column are zero. A lane has four chunks in flight.
     #[inline(always)]
-    fn copy_elements(p: &BitmapParams, k: u32, column: u32, to: u32) {
+    fn copy_elements(p: &BitmapParams, k: u32, column: u32, to: Shared<u8>) {
         let chunks = eights(N) as u32;
         let mut index = gpu::thread() % 32;
         while index < BIT_TILE as u32 * chunks {
-            let mut at = [0; BATCH];
+            let mut at = [to.cast::<[u32; 4]>(); BATCH];
             let mut elements = [[0; 8]; BATCH];
             unroll!(i < BATCH, {
                 let index = index + i as u32 * 32;
@@ -110,12 +109,12 @@ impl<const GROUPS: usize, const N: usize, F> BitTile<GROUPS, N, F> {
                 let left = if k + row < p.k && first < p.n { p.n - first } else { 0 };
                 let from = p.b().row(k + row, p.ldb_bytes).at(first);
                 elements[i] = [0, 1, 2, 3, 4, 5, 6, 7].map(|e: u32| from.at(e).ld_if(e < left));
-                at[i] = to + (row * chunks + (chunk ^ ((row * chunks / 8) % chunks))) * 16;
+                at[i] = to.cast().at(row * chunks + (chunk ^ ((row * chunks / 8) % chunks)));
             });
             unroll!(i < BATCH, {
                 let e = elements[i];
                 let words = [0, 2, 4, 6].map(|low: usize| e[low] | e[low + 1] << 16);
-                copy::st_shared_v4(at[i], words);
+                at[i].st(words);
             });
             index += BATCH as u32 * 32;
         }

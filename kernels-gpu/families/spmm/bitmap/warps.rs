@@ -4,7 +4,7 @@
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Filled, Ring, copier};
+use super::{ARRIVALS, Filled, Ring, shared};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::ThinElem;
@@ -29,7 +29,7 @@ struct PerWarp {
 }
 
 /// Layout of shared memory, which is that of [`BitTile`].
-type Shared<const N: usize, L> = BitTile<BIT_PANEL, N, BitOf<true, Wgmma, L>>;
+type Layout<const N: usize, L> = BitTile<BIT_PANEL, N, BitOf<true, Wgmma, L>>;
 
 impl Ring {
     #[inline(always)]
@@ -76,12 +76,11 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
             let mut stage = (own.phase + phases - first.arrival % phases) % phases;
             ring.skip(stage, p.stages);
             while stage < piece.stages {
-                let (full, parity) = ring.full();
-                barrier::wait(full, parity);
+                Layout::<N, F::L>::wait_for(ring);
                 if valid {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
-                Shared::<N, F::L>::release(ring.slot);
+                Layout::<N, F::L>::release(ring.slot);
                 ring.skip(phases, p.stages);
                 stage += phases;
             }
@@ -89,12 +88,8 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
             if valid {
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
-                    match N {
-                        1 | 8 => {
-                            Strip::<BIT_PANEL, N, 8>::epilogue::<E>(p, piece, own.group, &mut acc)
-                        }
-                        _ => Strip::<BIT_PANEL, N, 4>::epilogue::<E>(p, piece, own.group, &mut acc),
-                    }
+                    let ahead = if N == 16 { 4 } else { 8 };
+                    Strip::<BIT_PANEL, N>::epilogue::<E>(p, piece, (own.group, ahead), &mut acc);
                 }
             }
         }
@@ -121,8 +116,8 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
     /// Multiplies a tile of A by its rows of B.
     #[inline(always)]
     fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: PerWarp, sums: &mut Sums<SLABS>) {
-        let a = Shared::<N, F::L>::a(p, slot) + own.group * BIT_BYTES as u32;
-        let values = Shared::<N, F::L>::values(p, slot, own.group * 4);
+        let a = Layout::<N, F::L>::a(p, slot).bytes(own.group * BIT_BYTES as u32);
+        let values = Layout::<N, F::L>::values(p, slot, own.group);
         let b = Self::rows(slot, own.lane);
         // Two slabs at once, so that their chains of shuffles overlap.
         unroll!(pair < 2, {
@@ -135,8 +130,8 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
     /// Multiplies two slabs from `first` on.
     #[inline(always)]
     fn slabs<E: ThinElem>(
-        a: u32,
-        values: u32,
+        a: Shared<u8>,
+        values: Shared<u16>,
         own: PerWarp,
         first: usize,
         b: &Rows,
@@ -144,8 +139,8 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
     ) {
         let slabs = [first as u32, first as u32 + 1].map(|slab| {
             let slab = own.part * SLABS as u32 + slab;
-            let word = copy::ld_shared_b32(a + (slab * 32 + own.lane) * 4);
-            let middles = copy::ld_shared_v2(a + 512 + slab * 8);
+            let word = a.cast::<u32>().at(slab * 32 + own.lane).ld();
+            let middles = a.bytes(512).cast::<[u32; 2]>().at(slab).ld();
             Slab::new(word, middles, values)
         });
         let pairs = scanned(slabs.map(|slab| slab.counts));
@@ -165,19 +160,19 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
     /// A single column is repeated in all eight columns of a fragment.
     #[inline(always)]
     fn rows(slot: u32, lane: u32) -> Rows {
-        let b = Shared::<N, F::L>::stage(slot);
+        let b = Layout::<N, F::L>::stage(slot).cast::<[u32; 4]>();
         let mut rows = [[[0; 2]; 2]; SQUARES];
         if N == 1 {
             // Each row of a matrix is the same eight elements.
             unroll!(i < 2, {
-                let [x, y, z, w] = matrix::ldmatrix_x4(b + i as u32 * 64 + lane / 8 * 16);
+                let [x, y, z, w] = b.at(i as u32 * 4 + lane / 8).ldmatrix();
                 rows[2 * i][0] = [x, y];
                 rows[2 * i + 1][0] = [z, w];
             });
         } else if N == 8 {
             // Four times eight rows are two squares.
             unroll!(i < 2, {
-                let [x, y, z, w] = matrix::ldmatrix_x4_trans(b + (i as u32 * 32 + lane) * 16);
+                let [x, y, z, w] = b.at(i as u32 * 32 + lane).ldmatrix_trans();
                 rows[2 * i][0] = [x, y];
                 rows[2 * i + 1][0] = [z, w];
             });
@@ -185,7 +180,7 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
             let half = (lane / 16) ^ (lane / 4 % 2);
             unroll!(t < 4, {
                 let row = t as u32 * 16 + lane % 16;
-                let [x, y, z, w] = matrix::ldmatrix_x4_trans(b + row * 32 + half * 16);
+                let [x, y, z, w] = b.at(row * 2 + half).ldmatrix_trans();
                 rows[t] = [[x, y], [z, w]];
             });
         }
@@ -197,11 +192,12 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
     #[inline(always)]
     fn meet(own: PerWarp, sums: &Sums<SLABS>) -> Thin<N> {
         let across = eights(N) as u32;
-        let end = copy::dynamic_shared() + Self::SHARED_BYTES;
-        let base = end - Self::SUMS as u32 + own.lane * 16;
+        let sums = shared().bytes(Self::SHARED_BYTES - Self::SUMS as u32);
+        let base = sums.cast::<[u32; 4]>().at(own.lane);
         let pair = own.group * Self::PARTS_OF + own.part;
         let place = |slab: u32, phase: u32, j: u32| {
-            base + (((pair * 2 + slab % 2) * F::PHASES as u32 + phase) * across + j) * 512
+            let tile = ((pair * 2 + slab % 2) * F::PHASES as u32 + phase) * across + j;
+            base.at(tile * 32)
         };
         let mut acc = Thin::<N>::zero();
         unroll!(round < 2, {
@@ -210,7 +206,7 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
                     unroll!(j < 2, {
                         if j < eights(N) {
                             let four = sums[2 * round + s][j].map(f32::to_bits);
-                            copy::st_shared_v4(place(s as u32, own.phase, j as u32), four);
+                            place(s as u32, own.phase, j as u32).st(four);
                         }
                     });
                 });
@@ -218,7 +214,7 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
                 if own.phase / 2 == round as u32 {
                     unroll!(phase < F::PHASES, {
                         unroll!(j < eights(N), {
-                            let four = copy::ld_shared_v4(place(own.phase, phase as u32, j as u32));
+                            let four = place(own.phase, phase as u32, j as u32).ld();
                             unroll!(i < 4, { acc.0[4 * j + i] += f32::from_bits(four[i]) });
                         });
                     });
@@ -238,13 +234,8 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: Maps) {
-        Shared::<N, F::L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
-        if gpu::thread() >= Self::WARPS as u32 * 32 {
-            let copier = copier(p, Self::WARPS as u32 * 32, Self::PRODUCER_THREADS);
-            Shared::<N, F::L>::produce(p, at, copier);
-        } else {
-            grid::wait_dependency();
-            grid::launch_dependents();
+        let threads = [Self::WARPS as u32 * 32, Self::PRODUCER_THREADS];
+        if Layout::<N, F::L>::start(p, at, threads, BIT_PANEL as u32 * Self::PARTS_OF) {
             Self::consume::<E>(p);
         }
     }
