@@ -88,8 +88,12 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
             if valid {
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
-                    let ahead = if N == 16 { 4 } else { 8 };
-                    Strip::<BIT_PANEL, N>::epilogue::<E>(p, piece, (own.group, ahead), &mut acc);
+                    match N {
+                        1 | 8 => {
+                            Strip::<BIT_PANEL, N, 8>::epilogue::<E>(p, piece, own.group, &mut acc)
+                        }
+                        _ => Strip::<BIT_PANEL, N, 4>::epilogue::<E>(p, piece, own.group, &mut acc),
+                    }
                 }
             }
         }
