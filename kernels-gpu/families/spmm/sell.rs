@@ -162,7 +162,11 @@ impl<const WARPS: u32, const N: usize, const KIB: u32> Sell<WARPS, N, KIB> {
         };
         let counter = p.counters().at(tile * p.slices + piece.slice);
         let of = [piece.parts & 0xffff, count];
-        parts::join(place, counter, of, acc, (N, if N == 1 { 8 } else { 4 }))
+        if N == 1 {
+            parts::join::<N, N, 8>(place, counter, of, acc)
+        } else {
+            parts::join::<N, N, 4>(place, counter, of, acc)
+        }
     }
 }
 

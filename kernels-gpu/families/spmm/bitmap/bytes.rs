@@ -126,12 +126,11 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: MultiplyThin, L: Loader>
             if F::A::ASYNCHRONOUS && stage != 0 && p.stages != 1 {
                 Self::release(last);
             }
-            let ahead = match N {
-                16 => 4,
-                32 => 2,
-                _ => 1,
-            };
-            Strip::<GROUPS, N>::epilogue::<E>(p, piece, (group, ahead), &mut acc);
+            match N {
+                16 => Strip::<GROUPS, N, 4>::epilogue::<E>(p, piece, group, &mut acc),
+                32 => Strip::<GROUPS, N, 2>::epilogue::<E>(p, piece, group, &mut acc),
+                _ => Strip::<GROUPS, N, 1>::epilogue::<E>(p, piece, group, &mut acc),
+            }
         }
     }
 

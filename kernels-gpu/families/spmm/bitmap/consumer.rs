@@ -64,8 +64,12 @@ impl<const GROUPS: usize, const N: usize, F: BitForm<A: MultiplyThin, L: Loader>
             }
             let piece = if F::A::ASYNCHRONOUS { piece } else { p.piece(round - 1) };
             let group = now(group);
-            let ahead = if N == 16 && GROUPS == 4 { 4 } else { 1 };
-            Strip::<GROUPS, N>::epilogue::<E>(p, piece, (group, ahead), &mut acc);
+            match N {
+                16 if GROUPS == 4 => {
+                    Strip::<GROUPS, N, 4>::epilogue::<E>(p, piece, group, &mut acc)
+                }
+                _ => Strip::<GROUPS, N, 1>::epilogue::<E>(p, piece, group, &mut acc),
+            }
         }
     }
 

@@ -98,7 +98,7 @@ trait Filled<const GROUPS: usize>: Stages {
     /// Returns the address of A of a stage.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> Shared<u8> {
-        Self::stage(0).bytes(p.stages * Self::STRIDE as u32 + slot * p.slot_bytes)
+        Self::stage(0).bytes(p.stages * Self::STRIDE as u32).bytes(slot * p.slot_bytes)
     }
 
     /// Waits until a stage has arrived.

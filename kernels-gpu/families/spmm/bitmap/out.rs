@@ -19,22 +19,22 @@ impl BitmapParams {
     }
 }
 
-/// Sums of a CTA tile, `GROUPS` warpgroups of 64 rows each times `N` columns.
-pub(super) struct Strip<const GROUPS: usize, const N: usize>;
+/// Sums of a CTA tile, `GROUPS` warpgroups of 64 rows each times `N` columns. `AHEAD` (up to 8) pieces of a split CTA
+/// tile are loaded at once, as far as registers suffice.
+pub(super) struct Strip<const GROUPS: usize, const N: usize, const AHEAD: usize>;
 
-impl<const GROUPS: usize, const N: usize> Strip<GROUPS, N> {
+impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, AHEAD> {
     /// Stores the sums of a whole CTA tile to C, and those of a piece to its slot. The warp that arrives last adds the
-    /// slots in order and stores the result to C. `ahead` (up to 8) slots are loaded at once, as far as registers
-    /// suffice.
+    /// slots in order and stores the result to C.
     #[inline(always)]
     pub(super) fn epilogue<E: ThinElem>(
         p: &BitmapParams,
         piece: BitPiece,
-        (group, ahead): (u32, usize),
+        group: u32,
         acc: &mut Thin<N>,
     ) {
         let count = piece.parts >> 16;
-        if count == 1 || Self::fix_up(p, piece, ahead, acc) {
+        if count == 1 || Self::fix_up(p, piece, acc) {
             Self::write::<E>(p, piece, group, acc);
         }
     }
@@ -42,7 +42,7 @@ impl<const GROUPS: usize, const N: usize> Strip<GROUPS, N> {
     /// Stores the partial sums of this piece. Returns true for the warp that arrives last, which then has the sum over
     /// all pieces.
     #[inline(always)]
-    fn fix_up(p: &BitmapParams, piece: BitPiece, ahead: usize, acc: &mut Thin<N>) -> bool {
+    fn fix_up(p: &BitmapParams, piece: BitPiece, acc: &mut Thin<N>) -> bool {
         let (warp, lane) = (gpu::opaque_thread() / 32, gpu::opaque_thread() % 32);
         let (part, count) = (piece.parts & 0xffff, piece.parts >> 16);
         let place = |part: u32| {
@@ -50,7 +50,12 @@ impl<const GROUPS: usize, const N: usize> Strip<GROUPS, N> {
             p.partial().bytes(slot * (eights(N) * 512) as u64).at(lane).cast()
         };
         let counter = p.counters().at(piece.counter * (GROUPS * 4) as u32 + warp);
-        parts::join(place, counter, [part, count], &mut acc.0, (4 * eights(N), ahead))
+        match N {
+            1 | 8 => parts::join::<32, 4, AHEAD>(place, counter, [part, count], &mut acc.0),
+            16 => parts::join::<32, 8, AHEAD>(place, counter, [part, count], &mut acc.0),
+            32 => parts::join::<32, 16, AHEAD>(place, counter, [part, count], &mut acc.0),
+            _ => parts::join::<32, 32, AHEAD>(place, counter, [part, count], &mut acc.0),
+        }
     }
 
     /// Applies the epilogue to the warp's 16 rows and stores them.

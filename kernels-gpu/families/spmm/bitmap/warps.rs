@@ -88,8 +88,12 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
             if valid {
                 let mut acc = Self::meet(own, &sums);
                 if own.phase < SLABS as u32 {
-                    let ahead = if N == 16 { 4 } else { 8 };
-                    Strip::<BIT_PANEL, N>::epilogue::<E>(p, piece, (own.group, ahead), &mut acc);
+                    match N {
+                        1 | 8 => {
+                            Strip::<BIT_PANEL, N, 8>::epilogue::<E>(p, piece, own.group, &mut acc)
+                        }
+                        _ => Strip::<BIT_PANEL, N, 4>::epilogue::<E>(p, piece, own.group, &mut acc),
+                    }
                 }
             }
         }
@@ -165,7 +169,7 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
         if N == 1 {
             // Each row of a matrix is the same eight elements.
             unroll!(i < 2, {
-                let [x, y, z, w] = b.at(i as u32 * 4 + lane / 8).ldmatrix();
+                let [x, y, z, w] = b.at(i as u32 * 4).at(lane / 8).ldmatrix();
                 rows[2 * i][0] = [x, y];
                 rows[2 * i + 1][0] = [z, w];
             });
@@ -180,7 +184,7 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
             let half = (lane / 16) ^ (lane / 4 % 2);
             unroll!(t < 4, {
                 let row = t as u32 * 16 + lane % 16;
-                let [x, y, z, w] = b.at(row * 2 + half).ldmatrix_trans();
+                let [x, y, z, w] = b.at(row * 2).at(half).ldmatrix_trans();
                 rows[t] = [[x, y], [z, w]];
             });
         }
@@ -192,8 +196,8 @@ impl<const N: usize, const SLABS: usize, F: WarpForm<L: Loader>> WarpTile<N, SLA
     #[inline(always)]
     fn meet(own: PerWarp, sums: &Sums<SLABS>) -> Thin<N> {
         let across = eights(N) as u32;
-        let sums = shared().bytes(Self::SHARED_BYTES - Self::SUMS as u32);
-        let base = sums.cast::<[u32; 4]>().at(own.lane);
+        let region = shared().bytes(Self::SHARED_BYTES - Self::SUMS as u32);
+        let base = region.cast::<[u32; 4]>().at(own.lane);
         let pair = own.group * Self::PARTS_OF + own.part;
         let place = |slab: u32, phase: u32, j: u32| {
             let tile = ((pair * 2 + slab % 2) * F::PHASES as u32 + phase) * across + j;
