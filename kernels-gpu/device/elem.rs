@@ -1,7 +1,8 @@
 //! Arithmetic of the element types: raw vectors as loaded, accumulators, and rounding at the store.
 
 use super::memory::Word;
-use super::ptx::{copy, matrix, warp};
+use super::ptx::{matrix, warp};
+use super::shared::SharedWord;
 use crate::abi::*;
 
 /// Up to 16 bytes as stored in memory. They are decoded at their use, so loads in flight take few registers.
@@ -10,7 +11,7 @@ pub type Raw = [u32; 4];
 /// An element type and its accumulator.
 pub trait Elem: ElemInfo {
     /// Accumulator type: that of [`Dtype::accumulator`].
-    type Acc: Copy + Word<Value = Self::Acc>;
+    type Acc: Copy + SharedWord + Word<Value = Self::Acc>;
     /// Zero as an accumulator.
     const ZERO: Self::Acc;
     const BYTES: u32 = Self::DTYPE.bytes() as u32;
@@ -59,23 +60,6 @@ pub trait Elem: ElemInfo {
         let [low, high] = Self::words(a);
         let high = if Self::ACC_BYTES == 8 { warp::shfl_xor(high, other) } else { 0 };
         Self::from_words([warp::shfl_xor(low, other), high])
-    }
-
-    /// Stores one accumulator to shared memory.
-    #[inline(always)]
-    fn st_shared(to: u32, a: Self::Acc) {
-        let [lo, hi] = Self::words(a);
-        copy::st_shared_b32(to, lo);
-        if Self::ACC_BYTES == 8 {
-            copy::st_shared_b32(to + 4, hi);
-        }
-    }
-
-    /// Loads one accumulator from shared memory.
-    #[inline(always)]
-    fn ld_shared(from: u32) -> Self::Acc {
-        let hi = if Self::ACC_BYTES == 8 { copy::ld_shared_b32(from + 4) } else { 0 };
-        Self::from_words([copy::ld_shared_b32(from), hi])
     }
 }
 

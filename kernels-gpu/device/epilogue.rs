@@ -9,7 +9,7 @@ use crate::abi::*;
 pub struct Output {
     /// C, row-major. The body casts it to the type of its elements.
     pub c: Global<u8, ReadWrite>,
-    /// Bias vector, or null.
+    /// Bias vector, if `flags` select one.
     pub bias: Global<u8, ReadWrite>,
     /// Scalar factor of the product.
     pub alpha: f64,
@@ -18,39 +18,35 @@ pub struct Output {
     pub n: u32,
     /// Bits `FLAG_*`.
     pub flags: u32,
-    /// Gate, which has the shape of C, or null.
+    /// Gate, which has the shape of C, if `flags` select one.
     pub gate: Global<u8, ReadWrite>,
     /// Row stride of the gate, bytes.
     pub gate_bytes: u32,
 }
 
 impl Output {
-    /// No output and no operation.
-    pub const PLAIN: Output = Output {
-        c: Global::NULL,
-        bias: Global::NULL,
-        alpha: 1.0,
-        ldc_bytes: 0,
-        n: 0,
-        flags: 0,
-        gate: Global::NULL,
-        gate_bytes: 0,
-    };
+    /// C with rows `ldc_bytes` apart and `n` columns, without scalar, bias and gate. The flags must not select them.
+    #[inline(always)]
+    pub fn plain(c: Global<u8, ReadWrite>, ldc_bytes: u32, n: u32, flags: u32) -> Output {
+        // Absent operands have the address of C, because arithmetic on null could reach any address.
+        Output { c, bias: c, alpha: 1.0, ldc_bytes, n, flags, gate: c, gate_bytes: 0 }
+    }
 }
 
 /// Creates an [`Output`] from the fields of a params struct, without a gate.
 macro_rules! output {
     ($p:ident) => {
         $crate::device::epilogue::Output {
-            // SAFETY: the host has checked the shape and the strides of C, and the length of a bias.
-            c: unsafe { $crate::device::memory::Global::new($p.c) },
-            // SAFETY: as above.
+            // SAFETY: the host has checked the length of a bias.
             bias: unsafe { $crate::device::memory::Global::new($p.bias) },
             alpha: $p.alpha,
-            ldc_bytes: $p.ldc_bytes,
-            n: $p.n,
-            flags: $p.flags,
-            ..$crate::device::epilogue::Output::PLAIN
+            ..$crate::device::epilogue::Output::plain(
+                // SAFETY: the host has checked the shape and the strides of C.
+                unsafe { $crate::device::memory::Global::new($p.c) },
+                $p.ldc_bytes,
+                $p.n,
+                $p.flags,
+            )
         }
     };
 }

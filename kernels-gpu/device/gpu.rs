@@ -92,7 +92,8 @@ macro_rules! kernel {
     ($name:ident($p:ident: $ty:ty, $at:ident) => $body:expr) => {
         #[allow(dead_code)]
         pub unsafe fn $name($p: $ty) {
-            let $at = $crate::device::memory::Maps::NONE;
+            // SAFETY: never run.
+            let $at = unsafe { $crate::device::memory::Maps::new(0) };
             // SAFETY: the host checked the operands and built the launch from the same table row.
             unsafe { $body }
         }

@@ -1,19 +1,21 @@
-//! Reductions over the lanes of a warp, and over the warps of a thread block. Each run gives the same bits. Every lane of
-//! the warp, or every thread of the thread block, must call them together.
+//! Reductions over the lanes of a warp, and over the warps of a thread block. Each run gives the same bits. Every lane
+//! of the warp, or every thread of the thread block, must call them together.
 
 use core::ops::Range;
 
 use super::elem::Elem;
 use super::gpu;
-use super::ptx::{copy, matrix};
+use super::ptx::matrix;
+use super::shared::Shared;
 use crate::abi::F32;
 
 /// Orders of a reduction's distances. They give different bits, because floating-point addition is not associative.
 pub const UP: [u32; 5] = [1, 2, 4, 8, 16];
 pub const DOWN: [u32; 5] = [16, 8, 4, 2, 1];
 
-/// Joins `x` with the value of the lane at each power of two in `distances`: `1..n` reduces over `n` adjacent lanes,
-/// `n..32` over lanes that are multiples of `n` apart. All lanes of a group get the same bits. `join` gets a value and the distance for `shfl_xor`.
+/// Butterfly reduction of `x`, one step for each power of two in `distances`. `1..n` reduces over `n` adjacent lanes,
+/// `n..32` over lanes that are multiples of `n` apart. All lanes of a group get the same bits. `join` gets a value and
+/// the distance of the step, and calls `shfl_xor` itself.
 #[inline(always)]
 pub fn reduce<T>(
     mut x: T,
@@ -54,22 +56,24 @@ pub fn sum(x: f32) -> f32 {
 /// call it. There is no barrier before the stores to shared memory, and none after the loads.
 #[inline(always)]
 pub fn over_warps<const WARPS: u32>(x: f32) -> f32 {
-    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
+    // SAFETY: the host launches kernels that call this with at least a word of shared memory per warp.
+    let sums = unsafe { Shared::<f32>::dynamic(0) };
     if gpu::thread().is_multiple_of(32) {
-        copy::st_shared_b32(word(gpu::thread() / 32), x.to_bits());
+        sums.at(gpu::thread() / 32).st(x);
     }
     gpu::sync_threads();
     let (mut sum, mut warp) = (0.0, 0);
     while warp < WARPS {
-        sum += f32::from_bits(copy::ld_shared_b32(word(warp)));
+        sum += sums.at(warp).ld();
         warp += 1;
     }
     sum
 }
 
-/// Reduces `count` values of each lane over groups of `lanes` adjacent lanes. Lanes `i * lanes / count` and on get value
-/// `i`. While a lane has more than one value, each step exchanges half of them with the lane that keeps that half: this
-/// takes fewer shuffles than separate reductions. `join` gets the value to keep, the one to give, and the distance.
+/// Reduces each of `count` values over groups of `lanes` adjacent lanes. The `lanes / count` lanes from lane
+/// `i * lanes / count` on get the result of value `i`. In each step a lane sends one half of its values and keeps the
+/// other. This takes fewer shuffles than `count` separate reductions. `join` gets the value to keep, the value to send,
+/// and the distance.
 #[inline(always)]
 pub fn reduce_each<T: Copy, const N: usize>(
     mut all: [T; N],

@@ -2,9 +2,9 @@
 
 use super::gpu;
 use super::memory::{Global, Maps, ReadWrite, TensorMap};
-use super::ptx::{barrier, copy, warp};
+use super::ptx::{copy, warp};
+use super::shared::{Mbarrier, Shared};
 use crate::abi::*;
-use crate::frag;
 
 /// Box of a tensor: rows along axis 1, bytes per row, and bytes per element. All are constants after inlining.
 #[derive(Clone, Copy)]
@@ -43,42 +43,54 @@ pub trait Loader: LoaderInfo {
     /// Starts the copies of a stage of `bytes` bytes, which complete mbarrier `full`: with one arrival if the copy
     /// engine copies, otherwise with one per thread of the team. Ordinary stores before this call are not ordered
     /// before the arrival.
-    fn fill(team: Team, full: u32, bytes: u32, start: impl FnOnce());
+    fn fill(team: Team, full: Shared<Mbarrier>, bytes: u32, start: impl FnOnce());
     /// Calls `start` for each of the warp's copies, with the number of the copy and the `word` of the lane of that
     /// number.
     fn each(copies: u32, word: u32, start: impl Fn(u32, u32));
     /// Announces the copies of a stage, `bytes` bytes, before thread `thread` starts them. Without the copy engine only
     /// ordinary stores need this arrival. On compute capability 8.x it compiles to a fence.
-    fn expect(full: u32, thread: u32, bytes: u32, stores: bool);
+    fn expect(full: Shared<Mbarrier>, thread: u32, bytes: u32, stores: bool);
     /// Announces that thread `thread` has started all its copies of the stage.
-    fn started(full: u32, thread: u32);
+    fn started(full: Shared<Mbarrier>, thread: u32);
     /// Copies a box of a tensor of `D` axes (2 to 4) to shared address `to`, swizzled over a row of the box. The box
     /// begins at index `place`, innermost axis first, and has extent 1 along axes 2 and 3. Elements outside of the
     /// tensor are zero. `map` is the tensor map and its words.
     fn tile<const D: usize>(
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         place: [u32; D],
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     );
     /// Copies adjacent pixels of images, one per row of the box. The first pixel is `[channel, y, x, image]`; each is
     /// moved by an offset along x and y. The im2col map holds the distance of pixels; without the copy engine, `pixel`
     /// returns `[y, x, image]` of each. Elements outside of the images are zero.
     fn pixels(
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         map: (TensorMap, &MapWords),
         place: ([u32; 4], [u32; 2]),
         shape: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
         pixel: impl Fn(u32) -> [u32; 3],
     );
     /// Copies `bytes` contiguous bytes, a multiple of 16, to shared address `to`.
-    fn line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32);
+    fn line<T, A>(
+        team: Team,
+        to: Shared<u8>,
+        from: Global<T, A>,
+        bytes: u32,
+        full: Shared<Mbarrier>,
+    );
     /// [`Self::line`] for long lines: all threads of the team take part.
-    fn long_line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32);
+    fn long_line<T, A>(
+        team: Team,
+        to: Shared<u8>,
+        from: Global<T, A>,
+        bytes: u32,
+        full: Shared<Mbarrier>,
+    );
     /// Prefetches `bytes` contiguous bytes, a multiple of 16, to L2, if the GPU has an asynchronous prefetch.
     fn prefetch_line<T, A>(from: Global<T, A>, bytes: u32);
     /// Waits for the copies that this thread started, if threads copy: a thread must not exit before its copies are
@@ -105,9 +117,9 @@ impl Loader for Tma {
     }
 
     #[inline(always)]
-    fn fill(_: Team, full: u32, bytes: u32, start: impl FnOnce()) {
+    fn fill(_: Team, full: Shared<Mbarrier>, bytes: u32, start: impl FnOnce()) {
         if warp::elect_one() {
-            barrier::arrive_expect_tx(full, bytes);
+            full.arrive_expect_tx(bytes);
             start();
         }
     }
@@ -119,25 +131,25 @@ impl Loader for Tma {
     }
 
     #[inline(always)]
-    fn expect(full: u32, thread: u32, bytes: u32, _: bool) {
+    fn expect(full: Shared<Mbarrier>, thread: u32, bytes: u32, _: bool) {
         if thread == 0 {
-            barrier::arrive_expect_tx(full, bytes);
+            full.arrive_expect_tx(bytes);
         } else if thread % 32 == 0 {
-            barrier::arrive(full);
+            full.arrive();
         }
     }
 
     #[inline(always)]
-    fn started(_: u32, _: u32) {}
+    fn started(_: Shared<Mbarrier>, _: u32) {}
 
     #[inline(always)]
     fn tile<const D: usize>(
         _: Team,
-        to: u32,
+        to: Shared<u8>,
         (map, _): (TensorMap, &MapWords),
         place: [u32; D],
         _: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
     ) {
         const { assert!(D >= 2 && D <= 4) };
         match D {
@@ -150,23 +162,29 @@ impl Loader for Tma {
     #[inline(always)]
     fn pixels(
         _: Team,
-        to: u32,
+        to: Shared<u8>,
         (map, _): (TensorMap, &MapWords),
         (place, offset): ([u32; 4], [u32; 2]),
         _: Shape,
-        full: u32,
+        full: Shared<Mbarrier>,
         _: impl Fn(u32) -> [u32; 3],
     ) {
         map.load_im2col(to, place, offset, full);
     }
 
     #[inline(always)]
-    fn line<T, A>(_: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32) {
+    fn line<T, A>(_: Team, to: Shared<u8>, from: Global<T, A>, bytes: u32, full: Shared<Mbarrier>) {
         from.bulk_load(to, bytes, full);
     }
 
     #[inline(always)]
-    fn long_line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32) {
+    fn long_line<T, A>(
+        team: Team,
+        to: Shared<u8>,
+        from: Global<T, A>,
+        bytes: u32,
+        full: Shared<Mbarrier>,
+    ) {
         Self::line(team, to, from, bytes, full);
     }
 
@@ -209,9 +227,9 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     fn prefetch_maps<const MAPS: usize>(_: Maps) {}
 
     #[inline(always)]
-    fn fill(_: Team, full: u32, _: u32, start: impl FnOnce()) {
+    fn fill(_: Team, full: Shared<Mbarrier>, _: u32, start: impl FnOnce()) {
         start();
-        copy::cp_async_arrive(full);
+        full.arrive_after_copies();
     }
 
     /// All lanes take part in each copy.
@@ -226,25 +244,25 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     }
 
     #[inline(always)]
-    fn expect(full: u32, thread: u32, _: u32, stores: bool) {
+    fn expect(full: Shared<Mbarrier>, thread: u32, _: u32, stores: bool) {
         if stores && thread == 0 {
-            barrier::arrive(full);
+            full.arrive();
         }
     }
 
     #[inline(always)]
-    fn started(full: u32, _: u32) {
-        copy::cp_async_arrive(full);
+    fn started(full: Shared<Mbarrier>, _: u32) {
+        full.arrive_after_copies();
     }
 
     #[inline(always)]
     fn tile<const D: usize>(
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         (_, map): (TensorMap, &MapWords),
         place: [u32; D],
         shape: Shape,
-        _: u32,
+        _: Shared<Mbarrier>,
     ) {
         const { assert!(D >= 2 && D <= 4) };
         let (rows, row_bytes) = (shape.rows as u32, shape.row_bytes as u32);
@@ -276,7 +294,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                     if next < rows {
                         let byte = (next + own) * row_bytes + column;
                         if rows % at_once == 0 || next + own < rows {
-                            from.cp_async_16_if(frag::swizzled(to + byte, row_bytes), 1);
+                            from.cp_async_16_if(to.bytes(byte).swizzled(row_bytes), 1);
                         }
                         from = from.row(at_once, stride);
                     }
@@ -295,7 +313,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                 let there = inside && now < height && bytes > 0;
                 let from = if there { base.row(now, stride).bytes(begin) } else { tensor(map) };
                 if rows % at_once == 0 || r + own < rows {
-                    let to = frag::swizzled(to + byte, row_bytes);
+                    let to = to.bytes(byte).swizzled(row_bytes);
                     from.cp_async_16(to, if there { bytes } else { 0 });
                 }
                 r += at_once;
@@ -306,11 +324,11 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     #[inline(always)]
     fn pixels(
         team: Team,
-        to: u32,
+        to: Shared<u8>,
         (_, map): (TensorMap, &MapWords),
         ([channel, ..], [down, right]): ([u32; 4], [u32; 2]),
         shape: Shape,
-        _: u32,
+        _: Shared<Mbarrier>,
         pixel: impl Fn(u32) -> [u32; 3],
     ) {
         let (rows, row_bytes) = (shape.rows as u32, shape.row_bytes as u32);
@@ -331,7 +349,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                 .row(image, map[MAP_STRIDES + 2]);
             if inside && bytes > 0 { (from, true) } else { (tensor(map), false) }
         };
-        let to_row = |row: u32| frag::swizzled(to + row * row_bytes + column, row_bytes);
+        let to_row = |row: u32| to.bytes(row * row_bytes + column).swizzled(row_bytes);
         let whole = extent(map, 0).is_multiple_of(16);
         let mut r = own;
         while r < rows {
@@ -353,31 +371,43 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     }
 
     #[inline(always)]
-    fn line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, _: u32) {
+    fn line<T, A>(team: Team, to: Shared<u8>, from: Global<T, A>, bytes: u32, _: Shared<Mbarrier>) {
         let mut byte = team.thread * 16;
         while byte < bytes {
-            from.bytes(byte).cp_async_16_if(to + byte, 1);
+            from.bytes(byte).cp_async_16_if(to.bytes(byte), 1);
             byte += team.threads * 16;
         }
     }
 
     #[inline(always)]
-    fn long_line<T, A>(team: Team, to: u32, from: Global<T, A>, bytes: u32, full: u32) {
+    fn long_line<T, A>(
+        team: Team,
+        to: Shared<u8>,
+        from: Global<T, A>,
+        bytes: u32,
+        full: Shared<Mbarrier>,
+    ) {
         let step = team.threads * 16;
         let own = team.thread * 16;
-        let (mut to_own, mut from_own) = (to + own, from.bytes(own));
+        let (mut to_own, mut from_own) = (to.bytes(own), from.bytes(own));
         let mut left = bytes;
         while left >= 8 * step {
             warp::nounroll();
             unroll!(i < 8, {
                 let on = i as u32 * step;
-                from_own.bytes(on).cp_async_16_if(to_own + on, 1);
+                from_own.bytes(on).cp_async_16_if(to_own.bytes(on), 1);
             });
-            to_own += 8 * step;
+            to_own = to_own.bytes(8 * step);
             from_own = from_own.bytes(8 * step);
             left -= 8 * step;
         }
-        Self::line(team, to_own - own, from_own.wrapping_bytes(-i64::from(own) as u64), left, full);
+        Self::line(
+            team,
+            to_own.bytes(own.wrapping_neg()),
+            from_own.wrapping_bytes(-i64::from(own) as u64),
+            left,
+            full,
+        );
     }
 
     #[inline(always)]

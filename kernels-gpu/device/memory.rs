@@ -2,10 +2,12 @@
 //! every access through them is valid. To make an address from a number is `unsafe`. Arithmetic on addresses is safe and
 //! not checked: the promise includes its results.
 
+use core::convert::identity;
 use core::marker::PhantomData;
 
 use super::elem::{Elem, Raw};
 use super::ptx::{bits, bulk, copy, global};
+use super::shared::{Mbarrier, Shared, accesses};
 use crate::abi::ElemInfo;
 
 /// Kind of access: which threads may write the memory while this kernel runs. It selects the load instruction.
@@ -49,46 +51,27 @@ pub struct ReadWrite;
 pub struct Fresh;
 
 macro_rules! access {
-    ($($access:ident: $b8:ident, $b16:ident, $b32:ident, $v2:ident, $v4:ident, $once:ident;)+) => {$(
-        impl Access for $access {
+    ($($access:ident: $($name:ident = $instruction:ident -> $ret:ty),+;)+) => {$(
+        impl Access for $access {$(
             #[inline(always)]
-            unsafe fn b8(addr: u64, ok: bool) -> u32 {
+            unsafe fn $name(addr: u64, ok: bool) -> $ret {
                 // SAFETY: promised by the caller.
-                unsafe { global::$b8(addr, ok) }
+                unsafe { global::$instruction(addr, ok) }
             }
-            #[inline(always)]
-            unsafe fn b16(addr: u64, ok: bool) -> u32 {
-                // SAFETY: promised by the caller.
-                unsafe { global::$b16(addr, ok) }
-            }
-            #[inline(always)]
-            unsafe fn b32(addr: u64, ok: bool) -> u32 {
-                // SAFETY: promised by the caller.
-                unsafe { global::$b32(addr, ok) }
-            }
-            #[inline(always)]
-            unsafe fn v2(addr: u64, ok: bool) -> [u32; 2] {
-                // SAFETY: promised by the caller.
-                unsafe { global::$v2(addr, ok) }
-            }
-            #[inline(always)]
-            unsafe fn v4(addr: u64, ok: bool) -> [u32; 4] {
-                // SAFETY: promised by the caller.
-                unsafe { global::$v4(addr, ok) }
-            }
-            #[inline(always)]
-            unsafe fn v4_once(addr: u64, ok: bool) -> [u32; 4] {
-                // SAFETY: promised by the caller.
-                unsafe { global::$once(addr, ok) }
-            }
-        }
+        )+}
     )+};
 }
 
 access! {
-    ReadOnly: ld_nc_b8, ld_nc_b16, ld_nc_b32, ld_nc_v2, ld_nc_v4, ld_nc_no_allocate_v4;
-    ReadWrite: ld_global_b8, ld_global_b16, ld_global_b32, ld_global_v2, ld_global_v4, ld_no_allocate_v4;
-    Fresh: ld_cg_b8, ld_cg_b16, ld_cg_b32, ld_cg_v2, ld_cg_v4, ld_no_allocate_v4;
+    ReadOnly:
+        b8 = ld_nc_b8 -> u32, b16 = ld_nc_b16 -> u32, b32 = ld_nc_b32 -> u32,
+        v2 = ld_nc_v2 -> [u32; 2], v4 = ld_nc_v4 -> [u32; 4], v4_once = ld_nc_no_allocate_v4 -> [u32; 4];
+    ReadWrite:
+        b8 = ld_global_b8 -> u32, b16 = ld_global_b16 -> u32, b32 = ld_global_b32 -> u32,
+        v2 = ld_global_v2 -> [u32; 2], v4 = ld_global_v4 -> [u32; 4], v4_once = ld_no_allocate_v4 -> [u32; 4];
+    Fresh:
+        b8 = ld_cg_b8 -> u32, b16 = ld_cg_b16 -> u32, b32 = ld_cg_b32 -> u32,
+        v2 = ld_cg_v2 -> [u32; 2], v4 = ld_cg_v4 -> [u32; 4], v4_once = ld_no_allocate_v4 -> [u32; 4];
 }
 
 impl Writable for ReadWrite {}
@@ -139,14 +122,14 @@ macro_rules! words {
 }
 
 words! {
-    u8: 1 -> u32, b8(core::convert::identity), st_b8(core::convert::identity);
-    u16: 2 -> u32, b16(core::convert::identity), st_b16(core::convert::identity);
-    u32: 4 -> u32, b32(core::convert::identity), st_b32(core::convert::identity);
+    u8: 1 -> u32, b8(identity), st_b8(identity);
+    u16: 2 -> u32, b16(identity), st_b16(identity);
+    u32: 4 -> u32, b32(identity), st_b32(identity);
     f32: 4 -> f32, b32(f32::from_bits), st_b32(f32::to_bits);
     u64: 8 -> u64, v2(joined), st_v2(halves);
     f64: 8 -> f64, v2(|w| f64::from_bits(joined(w))), st_v2(|x: f64| halves(x.to_bits()));
-    [u32; 2]: 8 -> [u32; 2], v2(core::convert::identity), st_v2(core::convert::identity);
-    [u32; 4]: 16 -> [u32; 4], v4(core::convert::identity), st_v4(core::convert::identity);
+    [u32; 2]: 8 -> [u32; 2], v2(identity), st_v2(identity);
+    [u32; 4]: 16 -> [u32; 4], v4(identity), st_v4(identity);
 }
 
 #[inline(always)]
@@ -175,9 +158,6 @@ impl<T, A> Clone for Global<T, A> {
 impl<T, A> Copy for Global<T, A> {}
 
 impl<T, A> Global<T, A> {
-    /// No memory. Nothing may be loaded or stored.
-    pub const NULL: Self = Global { address: 0, of: PhantomData };
-
     /// # Safety
     /// Every load and store of the body through this address, and through those computed from it, must be of memory
     /// that the host has checked for this access, and aligned to the size of the access. With [`ReadOnly`] no kernel
@@ -292,119 +272,62 @@ impl<T: Word, A: Writable> Global<T, A> {
 }
 
 impl<A: Writable> Global<u32, A> {
-    /// Stores `value` if `ok`.
-    #[inline(always)]
-    pub fn st_if(self, value: u32, ok: bool) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::st_b32_if(self.address, value, ok) }
-    }
-
-    /// Adds to the word and returns its old value. Atomic over the GPU, with acquire and release semantics.
-    #[inline(always)]
-    pub fn atom_add(self, value: u32) -> u32 {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::atom_add(self.address, value) }
-    }
-
-    /// Sets bits of the word. Atomic over the GPU, relaxed.
-    #[inline(always)]
-    pub fn red_or(self, bits: u32) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::red_or(self.address, bits) }
-    }
-
-    /// Sets the word to the minimum of it and `value`. Atomic over the GPU, relaxed.
-    #[inline(always)]
-    pub fn red_min(self, value: u32) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::red_min(self.address, value) }
-    }
-
-    /// Sets the word to the maximum of it and `value`. Atomic over the GPU, relaxed.
-    #[inline(always)]
-    pub fn red_max(self, value: u32) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::red_max(self.address, value) }
-    }
-
-    /// Replaces `expected` by `new` and returns the old value. Atomic over the GPU, relaxed.
-    #[inline(always)]
-    pub fn atom_cas(self, expected: u32, new: u32) -> u32 {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::atom_cas(self.address, expected, new) }
+    accesses! {
+        /// Stores `value` if `ok`.
+        st_if(value: u32, ok: bool) = global::st_b32_if;
+        /// Adds to the word and returns its old value. Atomic over the GPU, with acquire and release semantics.
+        atom_add(value: u32) -> u32 = global::atom_add;
+        /// Sets bits of the word. Atomic over the GPU, relaxed.
+        red_or(bits: u32) = global::red_or;
+        /// Sets the word to the minimum of it and `value`. Atomic over the GPU, relaxed.
+        red_min(value: u32) = global::red_min;
+        /// Sets the word to the maximum of it and `value`. Atomic over the GPU, relaxed.
+        red_max(value: u32) = global::red_max;
+        /// Replaces `expected` by `new` and returns the old value. Atomic over the GPU, relaxed.
+        atom_cas(expected: u32, new: u32) -> u32 = global::atom_cas;
     }
 }
 
 impl<A: Writable> Global<u16, A> {
-    /// Stores the low 2 bytes if `ok`.
-    #[inline(always)]
-    pub fn st_if(self, value: u32, ok: bool) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::st_b16_if(self.address, value, ok) }
+    accesses! {
+        /// Stores the low 2 bytes if `ok`.
+        st_if(value: u32, ok: bool) = global::st_b16_if;
     }
 }
 
 /// Words of 8 bytes that several thread blocks of a launch read and write, each in one access.
 impl Global<u64, Fresh> {
-    /// Adds to the word and returns its old value. Atomic over the GPU, relaxed.
-    #[inline(always)]
-    pub fn atom_add(self, value: u64) -> u64 {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::atom_add_b64(self.address, value) }
-    }
-
-    #[inline(always)]
-    pub fn ld_relaxed(self) -> u64 {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::ld_relaxed_b64(self.address) }
-    }
-
-    #[inline(always)]
-    pub fn st_relaxed(self, value: u64) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::st_relaxed_b64(self.address, value) }
-    }
-
-    /// Polls word `i` until its upper half equals `tag` in all but the lowest two bits. A thread block with a lower
-    /// index writes it in this launch.
-    #[inline(always)]
-    pub fn poll(self, i: u32, tag: u32) -> u64 {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::poll_b64(self.address, i, tag) }
+    accesses! {
+        /// Adds to the word and returns its old value. Atomic over the GPU, relaxed.
+        atom_add(value: u64) -> u64 = global::atom_add_b64;
+        ld_relaxed() -> u64 = global::ld_relaxed_b64;
+        st_relaxed(value: u64) = global::st_relaxed_b64;
+        /// Polls word `i` until its upper half equals `tag` in all but the lowest two bits. A thread block with a lower
+        /// index writes it in this launch.
+        poll(i: u32, tag: u32) -> u64 = global::poll_b64;
     }
 }
 
 impl<A: Access> Global<[u32; 4], A> {
-    /// [`Global::ld_if`] for data that is read once: it does not evict other data from L1.
-    #[inline(always)]
-    pub fn ld_once_if(self, ok: bool) -> [u32; 4] {
-        // SAFETY: promised to `Global::new`.
-        unsafe { A::v4_once(self.address, ok) }
+    accesses! {
+        /// [`Global::ld_if`] for data that is read once: it does not evict other data from L1.
+        ld_once_if(ok: bool) -> [u32; 4] = A::v4_once;
     }
 }
 
 impl<A: Writable> Global<[u32; 4], A> {
-    /// Stores with streaming eviction, for data that is not read again.
-    #[inline(always)]
-    pub fn st_streaming(self, value: [u32; 4]) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::st_cs_v4(self.address, value) }
-    }
-
-    /// [`Global::ld_if`] with an L2 eviction policy of [`global::l2_evict_last`].
-    #[inline(always)]
-    pub fn ld_with_policy_if(self, ok: bool, policy: u64) -> [u32; 4] {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::ld_global_v4_with_policy(self.address, ok, policy) }
+    accesses! {
+        /// Stores with streaming eviction, for data that is not read again.
+        st_streaming(value: [u32; 4]) = global::st_cs_v4;
+        /// [`Global::ld_if`] with an L2 eviction policy of [`global::l2_evict_last`].
+        ld_with_policy_if(ok: bool, policy: u64) -> [u32; 4] = global::ld_global_v4_with_policy;
     }
 }
 
 impl<A: Writable> Global<[u32; 2], A> {
-    /// [`Global::ld_if`] for data that is read once: it does not evict other data from L1.
-    #[inline(always)]
-    pub fn ld_once_if(self, ok: bool) -> [u32; 2] {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::ld_no_allocate_v2(self.address, ok) }
+    accesses! {
+        /// [`Global::ld_if`] for data that is read once: it does not evict other data from L1.
+        ld_once_if(ok: bool) -> [u32; 2] = global::ld_no_allocate_v2;
     }
 }
 
@@ -493,53 +416,46 @@ impl<T, A> Global<T, A> {
     /// Copies `bytes` (0 to 16) to shared `to` and fills the rest of 16 bytes with zeros. Both addresses are aligned to
     /// 16 bytes.
     #[inline(always)]
-    pub fn cp_async_16(self, to: u32, bytes: u32) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { copy::cp_async_16(to, self.address, bytes) }
+    pub fn cp_async_16<U>(self, to: Shared<U>, bytes: u32) {
+        // SAFETY: promised to `Global::new` and `Shared::dynamic`.
+        unsafe { copy::cp_async_16(to.address, self.address, bytes) }
     }
 
     /// Copies 16 bytes to shared `to` if `yes` is not 0. A byte count that is not a constant would cost a dozen
     /// instructions.
     #[inline(always)]
-    pub fn cp_async_16_if(self, to: u32, yes: u32) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { copy::cp_async_16_if(to, self.address, yes) }
+    pub fn cp_async_16_if<U>(self, to: Shared<U>, yes: u32) {
+        // SAFETY: promised to `Global::new` and `Shared::dynamic`.
+        unsafe { copy::cp_async_16_if(to.address, self.address, yes) }
     }
 
     /// Copies 16 bytes to shared `to`, or zeros if `valid` is false. It uses a predicate, because a byte count that is
     /// not a constant costs a dozen instructions.
     #[inline(always)]
-    pub fn cp_async_16_or_zero(self, to: u32, valid: bool) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { copy::cp_async_16_or_zero(to, self.address, valid) }
+    pub fn cp_async_16_or_zero<U>(self, to: Shared<U>, valid: bool) {
+        // SAFETY: promised to `Global::new` and `Shared::dynamic`.
+        unsafe { copy::cp_async_16_or_zero(to.address, self.address, valid) }
     }
 
     /// Copies 4 bytes to shared `to`, both aligned to 4 bytes.
     #[inline(always)]
-    pub fn cp_async_4(self, to: u32) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { copy::cp_async_4(to, self.address) }
+    pub fn cp_async_4<U>(self, to: Shared<U>) {
+        // SAFETY: promised to `Global::new` and `Shared::dynamic`.
+        unsafe { copy::cp_async_4(to.address, self.address) }
     }
 
-    /// Starts the copy of `bytes` bytes, a multiple of 16, to shared `to`. They complete mbarrier `barrier`.
+    /// Starts the copy of `bytes` bytes, a multiple of 16, to shared `to`. They complete `barrier`.
     #[inline(always)]
-    pub fn bulk_load(self, to: u32, bytes: u32, barrier: u32) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { bulk::bulk_load(to, self.address, bytes, barrier) }
+    pub fn bulk_load<U>(self, to: Shared<U>, bytes: u32, barrier: Shared<Mbarrier>) {
+        // SAFETY: promised to `Global::new` and `Shared::dynamic`.
+        unsafe { bulk::bulk_load(to.address, self.address, bytes, barrier.address) }
     }
 
-    /// Prefetches `bytes` bytes into L2, a multiple of 16. No effect below compute capability 9.0.
-    #[inline(always)]
-    pub fn bulk_prefetch(self, bytes: u32) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { bulk::bulk_prefetch(self.address, bytes) }
-    }
-
-    /// Prefetches the line of 128 bytes into L2 if `ok`.
-    #[inline(always)]
-    pub fn prefetch_l2(self, ok: bool) {
-        // SAFETY: promised to `Global::new`.
-        unsafe { global::prefetch_l2(self.address, ok) }
+    accesses! {
+        /// Prefetches `bytes` bytes into L2, a multiple of 16. No effect below compute capability 9.0.
+        bulk_prefetch(bytes: u32) = bulk::bulk_prefetch;
+        /// Prefetches the line of 128 bytes into L2 if `ok`.
+        prefetch_l2(ok: bool) = global::prefetch_l2;
     }
 }
 
@@ -548,9 +464,6 @@ impl<T, A> Global<T, A> {
 pub struct Maps(u64);
 
 impl Maps {
-    /// Value for a params struct without maps.
-    pub const NONE: Maps = Maps(0);
-
     /// # Safety
     /// The generic address `at` is that of the params struct. The host made its maps from tensors that it has checked.
     #[inline(always)]
@@ -569,6 +482,17 @@ impl Maps {
 #[derive(Clone, Copy)]
 pub struct TensorMap(u64);
 
+macro_rules! loads {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*; $($policy:ident)?) = $instruction:ident;)+) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name<U>(self, to: Shared<U>, $($arg: $ty,)* barrier: Shared<Mbarrier> $(, $policy: u64)?) {
+            // SAFETY: promised to `Maps::new` and `Shared::dynamic`.
+            unsafe { bulk::$instruction(to.address, self.0, $($arg,)* barrier.address $(, $policy)?) }
+        }
+    )+};
+}
+
 impl TensorMap {
     #[inline(always)]
     pub fn prefetch(self) {
@@ -576,45 +500,18 @@ impl TensorMap {
         unsafe { bulk::prefetch_tensormap(self.0) }
     }
 
-    #[inline(always)]
-    pub fn load_2d(self, to: u32, [x, y]: [u32; 2], barrier: u32) {
-        // SAFETY: promised to `Maps::new`.
-        unsafe { bulk::tma_load_2d(to, self.0, x, y, barrier) }
-    }
-
-    #[inline(always)]
-    pub fn load_3d(self, to: u32, place: [u32; 3], barrier: u32) {
-        // SAFETY: promised to `Maps::new`.
-        unsafe { bulk::tma_load_3d(to, self.0, place, barrier) }
-    }
-
-    #[inline(always)]
-    pub fn load_4d(self, to: u32, place: [u32; 4], barrier: u32) {
-        // SAFETY: promised to `Maps::new`.
-        unsafe { bulk::tma_load_4d(to, self.0, place, barrier) }
-    }
-
-    /// Copies adjacent pixels of images from `[channel, y, x, image]` on, each moved along x and y by offsets below
-    /// 256. The im2col map holds the number and the distance of the pixels.
-    #[inline(always)]
-    pub fn load_im2col(self, to: u32, place: [u32; 4], offset: [u32; 2], barrier: u32) {
-        // SAFETY: promised to `Maps::new`.
-        unsafe { bulk::tma_load_im2col(to, self.0, place, offset, barrier) }
-    }
-
-    /// [`TensorMap::load_3d`] with an L2 eviction policy.
-    #[inline(always)]
-    pub fn load_3d_with_policy(self, to: u32, place: [u32; 3], barrier: u32, policy: u64) {
-        // SAFETY: promised to `Maps::new`.
-        unsafe { bulk::tma_load_3d_with_policy(to, self.0, place, barrier, policy) }
-    }
-
-    /// [`TensorMap::load_3d_with_policy`] to the same shared address of both thread blocks of a cluster of two. The
-    /// bytes complete the mbarrier of each.
-    #[inline(always)]
-    pub fn load_3d_multicast(self, to: u32, place: [u32; 3], barrier: u32, policy: u64) {
-        // SAFETY: promised to `Maps::new`.
-        unsafe { bulk::tma_load_3d_multicast(to, self.0, place, barrier, policy) }
+    loads! {
+        load_2d(place: [u32; 2];) = tma_load_2d;
+        load_3d(place: [u32; 3];) = tma_load_3d;
+        load_4d(place: [u32; 4];) = tma_load_4d;
+        /// Copies adjacent pixels of images from `[channel, y, x, image]` on, each moved along x and y by offsets below
+        /// 256. The im2col map holds the number and the distance of the pixels.
+        load_im2col(place: [u32; 4], offset: [u32; 2];) = tma_load_im2col;
+        /// [`TensorMap::load_3d`] with an L2 eviction policy.
+        load_3d_with_policy(place: [u32; 3]; policy) = tma_load_3d_with_policy;
+        /// [`TensorMap::load_3d_with_policy`] to the same shared address of both thread blocks of a cluster of two. The
+        /// bytes complete the mbarrier of each.
+        load_3d_multicast(place: [u32; 3]; policy) = tma_load_3d_multicast;
     }
 }
 

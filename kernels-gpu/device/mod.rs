@@ -43,6 +43,7 @@ pub mod ptx;
 pub mod quantize;
 pub mod rows;
 pub mod scan;
+pub mod shared;
 pub mod split_k;
 pub mod stages;
 pub mod store;

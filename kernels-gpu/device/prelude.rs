@@ -9,6 +9,7 @@ pub(crate) use super::memory::{Fresh, Global, Maps, ReadOnly, ReadWrite, TensorM
 pub(crate) use super::multiply::{BytesElem, Multiply, SparseElem};
 pub(crate) use super::ptx::wgmma::{self, Acc};
 pub(crate) use super::ptx::{barrier, bits, bulk, cluster, copy, global, grid, matrix, warp};
+pub(crate) use super::shared::{Mbarrier, Remote, Shared};
 pub(crate) use super::stages::{Ring, Stages};
 pub(crate) use super::warpgroup::{CONSUMER_WARPS, PRODUCER_THREADS, WgmmaElem, roles};
 pub(crate) use crate::abi::*;

@@ -1,7 +1,9 @@
-//! Gather of matrix rows into a stage by four warps, 128 bytes of each row. A warp copies 32 rows, eight lanes per row.
+//! Gather of matrix rows into a stage by four warps with `cp.async`, 128 bytes of each row. A warp copies 32 rows,
+//! eight lanes for each row. The result has the 128-byte swizzle, like a box that the copy engine writes.
 
 use super::memory::{Access, Global};
 use super::ptx::warp;
+use super::shared::Shared;
 use crate::abi::PANEL_BYTES;
 
 pub const ROWS: u32 = 32;
@@ -41,17 +43,17 @@ pub fn gather<const WHOLE: bool, A: Access>(
     (rows, valid): Rows,
     thread: u32,
     deep: u32,
-    to: u32,
+    to: Shared<u8>,
 ) {
     let (warp, lane) = (thread / 32, thread % 32);
     let (row, chunk) = (lane / 8, lane % 8);
-    let to = to + (warp * ROWS + row) * PANEL_BYTES as u32;
+    let to = to.bytes((warp * ROWS + row) * PANEL_BYTES as u32);
     let column = deep + chunk * 8;
     let from = source.matrix.at(column);
     unroll!(i < 8, {
         // Successive rows of a lane are four apart, so every second one has the same swizzle.
         let place = chunk ^ (row + 4 * (i as u32 % 2));
-        let to = to + place * 16 + 4 * i as u32 * PANEL_BYTES as u32;
+        let to = to.bytes(place * 16 + 4 * i as u32 * PANEL_BYTES as u32);
         let from = from.row(rows[i], source.row_bytes);
         if WHOLE {
             from.cp_async_16_if(to, valid & (1 << i));

@@ -1,11 +1,19 @@
 //! Scans and integer sums over the lanes of a warp and the threads of a thread block.
 
 use super::gpu;
-use super::ptx::{copy, warp};
+use super::ptx::warp;
+use super::shared::Shared;
 use crate::abi::SCAN_THREADS;
 
 pub const WARPS: u32 = SCAN_THREADS / 32;
 pub const ALL_LANES: u32 = u32::MAX;
+
+/// Words of shared memory through which the warps exchange values.
+#[inline(always)]
+fn of_warps() -> Shared<u32> {
+    // SAFETY: the host launches kernels that scan or sum with at least a word of shared memory per warp.
+    unsafe { Shared::dynamic(0) }
+}
 
 #[inline(always)]
 pub fn lane() -> u32 {
@@ -18,7 +26,7 @@ pub fn lane() -> u32 {
 pub fn share_last_of_warp(value: u32) -> u32 {
     let own = gpu::thread() / 32;
     if lane() == 31 {
-        copy::st_shared_b32(copy::dynamic_shared() + own * 4, value);
+        of_warps().at(own).st(value);
     }
     gpu::sync_threads();
     own
@@ -51,7 +59,7 @@ pub fn over_warps(value: u32) -> (u32, u32) {
     let own = share_last_of_warp(value);
     let (mut before, mut all) = (0, 0);
     unroll!(w < 8, {
-        let of_warp = copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4);
+        let of_warp = of_warps().at(w as u32).ld();
         before += if (w as u32) < own { of_warp } else { 0 };
         all += of_warp;
     });
@@ -74,10 +82,10 @@ pub fn scan(value: u32) -> (u32, u32) {
 pub fn sum(value: u32) -> u32 {
     let own = warp::sum(value);
     if gpu::thread().is_multiple_of(32) {
-        copy::st_shared_b32(copy::dynamic_shared() + gpu::thread() / 32 * 4, own);
+        of_warps().at(gpu::thread() / 32).st(own);
     }
     gpu::sync_threads();
     let mut all = 0;
-    unroll!(w < 8, { all += copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4) });
+    unroll!(w < 8, { all += of_warps().at(w as u32).ld() });
     all
 }

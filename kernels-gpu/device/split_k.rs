@@ -8,7 +8,8 @@ use crate::device::elem::Elem;
 use crate::device::gpu;
 use crate::device::memory::{Fresh, Global};
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, global, warp};
+use crate::device::ptx::{barrier, global, warp};
+use crate::device::shared::Shared;
 
 /// Counts the arrival of one of `count` parts. Returns true in all threads of the part that arrives last, which then
 /// see what the other parts stored. `leader`: true in one thread of the part. `sync`: barrier of its threads. `told`:
@@ -18,7 +19,7 @@ use crate::device::ptx::{barrier, copy, global, warp};
 fn arrives_last(
     counter: Global<u32, Fresh>,
     count: u32,
-    told: u32,
+    told: Shared<u32>,
     leader: bool,
     sync: impl Fn(),
 ) -> bool {
@@ -27,13 +28,13 @@ fn arrives_last(
     sync();
     if leader {
         let before = counter.atom_add(1);
-        copy::st_shared_b32(told, before);
+        told.st(before);
         if before + 1 == count {
             counter.st(0);
         }
     }
     sync();
-    let last = copy::ld_shared_b32(told) + 1 == count;
+    let last = told.ld() + 1 == count;
     if last {
         global::fence_gpu();
     }
@@ -42,7 +43,7 @@ fn arrives_last(
 
 /// [`arrives_last`] of a thread block. All threads must call it.
 #[inline(always)]
-pub fn block_arrives_last(counter: Global<u32, Fresh>, count: u32, told: u32) -> bool {
+pub fn block_arrives_last(counter: Global<u32, Fresh>, count: u32, told: Shared<u32>) -> bool {
     arrives_last(counter, count, told, gpu::thread() == 0, gpu::sync_threads)
 }
 
@@ -51,7 +52,7 @@ pub fn block_arrives_last(counter: Global<u32, Fresh>, count: u32, told: u32) ->
 pub fn warpgroup_arrives_last(
     counter: Global<u32, Fresh>,
     count: u32,
-    told: u32,
+    told: Shared<u32>,
     group: u32,
 ) -> bool {
     let sync = || barrier::sync_named(1 + group, 128);
@@ -159,7 +160,7 @@ pub struct SplitK {
 pub fn fix_up<const CHUNKS: usize>(
     cut: SplitK,
     group: u32,
-    told: u32,
+    told: Shared<u32>,
     acc: &mut Acc<CHUNKS>,
 ) -> bool {
     fix_up_by(cut, group, told, acc, |a, b| a + b)
@@ -181,7 +182,7 @@ pub fn put<const CHUNKS: usize>(mine: Global<[u32; 4], Fresh>, acc: &Acc<CHUNKS>
 pub fn fix_up_by<const CHUNKS: usize>(
     cut: SplitK,
     group: u32,
-    told: u32,
+    told: Shared<u32>,
     acc: &mut Acc<CHUNKS>,
     add: impl Fn(f32, f32) -> f32,
 ) -> bool {
@@ -194,7 +195,7 @@ pub fn fix_up_by<const CHUNKS: usize>(
     };
     put(place(cut.part), acc);
     let counter = cut.counters.at(cut.counter * 2 + group);
-    if !warpgroup_arrives_last(counter, cut.parts, told + group * 4, group) {
+    if !warpgroup_arrives_last(counter, cut.parts, told.at(group), group) {
         return false;
     }
     // The sum of two parts has the same bits in either order, and this part is still in registers.

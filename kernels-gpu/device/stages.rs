@@ -8,7 +8,8 @@ use super::gpu;
 use super::memory::Maps;
 use super::multiply::Multiply;
 use super::ptx::wgmma::Acc;
-use super::ptx::{barrier, copy, warp};
+use super::ptx::{barrier, warp};
+use super::shared::{Mbarrier, Shared};
 use crate::abi::SMEM_TILE;
 
 /// Marker: no stage is waiting to be released.
@@ -35,25 +36,28 @@ pub(crate) trait Stages {
 
     /// Shared address of a stage.
     #[inline(always)]
-    fn stage(slot: u32) -> u32 {
-        copy::dynamic_shared() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
+    fn stage(slot: u32) -> Shared<u8> {
+        // SAFETY: the host launches with the shared memory of the tile, which includes its ring.
+        let first = unsafe { Shared::dynamic(Self::FIRST_STAGE as u32) };
+        first.bytes(slot * Self::STRIDE as u32)
     }
 
     /// Shared addresses of a warpgroup's tile of A in the stage, and of B after the A tiles of two warpgroups.
     #[inline(always)]
-    fn operands(slot: u32, group: u32) -> (u32, u32) {
+    fn operands(slot: u32, group: u32) -> (Shared<u8>, Shared<u8>) {
         let stage = Self::stage(slot);
-        (stage + group * SMEM_TILE as u32, stage + 2 * SMEM_TILE as u32)
+        (stage.bytes(group * SMEM_TILE as u32), stage.bytes(2 * SMEM_TILE as u32))
     }
 
     #[inline(always)]
-    fn full(slot: u32) -> u32 {
-        copy::dynamic_shared() + Self::FIRST_BARRIER as u32 + slot * 8
+    fn full(slot: u32) -> Shared<Mbarrier> {
+        // SAFETY: as for the stages.
+        unsafe { Shared::<Mbarrier>::dynamic(Self::FIRST_BARRIER as u32) }.at(slot)
     }
 
     #[inline(always)]
-    fn empty(slot: u32) -> u32 {
-        Self::full(slot) + Self::BARRIERS_EACH as u32 * 8
+    fn empty(slot: u32) -> Shared<Mbarrier> {
+        Self::full(slot).at(Self::BARRIERS_EACH as u32)
     }
 
     /// Returns the next stage of the ring and its parity.
@@ -68,8 +72,8 @@ pub(crate) trait Stages {
     fn make_barriers(fill: u32, release: u32) {
         let mut slot = 0;
         while slot < Self::BARRIERS_EACH as u32 {
-            barrier::init(Self::full(slot), fill);
-            barrier::init(Self::empty(slot), release);
+            Self::full(slot).init(fill);
+            Self::empty(slot).init(release);
             slot += 1;
         }
         barrier::init_fence();
@@ -102,7 +106,7 @@ pub(crate) trait Stages {
         // One lane arrives for the warp, after all lanes have read the stage.
         warp::sync(u32::MAX);
         if gpu::opaque_thread().is_multiple_of(32) {
-            barrier::arrive(Self::empty(slot));
+            Self::empty(slot).arrive();
         }
     }
 }
@@ -137,20 +141,20 @@ impl<S: Stages> Ring<S> {
     /// Waits until the current stage is empty and returns it.
     #[inline(always)]
     pub(crate) fn wait_empty(&self) -> u32 {
-        barrier::wait(S::empty(self.slot), self.parity);
+        S::empty(self.slot).wait(self.parity);
         self.slot
     }
 
     /// Waits until the current stage is full and returns it.
     #[inline(always)]
     pub(crate) fn wait_full(&self) -> u32 {
-        barrier::wait(S::full(self.slot), self.parity);
+        S::full(self.slot).wait(self.parity);
         self.slot
     }
 
-    /// Address of the `full` mbarrier of the current stage.
+    /// The `full` mbarrier of the current stage.
     #[inline(always)]
-    pub(crate) fn full(&self) -> u32 {
+    pub(crate) fn full(&self) -> Shared<Mbarrier> {
         S::full(self.slot)
     }
 

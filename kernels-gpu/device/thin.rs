@@ -3,8 +3,7 @@
 
 use super::gpu;
 use super::mma::MmaElem;
-use super::multiply::{Columns, Multiply, Rows, StepElem};
-use super::ptx::matrix;
+use super::multiply::{Columns, Multiply, Rows, StepElem, ldmatrix};
 use super::ptx::wgmma_thin::Thin;
 use crate::abi::*;
 
@@ -122,7 +121,7 @@ impl MultiplyThin for MmaSync {
             // In rows of 128 bytes, k-steps differ only in address bits that the swizzle changes by XOR, without a
             // carry.
             let from = (a.first ^ (t % 4 * 32) as u32) + (t / 4 * SMEM_TILE) as u32;
-            add::<E, N>(acc, matrix::ldmatrix_x4(from), |n| b.fragments(n, t as u32));
+            add::<E, N>(acc, ldmatrix(from), |n| b.fragments(n, t as u32));
         });
     }
 }

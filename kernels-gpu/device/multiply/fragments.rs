@@ -1,7 +1,21 @@
 //! Fragments of `mma.sync`, loaded from operands in shared memory that descriptors name.
 
-use crate::device::ptx::matrix;
+use crate::device::shared::Shared;
 use crate::frag;
+
+/// Loads a fragment of an operand.
+#[inline(always)]
+pub(in crate::device) fn ldmatrix(from: u32) -> [u32; 4] {
+    // SAFETY: the address is of an operand that a descriptor names, which was made from an address of shared memory.
+    unsafe { Shared::<u8>::new(from) }.ldmatrix()
+}
+
+/// [`ldmatrix`] with each matrix transposed.
+#[inline(always)]
+fn ldmatrix_trans(from: u32) -> [u32; 4] {
+    // SAFETY: as above.
+    unsafe { Shared::<u8>::new(from) }.ldmatrix_trans()
+}
 
 /// Decoded descriptor. All fields but the address are constants after inlining.
 #[derive(Clone, Copy)]
@@ -67,12 +81,12 @@ impl<const TA: i32> Rows<TA> {
     pub(super) fn fragment(self, m: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
         if TA == 0 {
-            return matrix::ldmatrix_x4(self.first + m * 16 * row_bytes);
+            return ldmatrix(self.first + m * 16 * row_bytes);
         }
         // This offset does not change the address bits that select the swizzle.
         let bytes = m * 32;
         let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
-        matrix::ldmatrix_x4_trans(from)
+        ldmatrix_trans(from)
     }
 }
 
@@ -107,11 +121,11 @@ impl<const TB: i32> Columns<TB> {
     pub(in crate::device) fn fragments(self, n: u32, step: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
         if TB == 0 {
-            return matrix::ldmatrix_x4((self.first ^ (step * 32)) + n * 16 * row_bytes);
+            return ldmatrix((self.first ^ (step * 32)) + n * 16 * row_bytes);
         }
         let bytes = n * 32;
         let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
-        matrix::ldmatrix_x4_trans(from + step * 16 * row_bytes)
+        ldmatrix_trans(from + step * 16 * row_bytes)
     }
 
     /// Columns from `column` on, for [`Self::fragment_of_two_steps`]. `column` is a multiple of the number of columns that
@@ -133,11 +147,11 @@ impl<const TB: i32> Columns<TB> {
     pub(super) fn fragment_of_two_steps(self, n: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
         if TB == 0 {
-            return matrix::ldmatrix_x4(self.first + n * 8 * row_bytes);
+            return ldmatrix(self.first + n * 8 * row_bytes);
         }
         let bytes = n * 16;
         let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
-        matrix::ldmatrix_x4_trans(from)
+        ldmatrix_trans(from)
     }
 
     /// [`Self::fragments`] of columns that may be outside of the 128-byte row of the first column.
@@ -150,6 +164,6 @@ impl<const TB: i32> Columns<TB> {
         let (before, bytes) = (self.column * 2, self.column * 2 + n * 32);
         let from = self.first ^ ((before ^ bytes) % row_bytes);
         let groups = bytes / row_bytes - before / row_bytes;
-        matrix::ldmatrix_x4_trans(from + groups * between)
+        ldmatrix_trans(from + groups * between)
     }
 }

@@ -8,10 +8,11 @@ mod synchronous;
 
 use super::ptx::barrier;
 use super::ptx::wgmma::{self, Acc};
+use super::shared::Shared;
 use super::warpgroup::WgmmaElem;
 use crate::abi::*;
 pub use elem::{BytesElem, SparseElem, StepElem};
-pub(super) use fragments::{Columns, Rows};
+pub(super) use fragments::{Columns, Rows, ldmatrix};
 
 /// Tensor Core atom of four warps: 64 rows of A times `C` x 64 columns of B. Operands are descriptors of shared memory.
 pub trait Multiply: AtomInfo {
@@ -85,7 +86,7 @@ pub trait Multiply: AtomInfo {
     /// Exchanges accumulators after the last product, so that each warp holds all columns of its 16 rows. With
     /// [`MmaQuarters`] each warp has computed all rows of a quarter of the columns. All four warps call it together.
     /// `smem`: [`SMEM_TILE`] bytes of scratch memory; `id`: a named barrier of the warpgroup.
-    fn exchange_quarters<const C: usize>(acc: &mut Acc<C>, smem: u32, id: u32);
+    fn exchange_quarters<const C: usize>(acc: &mut Acc<C>, smem: Shared<u8>, id: u32);
 }
 
 impl Multiply for Wgmma {
@@ -182,5 +183,5 @@ impl Multiply for Wgmma {
     }
 
     #[inline(always)]
-    fn exchange_quarters<const C: usize>(_: &mut Acc<C>, _: u32, _: u32) {}
+    fn exchange_quarters<const C: usize>(_: &mut Acc<C>, _: Shared<u8>, _: u32) {}
 }

@@ -4,7 +4,8 @@ use super::{BytesElem, Columns, Multiply, Rows, SparseElem, StepElem};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, matrix};
+use crate::device::ptx::{barrier, matrix};
+use crate::device::shared::Shared;
 use crate::device::warpgroup::WgmmaElem;
 
 /// Applies `step` to the accumulators of atom `atom` of 16 x 8.
@@ -323,12 +324,12 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
     }
 
     #[inline(always)]
-    fn exchange_quarters<const C: usize>(acc: &mut Acc<C>, smem: u32, id: u32) {
+    fn exchange_quarters<const C: usize>(acc: &mut Acc<C>, smem: Shared<u8>, id: u32) {
         if !QUARTERS {
             return;
         }
         let (warp, lane) = gpu::warp_and_lane();
-        let smem = smem + lane * 16;
+        let smem = smem.bytes(lane * 16).cast::<[u32; 4]>();
         // A fast warp must not overwrite data that another warp still reads here, or still stores from the previous
         // tile.
         barrier::sync_named(id, 128);
@@ -339,13 +340,13 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
                 let atom = m * 2 * C + n;
                 let (c, at) = (atom / 8, atom % 8 * 4);
                 let four = [0, 1, 2, 3].map(|i| acc.0[c][at + i].to_bits());
-                copy::st_shared_v4(smem + (m as u32 * 4 + warp) * 512, four);
+                smem.bytes((m as u32 * 4 + warp) * 512).st(four);
             });
             barrier::sync_named(id, 128);
             unroll!(m < 4, {
                 let atom = m * 2 * C + n;
                 let (c, at) = (atom / 8, atom % 8 * 4);
-                let four = copy::ld_shared_v4(smem + (warp * 4 + m as u32) * 512);
+                let four = smem.bytes((warp * 4 + m as u32) * 512).ld();
                 unroll!(i < 4, { acc.0[c][at + i] = f32::from_bits(four[i]) });
             });
             barrier::sync_named(id, 128);

@@ -4,9 +4,9 @@ use super::{instructions, ptx};
 
 instructions! {
     /// Initializes an mbarrier whose phase completes after `count` arrivals.
-    pub init(barrier: u32, count: u32): "mbarrier.init.shared::cta.b64 [{barrier}], {count};", in(reg32 barrier count);
+    pub(in crate::device) [unsafe] init(barrier: u32, count: u32): "mbarrier.init.shared::cta.b64 [{barrier}], {count};", in(reg32 barrier count);
     /// Invalidates an mbarrier on which no thread waits. Its memory may then be used for other data.
-    pub invalidate(barrier: u32): "mbarrier.inval.shared::cta.b64 [{barrier}];", in(reg32 barrier);
+    pub(in crate::device) [unsafe] invalidate(barrier: u32): "mbarrier.inval.shared::cta.b64 [{barrier}];", in(reg32 barrier);
 }
 
 /// Makes the mbarriers that this thread initialized visible to the copy engine, on GPUs that have it.
@@ -20,19 +20,19 @@ pub fn init_fence() {
 instructions! {
     /// Makes this thread's stores to shared memory visible to `wgmma` and the copy engine.
     pub fence_proxy_async(): "fence.proxy.async.shared::cta;";
-    pub arrive(barrier: u32): "mbarrier.arrive.shared::cta.b64 _, [{barrier}];", in(reg32 barrier);
+    pub(in crate::device) [unsafe] arrive(barrier: u32): "mbarrier.arrive.shared::cta.b64 _, [{barrier}];", in(reg32 barrier);
     /// Arrives and adds `bytes` to the bytes that the phase expects of the copy engine.
-    pub arrive_expect_tx(barrier: u32, bytes: u32):
+    pub(in crate::device) [unsafe] arrive_expect_tx(barrier: u32, bytes: u32):
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [{barrier}], {bytes};", in(reg32 barrier bytes);
     /// Adds `bytes` to the bytes that the phase expects of the copy engine, without an arrival.
-    pub expect_tx(barrier: u32, bytes: u32):
+    pub(in crate::device) [unsafe] expect_tx(barrier: u32, bytes: u32):
         "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [{barrier}], {bytes};", in(reg32 barrier bytes);
 }
 
 /// Returns whether the phase of this parity is complete. From compute capability 9.0 on, it waits for a short time
 /// before it returns false.
 #[inline(always)]
-pub fn try_wait(barrier: u32, parity: u32) -> bool {
+pub(in crate::device) unsafe fn try_wait(barrier: u32, parity: u32) -> bool {
     // `done` starts as true, so that a loop around this function ends on the host, where `ptx!` is empty.
     let mut done = 1u32;
     if !cfg!(since = "9.0") {
@@ -51,8 +51,9 @@ pub fn try_wait(barrier: u32, parity: u32) -> bool {
 
 /// Waits until the phase of this parity is complete.
 #[inline(always)]
-pub fn wait(barrier: u32, parity: u32) {
-    while !try_wait(barrier, parity) {}
+pub(in crate::device) unsafe fn wait(barrier: u32, parity: u32) {
+    // SAFETY: promised by the caller.
+    while !unsafe { try_wait(barrier, parity) } {}
 }
 
 instructions! {

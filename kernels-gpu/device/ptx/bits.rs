@@ -55,16 +55,23 @@ const ZEROS: u32 = 0x7632_7632;
 /// All eight halves are loaded, each from the address of the next stored value: the number of set bits before it, as a
 /// dot product. A load of 16 bits zeroes the upper half, so a byte permutation selects the value or zero. Most of these
 /// instructions avoid the integer pipe, which has half the rate of the other pipes.
+///
+/// # Safety
+/// The stored halves, and those that follow them, must be shared memory of the thread block.
 #[inline(always)]
-pub fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
+pub unsafe fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
     let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);
     let pairs = |first: u32, bits: u32, weights: [u32; 3], pick: u32| {
-        let v = [
-            ld_shared_b16(first),
-            ld_shared_b16(dp4a(bits, weights[0], first)),
-            ld_shared_b16(dp4a(bits, weights[1], first)),
-            ld_shared_b16(dp4a(bits, weights[2], first)),
-        ];
+        let next = |i: usize| dp4a(bits, weights[i], first);
+        // SAFETY: promised by the caller.
+        let v = unsafe {
+            [
+                ld_shared_b16(first),
+                ld_shared_b16(next(0)),
+                ld_shared_b16(next(1)),
+                ld_shared_b16(next(2)),
+            ]
+        };
         [prmt(v[0], v[1], pick), prmt(v[2], v[3], pick >> 16)]
     };
     let [a, b] = pairs(from[0], low, w.low, mad(low, w.pick[0], ZEROS));
@@ -148,8 +155,11 @@ pub fn scan_pairs<const COUNT: usize>(pairs: &mut [[u32; 2]; COUNT]) {
 }
 
 /// Stores the low halves of `values` to the shared addresses `to` if `valid`, in descending order.
+///
+/// # Safety
+/// If `valid`, the addresses must be of shared memory of the thread block, and even.
 #[inline(always)]
-pub fn store_halves(to: [u32; 4], values: [u32; 4], valid: bool) {
+pub unsafe fn store_halves(to: [u32; 4], values: [u32; 4], valid: bool) {
     ptx!(
         "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0;",
         "@p st.shared.u16 [{d}], {z}; @p st.shared.u16 [{c}], {y};",

@@ -5,7 +5,7 @@ use super::{instructions, ptx};
 instructions! {
     /// Starts the copy of the tile at column `x` and row `y` to shared address `to`, aligned to 128 bytes. Its bytes
     /// complete mbarrier `barrier`. Elements outside of the tensor are zero.
-    pub(in crate::device) [unsafe] tma_load_2d(to: u32, map: u64, x: u32, y: u32, barrier: u32):
+    pub(in crate::device) [unsafe] tma_load_2d(to: u32, map: u64, [x, y]: [u32; 2], barrier: u32):
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{to}], [{map}, {{{x}, {y}}}], [{barrier}];",
         in(reg32 to, reg64 map, reg32 x y barrier);
     /// [`tma_load_2d`] of a tensor of three axes.
@@ -47,9 +47,8 @@ pub const fn prefetches_lines() -> bool {
     cfg!(since = "9.0")
 }
 
-/// Prefetches `bytes` contiguous bytes at global `from` into L2, both multiples of 16. No effect below compute
-/// capability
-/// 9.0.
+/// Prefetches `bytes` contiguous bytes at global `from` into L2, both multiples of 16. No effect below
+/// compute capability 9.0.
 #[inline(always)]
 pub(in crate::device) unsafe fn bulk_prefetch(from: u64, bytes: u32) {
     if prefetches_lines() {

@@ -7,7 +7,6 @@ macro_rules! load_one {
     ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
         pub(in crate::device) unsafe fn $name(addr: u64, ok: bool) -> u32 {
             let mut a = 0u32;
             ptx!(
@@ -24,7 +23,6 @@ macro_rules! load_two {
     ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
         pub(in crate::device) unsafe fn $name(addr: u64, ok: bool) -> [u32; 2] {
             let (mut a, mut b) = (0u32, 0u32);
             ptx!(
@@ -41,7 +39,6 @@ macro_rules! load_four {
     ($($(#[$doc:meta])* $name:ident = $op:literal ($($option:ident),+);)+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
         pub(in crate::device) unsafe fn $name(addr: u64, ok: bool) -> [u32; 4] {
             let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
             ptx!(
@@ -119,7 +116,6 @@ macro_rules! load_row {
     ($($(#[$doc:meta])* $name:ident = $op:literal $at:literal, [$($word:ident $i:literal),+];)+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
         pub(in crate::device) unsafe fn $name(addr: u64, row: u32, rows: u32) -> [u32; 4] {
             $(let mut $word = 0u32;)+
             ptx!(

@@ -5,17 +5,17 @@ use crate::device::gpu;
 
 instructions! {
     /// Loads four 8 x 8 matrices of 16-bit elements. Lanes 8r..8r+8 pass the addresses of the rows of matrix r.
-    pub ldmatrix_x4(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+    pub(in crate::device) [unsafe] ldmatrix_x4(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
     /// [`ldmatrix_x4`]; zeros if `valid` is false. `valid` must be the same in all lanes.
-    pub ldmatrix_x4_if(from: u32, valid: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+    pub(in crate::device) [unsafe] ldmatrix_x4_if(from: u32, valid: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0; @p ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
         in(reg32 from; bool valid);
     /// [`ldmatrix_x4`] with each matrix transposed.
-    pub ldmatrix_x4_trans(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+    pub(in crate::device) [unsafe] ldmatrix_x4_trans(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
     /// [`ldmatrix_x4_trans`]; zeros if `valid` is false. `valid` must be the same in all lanes.
-    pub ldmatrix_x4_trans_if(from: u32, valid: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+    pub(in crate::device) [unsafe] ldmatrix_x4_trans_if(from: u32, valid: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0; @p ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
         in(reg32 from; bool valid);
 }
@@ -255,9 +255,10 @@ pub fn positive_bf16x2(x: u32) -> u32 {
 /// Stores four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 pass the addresses of the rows of matrix r. Inverse of
 /// [`ldmatrix_x4`].
 #[inline(always)]
-pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
+pub(in crate::device) unsafe fn stmatrix_x4(to: u32, v: [u32; 4]) {
     if !cfg!(since = "9.0") {
-        return store_matrices(to, v);
+        // SAFETY: promised by the caller.
+        return unsafe { store_matrices(to, v) };
     }
     ptx!(
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{to}], {{{a}, {b}, {c}, {d}}};",
@@ -268,19 +269,21 @@ pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
 
 /// [`stmatrix_x4`] without that instruction: a lane stores its words of a row to the address that another lane holds.
 #[inline(always)]
-fn store_matrices(to: u32, v: [u32; 4]) {
+unsafe fn store_matrices(to: u32, v: [u32; 4]) {
     let lane = gpu::opaque_thread() % 32;
     unroll!(r < 4, {
         let row = warp::shfl(to, r as u32 * 8 + lane / 4);
-        copy::st_shared_b32(row + lane % 4 * 4, v[r]);
+        // SAFETY: promised by the caller, who passes 16 bytes per lane.
+        unsafe { copy::st_shared_b32(row + lane % 4 * 4, v[r]) }
     });
 }
 
 /// [`stmatrix_x4`] of transposed matrices: the lanes pass the addresses of the columns.
 #[inline(always)]
-pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
+pub(in crate::device) unsafe fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
     if !cfg!(since = "9.0") {
-        return store_transposed(to, v);
+        // SAFETY: promised by the caller.
+        return unsafe { store_transposed(to, v) };
     }
     ptx!(
         "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [{to}], {{{a}, {b}, {c}, {d}}};",
@@ -291,13 +294,14 @@ pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
 
 /// [`stmatrix_x4_trans`] without that instruction: the two elements of a lane's word belong to two columns.
 #[inline(always)]
-fn store_transposed(to: u32, v: [u32; 4]) {
+unsafe fn store_transposed(to: u32, v: [u32; 4]) {
     let lane = gpu::opaque_thread() % 32;
     unroll!(r < 4, {
         unroll!(half < 2, {
             let column = r as u32 * 8 + lane % 4 * 2 + half as u32;
             let column = warp::shfl(to, column);
-            copy::st_shared_b16(column + lane / 4 * 2, v[r] >> (16 * half));
+            // SAFETY: as above.
+            unsafe { copy::st_shared_b16(column + lane / 4 * 2, v[r] >> (16 * half)) }
         });
     });
 }

@@ -42,7 +42,6 @@ macro_rules! instructions {
     )+) => {$(
         $(#[$doc])*
         #[inline(always)]
-        #[allow(clippy::missing_safety_doc, reason = "the same for all, above")]
         $vis $($unsafe)? fn $name $args $(-> $ret)? {
             $($($(let mut $out = $before;)+)+)?
             $crate::device::ptx::ptx!(

@@ -7,7 +7,8 @@ use crate::device::epilogue::{Output, row_bias};
 use crate::device::gpu;
 use crate::device::memory::{Global, ReadWrite};
 use crate::device::ptx::wgmma::Acc;
-use crate::device::ptx::{barrier, copy, matrix, warp};
+use crate::device::ptx::{barrier, matrix, warp};
+use crate::device::shared::Shared;
 use crate::frag;
 
 /// A lane's accumulators of 64 columns, eight atoms of four.
@@ -23,9 +24,9 @@ pub struct Spot {
     pub m: u32,
     /// Row and column of C of the tile's first element.
     pub corner: [u32; 2],
-    /// Index of the warpgroup, and the shared address of its [`SMEM_TILE`] bytes.
+    /// Index of the warpgroup, and its [`SMEM_TILE`] bytes of shared memory.
     pub group: u32,
-    pub smem: u32,
+    pub smem: Shared<u8>,
     /// Lane, and warp in the warpgroup.
     pub lane: u32,
     pub warp: u32,
@@ -34,7 +35,7 @@ pub struct Spot {
 impl Spot {
     /// Position of the calling thread.
     #[inline(always)]
-    pub fn of(m: u32, corner: [u32; 2], (group, smem): (u32, u32)) -> Spot {
+    pub fn of(m: u32, corner: [u32; 2], (group, smem): (u32, Shared<u8>)) -> Spot {
         let (lane, warp) = gpu::lane_and_warp();
         Spot { m, corner, group, smem, lane, warp }
     }
@@ -188,11 +189,11 @@ fn word<E: Elem<Acc = f32>>(x: &Chunk, j: usize, w: usize) -> u32 {
 /// Stores accumulators to shared memory as 8 x 8 matrices: those of step `$j` to `$place`. It is a macro, because the
 /// compiler orders the instructions of an inlined function differently.
 macro_rules! stage {
-    ($x:ident, $store:path, $j:ident => $place:expr) => {
+    ($x:ident, $store:ident, $j:ident => $place:expr) => {
         unroll!($j < 4, {
             let mut words = [0u32; 4];
             unroll!(w < 4, { words[w] = word::<E>($x, $j, w) });
-            $store($place, words);
+            $place.$store(words);
         });
     };
 }
@@ -200,7 +201,7 @@ macro_rules! stage {
 /// Stores a warp's 16 rows of 64 columns to shared memory as rows of 128 bytes. `own`: row and chunk of the lane
 /// ([`frag::ldmatrix_x4`]).
 #[inline(always)]
-pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, own: (u32, u32)) {
+pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, smem: Shared<u8>, own: (u32, u32)) {
     stage_piece::<E>(x, smem, (0, PANEL_BYTES as u32), own);
 }
 
@@ -208,14 +209,14 @@ pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, own: (u32, u32)) {
 #[inline(always)]
 pub fn stage_piece<E: Elem<Acc = f32>>(
     x: &Chunk,
-    smem: u32,
+    smem: Shared<u8>,
     (first, row_bytes): (u32, u32),
     (r, piece): (u32, u32),
 ) {
-    stage!(x, matrix::stmatrix_x4, j => smem + frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes));
+    stage!(x, stmatrix, j => smem.bytes(frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes)));
 }
 
-/// Shared address of a lane's row of step `j`, for a 64 x 64 tile that a warpgroup stages transposed. Of the four 8 x 8
+/// Byte offset of a lane's row of step `j`, for a 64 x 64 tile that a warpgroup stages transposed. Of the four 8 x 8
 /// matrices, two are adjacent along m and two along n.
 #[inline(always)]
 fn transposed(lane: u32, warp: u32, j: u32) -> u32 {
@@ -225,14 +226,14 @@ fn transposed(lane: u32, warp: u32, j: u32) -> u32 {
 
 /// Stores a warpgroup's 64 x 64 accumulators to shared memory, transposed, as rows of 128 bytes.
 #[inline(always)]
-pub fn stage_columns<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, (lane, warp): (u32, u32)) {
-    stage!(x, matrix::stmatrix_x4_trans, j => smem + transposed(lane, warp, j as u32));
+pub fn stage_columns<E: Elem<Acc = f32>>(x: &Chunk, smem: Shared<u8>, (lane, warp): (u32, u32)) {
+    stage!(x, stmatrix_trans, j => smem.bytes(transposed(lane, warp, j as u32)));
 }
 
 /// Loads the lane's 16 bytes of row `row` of a tile that is staged as rows of 128 bytes.
 #[inline(always)]
-pub fn staged(smem: u32, row: u32, lane: u32) -> [u32; 4] {
-    copy::ld_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32))
+pub fn staged(smem: Shared<u8>, row: u32, lane: u32) -> [u32; 4] {
+    smem.bytes(frag::swizzle(row, lane % 8, PANEL_BYTES as u32)).cast::<[u32; 4]>().ld()
 }
 
 /// Stores chunk `c` through shared memory as whole rows of 128 bytes; each warp stores its own 16 rows. Ordinary
@@ -240,13 +241,13 @@ pub fn staged(smem: u32, row: u32, lane: u32) -> [u32; 4] {
 #[inline(always)]
 fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
-    let smem = spot.smem + warp * 2048;
+    let smem = spot.smem.bytes(warp * 2048);
     let own = frag::ldmatrix_x4(lane);
     let row = top + warp * 16 + lane / 8;
     let column = left + lane % 8 * 8 + c * 64;
     let line = o.c.row(row, o.ldc_bytes).cast::<u16>().at(column).cast::<[u32; 4]>();
     warp::sync(u32::MAX);
-    stage!(x, matrix::stmatrix_x4, j => smem + frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32));
+    stage!(x, stmatrix, j => smem.bytes(frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32)));
     warp::sync(u32::MAX);
     unroll!(j < 4, {
         let eight = staged(smem, j as u32 * 4 + lane / 8, lane);
@@ -269,7 +270,7 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let column = left + line + c * 64;
     let at = o.c.row(column, o.ldc_bytes).cast::<u16>().at(row).cast::<[u32; 4]>();
     barrier::sync_named(1 + spot.group, 128);
-    stage!(x, matrix::stmatrix_x4_trans, j => smem + transposed(lane, warp, j as u32));
+    stage!(x, stmatrix_trans, j => smem.bytes(transposed(lane, warp, j as u32)));
     barrier::sync_named(1 + spot.group, 128);
     unroll!(j < 4, {
         let eight = staged(smem, line + j as u32 * 4, lane);
@@ -287,7 +288,7 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
 #[inline(always)]
 fn add_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
-    let smem = spot.smem + warp * 2048;
+    let smem = spot.smem.bytes(warp * 2048);
     let own = frag::ldmatrix_x4(lane);
     let row = top + warp * 16 + lane / 8;
     let column = left + lane % 8 * 8 + c * 64;
@@ -302,7 +303,7 @@ fn add_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     warp::sync(u32::MAX);
     unroll!(j < 4, {
         let place = frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32);
-        add_words_of::<E>(x, j, matrix::ldmatrix_x4(smem + place));
+        add_words_of::<E>(x, j, smem.bytes(place).ldmatrix());
     });
 }
 
@@ -323,15 +324,15 @@ fn add_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk)
     unroll!(j < 4, { put_back(smem, line + j as u32 * 4, lane, old[j]) });
     barrier::sync_named(1 + spot.group, 128);
     unroll!(j < 4, {
-        let place = smem + transposed(lane, warp, j as u32);
-        add_words_of::<E>(x, j, matrix::ldmatrix_x4_trans(place));
+        let place = transposed(lane, warp, j as u32);
+        add_words_of::<E>(x, j, smem.bytes(place).ldmatrix_trans());
     });
 }
 
 /// Stores the lane's 16 bytes of a row to the address that [`staged`] loads.
 #[inline(always)]
-fn put_back(smem: u32, row: u32, lane: u32, eight: [u32; 4]) {
-    copy::st_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32), eight);
+fn put_back(smem: Shared<u8>, row: u32, lane: u32, eight: [u32; 4]) {
+    smem.bytes(frag::swizzle(row, lane % 8, PANEL_BYTES as u32)).cast::<[u32; 4]>().st(eight);
 }
 
 /// Adds the four words of columns `16 j` to `16 j + 15`, in the order of [`word`].
@@ -426,7 +427,7 @@ impl<E: Elem<Acc = f32>> Cell for E {
 #[inline(always)]
 pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let lane = spot.lane;
-    let smem = spot.smem + spot.warp * 2048;
+    let smem = spot.smem.bytes(spot.warp * 2048);
     let (own, right) = frag::accumulator(lane, 0);
     let corner = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
     // 32 columns of a warp's 16 rows fill the shared memory of the warp.
@@ -437,12 +438,12 @@ pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &
         let first = place(own, right);
         unroll!(j < 4, {
             // Equal to `place(own, 8 * j + right)`.
-            let to = smem + (first ^ (32 * j as u32));
+            let to = smem.bytes(first ^ (32 * j as u32)).cast::<[u32; 2]>();
             unroll!(r < 2, {
                 let k = 4 * j + ROWS[r];
                 let two = if h == 0 { [x[k], x[k + 1]] } else { [x[k + 16], x[k + 17]] };
                 let two = two.map(f32::to_bits);
-                copy::st_shared_v2(to + 8 * PANEL_BYTES as u32 * r as u32, two);
+                to.bytes(8 * PANEL_BYTES as u32 * r as u32).st(two);
             });
         });
         warp::sync(u32::MAX);
@@ -454,7 +455,7 @@ pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &
             } else {
                 (lane % 16, step * 2 + lane / 16)
             };
-            let x = f32::from_bits(copy::ld_shared_b32(smem + place(down, right)));
+            let x = smem.bytes(place(down, right)).cast::<f32>().ld();
             let [row, column] = [corner[0] + down, corner[1] + 32 * h + right];
             let [line, place] = if ORDER & C_COLUMNS == 0 { [row, column] } else { [column, row] };
             let along = place as u64 * S::WIDTH as u64;

@@ -5,6 +5,7 @@ pub mod chunk;
 use super::epilogue::{Output, scale};
 use super::ptx::warp;
 use super::ptx::wgmma::Acc;
+use super::shared::Shared;
 use crate::abi::*;
 use crate::frag;
 use chunk::{Chunk, Spot, TypeOfC};
@@ -19,7 +20,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         o: Output,
         m: u32,
         corner: [u32; 2],
-        smem: (u32, u32),
+        smem: (u32, Shared<u8>),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
@@ -33,7 +34,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         o: Output,
         m: u32,
         [top, left]: [u32; 2],
-        smem: (u32, u32),
+        smem: (u32, Shared<u8>),
         stages: u32,
         acc: &mut Acc<CHUNKS>,
     ) {

@@ -304,7 +304,8 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
 impl VectorsParams {
     #[inline(always)]
     fn narrow_output(&self) -> Output {
-        Output { bias: Global::NULL, ..output!(self) }
+        let o = output!(self);
+        Output { bias: o.c, ..o }
     }
 }
 

@@ -121,13 +121,8 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
                 }
             });
         }
-        let output = Output {
-            c: p.out().row(now.head, p.out_head),
-            ldc_bytes: p.out_row,
-            n: CHUNKS as u32 * 64,
-            flags: FLAG_VECTORS,
-            ..Output::PLAIN
-        };
+        let c = p.out().row(now.head, p.out_head);
+        let output = Output::plain(c, p.out_row, CHUNKS as u32 * 64, FLAG_VECTORS);
         let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
         StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (group, smem), 1, out);
     }

@@ -91,7 +91,7 @@ fn fill(to: u32, flags: Flags, from: i32, count: i32, words: u32) {
 /// Returns the flags of a mask.
 #[inline(always)]
 fn flags_of(flags: Flags, mask: u32, bytes: u64) -> Flags {
-    if flags.is_null() { Global::NULL } else { flags.row(mask, bytes) }
+    if flags.is_null() { flags } else { flags.row(mask, bytes) }
 }
 
 /// Returns the first key of a query and one past the last, for a mask of `length` keys.

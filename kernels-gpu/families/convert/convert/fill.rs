@@ -14,7 +14,7 @@ impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for 
         let groups = p.starts().at(p.block_rows).ld();
         let slots = (groups as u64 * p.group.value as u64).min(p.capacity as u64) as u32;
         let first = gpu::block_x() * SCAN_THREADS * COPIES + gpu::thread();
-        let mut to = [Global::NULL; COPIES as usize];
+        let mut to = [None; COPIES as usize];
         let mut raw = [[0u32; 4]; COPIES as usize];
         unroll!(u < 4, {
             let (back, inside) = p.block_copies.of(first + u as u32 * SCAN_THREADS);
@@ -33,18 +33,14 @@ impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for 
                 from.ld_raw::<1>(filled)
             };
             let copy = slot as u64 * p.block_copies.value as u64 + inside as u64;
-            to[u] = if valid {
-                p.values().bytes(copy * (wide * E::BYTES) as u64)
-            } else {
-                Global::NULL
-            };
+            to[u] = valid.then(|| p.values().bytes(copy * (wide * E::BYTES) as u64));
         });
         unroll!(u < 4, {
-            if !to[u].is_null() {
+            if let Some(to) = to[u] {
                 if ALIGNED {
-                    to[u].cast::<[u32; 4]>().st(raw[u]);
+                    to.cast::<[u32; 4]>().st(raw[u]);
                 } else {
-                    to[u].cast::<E>().st_raw(raw[u]);
+                    to.cast::<E>().st_raw(raw[u]);
                 }
             }
         });

@@ -227,8 +227,8 @@ impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize, A: Mul
     Kernel<W, E, ConvWordsParams> for GatheredPairs<GROUPS, CHUNKS, A>
 {
     #[inline(always)]
-    unsafe fn run(p: &ConvWordsParams, _: Maps) {
-        Self::make_ring::<0>(Maps::NONE, Self::PRODUCER_THREADS, CONSUMER_WARPS);
+    unsafe fn run(p: &ConvWordsParams, maps: Maps) {
+        Self::make_ring::<0>(maps, Self::PRODUCER_THREADS, CONSUMER_WARPS);
         if gpu::thread() >= CONSUMER_WARPS * 32 {
             Self::produce(p);
         } else {

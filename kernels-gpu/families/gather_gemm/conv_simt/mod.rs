@@ -223,12 +223,8 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let top = Self::first() + warp / ACROSS as u32 * 32 + lane / 8;
         let left = gpu::block_y() * Self::COLUMNS + warp % ACROSS as u32 * 64 + lane % 8 * 4;
         let o = Output {
-            c: p.base.out(),
             bias: p.base.bias(),
-            ldc_bytes: p.base.out_bytes,
-            n: p.base.n,
-            flags: p.base.flags,
-            ..Output::PLAIN
+            ..Output::plain(p.base.out(), p.base.out_bytes, p.base.n, p.base.flags)
         };
         let alpha = if any { p.base.alpha } else { 0.0 };
         unroll!(j < 8, {

@@ -227,13 +227,8 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         };
         let smem = first + group * SMEM_TILE as u32;
         A::exchange_quarters(acc, smem, 1 + group);
-        let o = Output {
-            c: p.w().bytes(work.expert as u64 * p.m as u64 * p.ldw_bytes as u64),
-            ldc_bytes: p.ldw_bytes,
-            n: p.n,
-            flags: warp::opaque(p.flags),
-            ..Output::PLAIN
-        };
+        let w = p.w().bytes(work.expert as u64 * p.m as u64 * p.ldw_bytes as u64);
+        let o = Output::plain(w, p.ldw_bytes, p.n, warp::opaque(p.flags));
         let corner = [work.row + group * 64, work.column];
         StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, (group, smem), count, acc);
     }
@@ -243,8 +238,8 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, A: Multiply> Kernel<W, E, G
     for GroupedGrad<CHUNKS, A>
 {
     #[inline(always)]
-    unsafe fn run(p: &GroupedGradParams, _: Maps) {
-        Self::make_ring::<0>(Maps::NONE, GRAD_PRODUCER_THREADS, CONSUMER_WARPS);
+    unsafe fn run(p: &GroupedGradParams, maps: Maps) {
+        Self::make_ring::<0>(maps, GRAD_PRODUCER_THREADS, CONSUMER_WARPS);
         grid::wait_dependency();
         grid::launch_dependents();
         roles!(A: REGISTERS, Self::produce(p), Self::consume::<E>(p));

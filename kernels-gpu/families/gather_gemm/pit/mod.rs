@@ -125,7 +125,7 @@ impl<F: PitForm<A: Multiply, L: Loader>> PitColumns<F> {
     #[inline(always)]
     fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (Global<u16, ReadWrite>, u32) {
         if !F::TRANSPOSED {
-            return (Global::NULL, 0);
+            return (p.a(), 0);
         }
         let (item, left) = Self::place(p, work.row_block);
         let column = left + lane % 8 * 8;
