@@ -34,6 +34,6 @@ const SLACK: f32 = 8.0;
 /// Returns whether the base moves: the max exceeds it by more than [`SLACK`], scaled. False for -Inf and -Inf, and for
 /// Inf and Inf, which gives NaN in the exponentials.
 #[inline(always)]
-pub(super) fn grows(top: f32, base: f32, scale: f32) -> bool {
+pub(super) fn base_moves(top: f32, base: f32, scale: f32) -> bool {
     (top - base) * scale > SLACK
 }

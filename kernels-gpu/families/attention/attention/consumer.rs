@@ -9,7 +9,7 @@
 //! The two warpgroups wait for each other only through the ring: a slot is free after both have released it. One of
 //! them may multiply during the softmax of the other, but no barrier enforces this.
 
-use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
+use super::softmax::{Entries, Rows, Weights, pack, rescale_if_moved, softmax};
 use super::{Place, queries};
 use crate::device::prelude::*;
 use crate::device::ptx::ptx;
@@ -39,7 +39,7 @@ fn entries_of(p: &AttentionParams, mask: u32) -> Entries<2> {
 /// Emits no instruction. Keeps the operands of an asynchronous product in their registers up to here.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "nvptx64"), allow(unused_variables))]
-fn keep(weights: &mut Weights<2>) {
+fn keep_alive(weights: &mut Weights<2>) {
     unroll!(i < 8, {
         let w = &mut weights[i / STEPS][i % STEPS];
         ptx!(
@@ -67,7 +67,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             if now.tiles > 0 {
                 Self::full(Self::QUERIES).wait(queries_parity);
                 queries_parity ^= 1;
-                ring = Self::walk::<E>(p, now, group, ring, &mut out, &mut rows);
+                ring = Self::mainloop::<E>(p, now, group, ring, &mut out, &mut rows);
             }
             Self::epilogue::<E>(p, now, group, &mut out, rows);
         }
@@ -78,7 +78,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// share the ring. Step `tiles` has only values. The outer loop runs over tiles without entries. The inner loop
     /// runs over adjacent tiles with entries. Its first scores and its last product with values overlap with nothing.
     #[inline(always)]
-    fn walk<E: WgmmaElem>(
+    fn mainloop<E: WgmmaElem>(
         p: &AttentionParams,
         now: Queries,
         group: u32,
@@ -92,27 +92,27 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         };
         let mut j = 0;
         while j <= now.tiles {
-            let mut this = Self::step(p, now, group, j, &mut ahead);
-            let mut keys = Self::take(&mut ring, j < now.tiles);
-            let values = Self::take(&mut ring, j > 0);
+            let mut this = Self::next_mask(p, now, group, j, &mut ahead);
+            let mut keys = Self::wait_full_if(&mut ring, j < now.tiles);
+            let values = Self::wait_full_if(&mut ring, j > 0);
             Self::release_if(values, j > 0);
             if this.mask == MASK_NONE {
                 Self::release_keys(keys, j, now.tiles);
                 j += 1;
                 continue;
             }
-            let mut scores = Self::scored::<E>(keys, group);
+            let mut scores = Self::compute_scores::<E>(keys, group);
             Self::release_keys(keys, j, now.tiles);
-            shrink(out, softmax(&mut scores, this, rows, p.scale));
+            rescale_if_moved(out, softmax(&mut scores, this, rows, p.scale));
             let mut weights = pack::<E, 2>(&scores);
             // The product with this tile's values is issued after the scores of the next tile.
             loop {
                 j += 1;
-                this = Self::step(p, now, group, j, &mut ahead);
-                keys = Self::take(&mut ring, j < now.tiles);
-                let values = Self::take(&mut ring, true);
+                this = Self::next_mask(p, now, group, j, &mut ahead);
+                keys = Self::wait_full_if(&mut ring, j < now.tiles);
+                let values = Self::wait_full_if(&mut ring, true);
                 if this.mask == MASK_NONE {
-                    Self::weigh_last::<E>(out, values, &mut weights);
+                    Self::multiply_last_pv::<E>(out, values, &mut weights);
                     Self::release_keys(keys, j, now.tiles);
                     Self::release_if(values, true);
                     j += 1;
@@ -121,18 +121,18 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 scores = Acc::zero();
                 scores.fence();
                 out.fence();
-                Self::score::<E>(&mut scores, keys, group);
+                Self::issue_qk::<E>(&mut scores, keys, group);
                 wgmma::commit();
-                Self::weigh::<E>(out, values, &weights);
+                Self::issue_pv::<E>(out, values, &weights);
                 wgmma::commit();
                 scores.wait::<1>();
                 Self::release_keys(keys, j, now.tiles);
                 let by = softmax(&mut scores, this, rows, p.scale);
-                Self::hold(rows);
+                Self::pin_exponentials(rows);
                 out.wait::<0>();
-                keep(&mut weights);
+                keep_alive(&mut weights);
                 Self::release_if(values, true);
-                shrink(out, by);
+                rescale_if_moved(out, by);
                 weights = pack::<E, 2>(&scores);
             }
         }
@@ -141,10 +141,10 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
 
     /// Computes the scores of a tile of keys, without overlap.
     #[inline(always)]
-    fn scored<E: WgmmaElem>(keys: u32, group: u32) -> Acc<2> {
+    fn compute_scores<E: WgmmaElem>(keys: u32, group: u32) -> Acc<2> {
         let mut scores = Acc::zero();
         scores.fence();
-        Self::score::<E>(&mut scores, keys, group);
+        Self::issue_qk::<E>(&mut scores, keys, group);
         wgmma::commit();
         scores.wait::<0>();
         scores
@@ -152,18 +152,22 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
 
     /// Multiplies a tile's values when no scores follow, and waits for the sums.
     #[inline(always)]
-    fn weigh_last<E: WgmmaElem>(out: &mut Acc<CHUNKS>, values: u32, weights: &mut Weights<2>) {
+    fn multiply_last_pv<E: WgmmaElem>(
+        out: &mut Acc<CHUNKS>,
+        values: u32,
+        weights: &mut Weights<2>,
+    ) {
         out.fence();
-        Self::weigh::<E>(out, values, weights);
+        Self::issue_pv::<E>(out, values, weights);
         wgmma::commit();
         out.wait::<0>();
-        keep(weights);
+        keep_alive(weights);
     }
 
     /// Returns the mask of tile `j`. Starts the loads of the mask bits of tile `j + 1` and of the mask index of tile
     /// `j + 2`.
     #[inline(always)]
-    fn step(
+    fn next_mask(
         p: &AttentionParams,
         now: Queries,
         group: u32,
@@ -181,7 +185,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Waits until the next slot of the ring is full, returns it and advances (CUTLASS: `consumer_wait`). If `valid` is
     /// false, it does not wait, and the result must not be used.
     #[inline(always)]
-    fn take(ring: &mut Place, valid: bool) -> u32 {
+    fn wait_full_if(ring: &mut Place, valid: bool) -> u32 {
         let (slot, parity) = *ring;
         if valid {
             Self::full(slot).wait(parity);
@@ -207,7 +211,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Prevents ptxas from moving the exponentials after the wait for the products that hide them. The branch depends
     /// on their sums. It is never taken, because sums are not negative.
     #[inline(always)]
-    fn hold(rows: &Rows) {
+    fn pin_exponentials(rows: &Rows) {
         if warp::ballot(rows.sum[0] + rows.sum[1] < 0.0) != 0 {
             Self::scratch().at(2).st(0);
         }
@@ -215,7 +219,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
 
     /// Issues the products `Q K^T` of a tile of keys: 64 queries x 128 keys. Both operands are contiguous along k.
     #[inline(always)]
-    fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, group: u32) {
+    fn issue_qk<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, group: u32) {
         let queries = Self::query_tile(group, 0).descriptor(PANEL_BYTES as u32, 16);
         let keys = Self::stage(slot).descriptor(PANEL_BYTES as u32, 16);
         unroll!(c < CHUNKS, most 4, {
@@ -230,7 +234,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     /// Issues the products `P V` of a tile. P (the *weights*) is the rounded exponentials in registers, 16 keys at a
     /// time. V is contiguous along n.
     #[inline(always)]
-    fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights<2>) {
+    fn issue_pv<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights<2>) {
         let values = Self::stage(slot).descriptor(PANEL_BYTES as u32, SMEM_TILE as u32);
         unroll!(step < 8, {
             let at = step / STEPS * CHUNKS * SMEM_TILE + step % STEPS * 16 * PANEL_BYTES;

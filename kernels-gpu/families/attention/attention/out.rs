@@ -1,5 +1,5 @@
-//! Epilogue of attention. If the tiles of the queries were split, the parts are joined. Sums are divided by the sum of
-//! exponentials, and stored through shared memory as whole rows.
+//! Epilogue of attention. If the tiles of the queries were split, a split-K fix-up adds the parts. Sums are divided by
+//! the sum of exponentials, and stored through shared memory as whole rows.
 
 use super::softmax::{Rows, rescale};
 use crate::device::epilogue::Output;
@@ -22,7 +22,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         mut rows: Rows,
     ) {
         rows.sum = rows.sum.map(quad_sum);
-        if now.count() > 1 && !Self::join(p, now, group, out, &mut rows) {
+        if now.count() > 1 && !Self::split_k_fix_up(p, now, group, out, &mut rows) {
             return;
         }
         Self::finish::<E>(p, now, group, out, rows);
@@ -31,7 +31,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// Split-K fix-up: stores the sums of this part. Returns true for the warpgroup that arrives last, which then has
     /// those of all parts, added in order.
     #[inline(always)]
-    fn join(
+    fn split_k_fix_up(
         p: &AttentionParams,
         now: Queries,
         group: u32,

@@ -2,7 +2,7 @@
 
 use crate::device::prelude::*;
 use crate::families::attention::abi::MASK_ALL;
-use crate::families::attention::lanes::{grows, quad_max, rescaling, shift_of};
+use crate::families::attention::lanes::{base_moves, quad_max, rescaling, shift_of};
 
 /// Weights of 64 queries and `C` x 64 keys: the exponentials, rounded. They are left operands (fragments in registers)
 /// of the products with 16 values each. The division by their sum follows in the epilogue.
@@ -20,8 +20,8 @@ pub(super) struct Entries<const C: usize> {
 /// Base and sum of exponentials of two rows, of which a thread holds a quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Score to which exponentials are relative, before scaling. It moves if the max [`grows`] too
-    /// far above it. -Inf without entries.
+    /// Score to which exponentials are relative, before scaling. It becomes the max if the max is too far above it
+    /// ([`base_moves`]). -Inf without entries.
     pub base: [f32; 2],
     /// Sum over this thread's columns only.
     pub sum: [f32; 2],
@@ -53,7 +53,7 @@ type Largest<const C: usize> = [[f32; 2]; C];
 
 /// Sets scores without an entry to -Inf, and returns the max of the others.
 #[inline(always)]
-fn hide<const C: usize>(scores: &mut Acc<C>, bits: [u32; C]) -> Largest<C> {
+fn mask_scores<const C: usize>(scores: &mut Acc<C>, bits: [u32; C]) -> Largest<C> {
     let mut max = [[f32::NEG_INFINITY; 2]; C];
     // Bits in ascending order: ptxas then moves seven at a time to predicates.
     unroll!(c < C, most 4, {
@@ -86,7 +86,7 @@ fn largest<const C: usize>(scores: &Acc<C>) -> Largest<C> {
 
 /// Returns the max of each row, in all its lanes.
 #[inline(always)]
-fn tops<const C: usize>(max: Largest<C>) -> [f32; 2] {
+fn row_max<const C: usize>(max: Largest<C>) -> [f32; 2] {
     let mut top = max[0];
     unroll!(c < C, most 4, {
         if c > 0 {
@@ -106,14 +106,15 @@ pub(super) fn softmax<const C: usize>(
     scale: f32,
 ) -> [f32; 2] {
     let masked = entries.mask != MASK_ALL;
-    let mut top = tops(largest(scores));
+    let mut top = row_max(largest(scores));
     // If no score moves the base, no score with an entry does. Then nothing is masked here: masks are applied to the
     // exponentials, whose unit leaves issue slots for that.
     if masked
-        && warp::ballot(grows(top[0], rows.base[0], scale) || grows(top[1], rows.base[1], scale))
-            != 0
+        && warp::ballot(
+            base_moves(top[0], rows.base[0], scale) || base_moves(top[1], rows.base[1], scale),
+        ) != 0
     {
-        top = tops(hide(scores, entries.bits));
+        top = row_max(mask_scores(scores, entries.bits));
     }
     let mut sum = [[0f32; 2]; C];
     let mut shrink = [1f32; 2];
@@ -121,7 +122,7 @@ pub(super) fn softmax<const C: usize>(
     let mut shift = [0f32; 2];
     unroll!(r < 2, {
         let old = rows.base[r];
-        let grown = grows(top[r], old, scale);
+        let grown = base_moves(top[r], old, scale);
         let base = if grown { top[r] } else { old };
         shift[r] = shift_of(base, scale);
         if grown {
@@ -167,7 +168,7 @@ pub(super) fn softmax<const C: usize>(
 
 /// Rescales the accumulators of O by `by` if the base of any row of this warp has moved.
 #[inline(always)]
-pub(super) fn shrink<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
+pub(super) fn rescale_if_moved<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
     if warp::ballot(by[0] != 1.0 || by[1] != 1.0) != 0 {
         rescale(out, by);
     }

@@ -15,7 +15,7 @@
 //! the other. The copies for the next queries start after the epilogue.
 
 use super::queries;
-use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
+use super::softmax::{Entries, Rows, Weights, pack, rescale_if_moved, softmax};
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 use crate::families::attention::lanes::quad_sum;
@@ -228,7 +228,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
             let (entries, halves) = entries_of(masks, bits);
             let mut scores = [Acc::<1>::zero(); 2];
             let slot = ring.now.wait_full();
-            Self::score_pieces::<E>(&mut scores, slot, halves);
+            Self::multiply_qk::<E>(&mut scores, slot, halves);
             Self::release(slot);
             ring.now.advance();
             let mut record = [0; 4];
@@ -239,7 +239,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
                     let by = softmax(&mut scores[half], entries[half], &mut rows, p.scale);
                     sums.base[half] = rows.base;
                     Self::add_sums(half, rows.sum, by);
-                    shrink(&mut sums.out[half], by);
+                    rescale_if_moved(&mut sums.out[half], by);
                     weights[half] = pack::<E, 1>(&scores[half]);
                 }
                 if half == 0 {
@@ -254,7 +254,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
             masks = [record[2], record[3]];
             bits = bits_of(p, next.valid(), masks, side);
             let slot = ring.now.wait_full();
-            Self::weigh_pieces::<E>(&mut sums.out, slot, &weights, halves);
+            Self::multiply_pv::<E>(&mut sums.out, slot, &weights, halves);
             Self::release(slot);
             ring.now.advance();
             if next.valid() {
@@ -306,7 +306,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
 
     /// Computes the scores of a piece for the halves that have entries.
     #[inline(always)]
-    fn score_pieces<E: WgmmaElem>(scores: &mut [Acc<1>; 2], slot: u32, halves: u32) {
+    fn multiply_qk<E: WgmmaElem>(scores: &mut [Acc<1>; 2], slot: u32, halves: u32) {
         let keys = Self::stage(slot).descriptor(PANEL_BYTES as u32, 16);
         let (lane, warp) = gpu::lane_and_warp();
         let (row, chunk) = frag::ldmatrix_x4(lane);
@@ -340,7 +340,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
 
     /// Multiplies the values of a piece by the weights of the halves that have entries.
     #[inline(always)]
-    fn weigh_pieces<E: WgmmaElem>(
+    fn multiply_pv<E: WgmmaElem>(
         out: &mut [Acc<CHUNKS>; 2],
         slot: u32,
         weights: &[Weights<1>; 2],

@@ -4,7 +4,7 @@ use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::device::tile::{ATile, BTile};
 use crate::families::attention::abi::*;
-use crate::families::attention::lanes::{grows, quad_max, rescaling, shift_of};
+use crate::families::attention::lanes::{base_moves, quad_max, rescaling, shift_of};
 
 /// Queries as left operands: by 64 elements, then by 16 elements of them.
 pub(super) struct Queries<const CHUNKS: usize>([[[u32; 4]; 4]; CHUNKS]);
@@ -115,7 +115,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
             });
         });
         let top = top.map(quad_max);
-        let grown = [0, 1].map(|r| grows(top[r], self.base[r], scale));
+        let grown = [0, 1].map(|r| base_moves(top[r], self.base[r], scale));
         if warp::ballot(grown[0] || grown[1]) != 0 {
             self.move_base(top, grown, scale);
         }

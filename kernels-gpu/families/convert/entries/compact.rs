@@ -4,7 +4,7 @@
 //! elements of a segment in shared memory first, so that it stores whole lines. In both passes the loads of the next
 //! segment are in flight while a segment is processed.
 
-use super::turns::{in_front, take};
+use super::turns::{look_back_sum, tile_and_run};
 use super::{ALL_LANES, element, lane, magnitude, over_warps};
 use crate::device::compact::scan_warp;
 use crate::device::prelude::*;
@@ -53,7 +53,7 @@ const fn bit<E: Elem>(i: usize) -> u32 {
 
 #[inline(always)]
 fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
-    let turn = take(p);
+    let turn = tile_and_run(p);
     let start = (turn.tile * SEGMENTS + gpu::thread() / 32) * p.count;
     let mut kept = 0;
     let mut s = 0;
@@ -62,20 +62,20 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
         let segment = next;
         s += 1;
         next = load::<E, V>(p, start + s, s < p.count);
-        let keep = kept_of::<E, V, TOP>(p, segment);
+        let keep = keep_bits::<E, V, TOP>(p, segment);
         // Each word uses four bits of each half, so four words are counted together.
         kept += (keep[0] | keep[1] >> 4 | keep[2] >> 8 | keep[3] >> 12).count_ones();
     }
     let (_, own) = scan_warp(kept);
     let (of_warps, of_tile) = over_warps(own);
     let mut next = load::<E, V>(p, start, true);
-    let mut first = in_front(p, turn, of_tile) + of_warps;
+    let mut first = look_back_sum(p, turn, of_tile) + of_warps;
     s = 0;
     while s < p.count {
         let segment = next;
         s += 1;
         next = load::<E, V>(p, start + s, s < p.count);
-        let own = keep::<E, V, TOP>(p, segment, first);
+        let own = write_kept::<E, V, TOP>(p, segment, first);
         if segment.row < p.m && segment.number == 0 && lane() == 0 {
             p.starts().at(segment.row).st(first);
         }
@@ -89,12 +89,12 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
 
 /// Writes the kept elements of a segment, from entry `first` on. Returns their number.
 #[inline(always)]
-fn keep<E: Elem, const V: usize, const TOP: bool>(
+fn write_kept<E: Elem, const V: usize, const TOP: bool>(
     p: &EntriesParams,
     segment: Segment,
     first: u32,
 ) -> u32 {
-    let keep = kept_of::<E, V, TOP>(p, segment);
+    let keep = keep_bits::<E, V, TOP>(p, segment);
     // Number of kept elements in preceding lanes and in all lanes, for two vectors packed in a word.
     let kept = |v: usize| keep[v].count_ones();
     let (low, low_all) = scan_warp(kept(0) | kept(1) << 16);
@@ -104,8 +104,8 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     let local = stage_of_warp();
     let mut own = 0;
     unroll!(v < 4, {
-        let beside = (v as u32 * 32 + lane()) * V as u32;
-        stage::<E, V>(local, &segment.raw[v], keep[v], beside, own + before[v]);
+        let offset = (v as u32 * 32 + lane()) * V as u32;
+        stage::<E, V>(local, &segment.raw[v], keep[v], offset, own + before[v]);
         own += all[v];
     });
     // Makes the lanes' stores to shared memory visible to the warp.
@@ -116,8 +116,8 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     let mut column_to = p.out_columns().at(first as u64 + at as u64);
     let mut value_to = p.out_values::<E>().at(first as u64 + at as u64);
     while at < room {
-        let (beside, raw) = staged::<E>(local, at);
-        column_to.st(column + beside);
+        let (offset, raw) = staged::<E>(local, at);
+        column_to.st(column + offset);
         value_to.st_raw(raw);
         at += 32;
         column_to = column_to.at(32u32);
@@ -138,11 +138,11 @@ fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Se
     let valid = wanted && row < p.m;
     let mut raw = [[0; 4]; 4];
     unroll!(v < 4, {
-        let beside = v as u32 * 32 * V as u32;
-        let ok = valid && beside < p.segment_columns && column + beside < p.k;
+        let offset = v as u32 * 32 * V as u32;
+        let ok = valid && offset < p.segment_columns && column + offset < p.k;
         // Loads of `ReadWrite` stay together before their uses. The compiler would move those of
         // `ReadOnly` to the uses.
-        raw[v] = from.at(beside).ld_raw::<V>(ok);
+        raw[v] = from.at(offset).ld_raw::<V>(ok);
     });
     Segment { row, number, raw }
 }
@@ -150,7 +150,7 @@ fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Se
 /// Returns the keep words of a segment; see [`bit`]. Elements that were not loaded are zero, which is never above a
 /// pivot. With a pivot of zero, no elements equal to it are kept.
 #[inline(always)]
-fn kept_of<E: Elem, const V: usize, const TOP: bool>(
+fn keep_bits<E: Elem, const V: usize, const TOP: bool>(
     p: &EntriesParams,
     segment: Segment,
 ) -> [u32; 4] {

@@ -23,7 +23,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
         unroll!(i < 4, {
             let slot = base + i as u64 * SCAN_THREADS as u64;
             let valid = slot < used;
-            let (group, beside) = p.group.of(slot as u32);
+            let (group, offset) = p.group.of(slot as u32);
             let (row, before) = if ell {
                 (group, 0)
             } else {
@@ -33,7 +33,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for FillSlots {
             };
             let start = p.offsets().at(row).ld_if(valid);
             let end = p.offsets().at(row as u64 + 1).ld_if(valid);
-            from[i] = start.wrapping_add(before).wrapping_add(beside);
+            from[i] = start.wrapping_add(before).wrapping_add(offset);
             filled[i] = valid && from[i] < end;
         });
         let mut columns = [0u32; 4];

@@ -5,7 +5,8 @@
 //! rows      offsets -> rows      thread: 8 adjacent entries; shared: marks of row starts, then a running maximum
 //!           rows -> offsets      warp: 256 entries, 8 loads a lane in flight
 //! starts    CSR -> GroupCOO      thread: 8 adjacent rows; look-back between thread blocks
-//! fill      slots of GroupCOO    thread: 4 slots or values, all loads in flight
+//! fill      slots of GroupCOO    thread: 4 slots, all loads in flight; also slots of ELL
+//!           permuted values      thread: 4 values, all loads in flight
 //! sort      LSD radix sort       warp: 512 adjacent keys; count -> place (a thread block for each digit) -> move
 //! top       largest of a row     thread block: a row; shared: counts of digits
 //! reorder   permutation          thread block of 512: a tile of values; shared: the tile in its new order
@@ -57,9 +58,9 @@ buffers! {
     }
 }
 
-/// Words of shared memory after those of [`scan`].
+/// Shared address of the first word that [`scan`] does not use.
 #[inline(always)]
-fn behind_scan() -> Shared<u32> {
+fn after_scan() -> Shared<u32> {
     // SAFETY: `SHARED_BYTES` of each tile that calls this contains its words after `SCAN_BYTES`.
     unsafe { Shared::dynamic(SCAN_BYTES) }
 }
@@ -85,7 +86,7 @@ fn row_at(offsets: Global<u32, Fresh>, rows: u32, at: u32) -> u32 {
 /// `start..end`; the last row wins if several start together. Ends with a barrier; `first` is the row of entry `start`.
 #[inline(always)]
 fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
-    let marks = behind_scan();
+    let marks = after_scan();
     unroll!(i < 2, {
         marks.cast::<[u32; 4]>().at(gpu::thread() * 2 + i as u32).st([0; 4]);
     });
@@ -107,7 +108,7 @@ fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
 /// Loads the marks of this thread's eight entries.
 #[inline(always)]
 fn own_marks() -> [[u32; 4]; 2] {
-    let from = behind_scan().cast::<[u32; 4]>().at(gpu::thread() * 2);
+    let from = after_scan().cast::<[u32; 4]>().at(gpu::thread() * 2);
     [from.ld(), from.at(1).ld()]
 }
 

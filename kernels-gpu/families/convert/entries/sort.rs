@@ -4,7 +4,7 @@
 //! ballots. It orders keys and payloads in shared memory, then stores them to adjacent addresses. Eight loads of each
 //! thread are in flight.
 
-use super::{ALL_LANES, WARPS, behind_scan, lane, scan};
+use super::{ALL_LANES, WARPS, after_scan, lane, scan};
 use crate::device::compact::{ones_before, scan_all};
 use crate::device::prelude::*;
 use crate::device::strided::{clear, strided};
@@ -95,17 +95,17 @@ impl Ranges {
     /// Number of keys of a digit in each warp; later the position in the tile of the warp's first such key.
     #[inline(always)]
     fn counters(self, warp: u32) -> Shared<u32> {
-        behind_scan().at(warp * self.digits)
+        after_scan().at(warp * self.digits)
     }
 
     #[inline(always)]
     fn distance(self, digit: u32) -> Shared<u32> {
-        behind_scan().at(WARPS * self.digits + digit)
+        after_scan().at(WARPS * self.digits + digit)
     }
 
     #[inline(always)]
     fn keys(self) -> Shared<u32> {
-        behind_scan().at((WARPS + 1) * self.digits)
+        after_scan().at((WARPS + 1) * self.digits)
     }
 
     /// The values to move, in key order.
@@ -145,7 +145,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
             done += 8;
         }
         gpu::sync_threads();
-        bases(p, shared);
+        digit_offsets(p, shared);
         gpu::sync_threads();
         // Words are ordered in shared memory first, one array after the other, so that a warp stores neighbors.
         stage(p, shared.keys(), shared, own, true, |at, ok| key(p, at, ok));
@@ -270,7 +270,7 @@ fn rank(p: &EntriesParams, counters: Shared<u32>, digit: u32, inside: bool) -> u
 /// smaller digits and of preceding warps come first. Also stores the distance of each digit: its output position minus
 /// its position in the tile.
 #[inline(always)]
-fn bases(p: &EntriesParams, shared: Ranges) {
+fn digit_offsets(p: &EntriesParams, shared: Ranges) {
     let (mut first, mut sum, mut in_tile) = (0, 0, 0);
     while first < shared.digits {
         let digit = first + gpu::thread();

@@ -2,7 +2,7 @@
 //! the threads before it, and a look-back the sum over the thread blocks before its own.
 
 use super::scan;
-use super::turns::{in_front, take};
+use super::turns::{look_back_sum, tile_and_run};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -11,7 +11,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
     unsafe fn run(p: &EntriesParams, _: Maps) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let turn = take(p);
+        let turn = tile_and_run(p);
         let first = turn.tile * ENTRY_TILE + gpu::thread() * 8;
         let offset = |row: u32| p.offsets().at(row).ld_if(row <= p.m);
         let mut groups = [0u32; 8];
@@ -26,7 +26,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
             start = end;
         });
         let (before, all) = scan(own);
-        let mut place = in_front(p, turn, all) + before;
+        let mut place = look_back_sum(p, turn, all) + before;
         unroll!(i < 8, {
             let row = first + i as u32;
             // The position after the last row is the number of groups.

@@ -3,7 +3,7 @@
 //! The kernel stores the smallest selected magnitude and the column after the last selected one. Zeros are never
 //! selected.
 
-use super::{behind_scan, element, magnitude, scan};
+use super::{after_scan, element, magnitude, scan};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 use crate::families::convert::radix::{DIGITS, pivot_digit};
@@ -27,7 +27,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
         let from = unsafe { p.source::<E>().with::<ReadOnly>() }.row(row, p.row_bytes);
         let mut pivot = Pivot { bits: 0, shift: E::BYTES * 8 - 1, left: p.top, equal: u32::MAX };
         while pivot.shift > 0 && pivot.left > 0 {
-            pivot = settle::<E>(p, from, pivot);
+            pivot = next_digit::<E>(p, from, pivot);
         }
         // With fewer nonzeros than `top`, all of them are kept.
         let end = if pivot.left == 0 {
@@ -62,8 +62,8 @@ fn each<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, mut take: impl Fn
 
 /// Determines one more digit of the pivot. Every thread must call it; all get the same result.
 #[inline(always)]
-fn settle<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -> Pivot {
-    let counters = behind_scan();
+fn next_digit<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -> Pivot {
+    let counters = after_scan();
     unroll!(i < 8, { counters.at(gpu::thread() + i as u32 * SCAN_THREADS).st(0) });
     let found = counters.at(DIGITS).cast::<[u32; 4]>();
     if gpu::thread() == 0 {
@@ -90,7 +90,7 @@ fn settle<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -
 /// Returns the column after the last selected one among equal magnitudes. Every thread must call it.
 #[inline(always)]
 fn end_of_ties<E: Elem>(p: &EntriesParams, from: Global<E, ReadOnly>, pivot: Pivot) -> u32 {
-    let found = behind_scan().at(DIGITS);
+    let found = after_scan().at(DIGITS);
     let (mut first, mut taken) = (0, 0);
     while first < p.k && taken < pivot.left {
         let column = first + gpu::thread();

@@ -7,7 +7,7 @@ use super::lane;
 use crate::device::prelude::*;
 use crate::families::convert::abi::{EntriesParams, TURNS_HEAD};
 
-/// Index of a thread block in its step, and the run number.
+/// Index of a thread block (its tile) in the launch, and the run number.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     pub(super) tile: u32,
@@ -21,14 +21,14 @@ const OWN: u32 = 1;
 
 /// Returns blockIdx.x and the run number. No atomic ticket is needed, because thread blocks start in index order.
 #[inline(always)]
-pub(super) fn take(p: &EntriesParams) -> Turn {
+pub(super) fn tile_and_run(p: &EntriesParams) -> Turn {
     Turn { tile: gpu::block_x(), run: p.turns().at(1u32).ld() }
 }
 
 /// Counts this thread block as done after its look-back; the last one increments the run number. Every thread must call
 /// it.
 #[inline(always)]
-fn leave(p: &EntriesParams, turn: Turn) {
+fn mark_done(p: &EntriesParams, turn: Turn) {
     // By now all threads of all thread blocks have read the run number.
     if gpu::thread() == 0 && p.turns().atom_add(1) + 1 == p.tiles {
         p.turns().st(0);
@@ -38,7 +38,7 @@ fn leave(p: &EntriesParams, turn: Turn) {
 
 /// Sum of `own` over the preceding thread blocks. Every thread must call it; shared memory: `TURNS_BYTES`.
 #[inline(always)]
-pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
+pub(super) fn look_back_sum(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     let states = p.turns().bytes(TURNS_HEAD).cast::<u64>();
     // The two lowest bits are the kind of the sum.
     let run = (turn.run + 1) << 2;
@@ -57,7 +57,7 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     if gpu::thread() == 0 {
         to.st_relaxed(state(ALL, sum + own));
     }
-    leave(p, turn);
+    mark_done(p, turn);
     sum
 }
 

@@ -52,7 +52,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
     fn new(p: &GroupedParams) -> Self {
         let at = GroupedTile::<CHUNKS, F>::first_stage(p);
         let mut loads = Loads {
-            choice: GroupedTile::<CHUNKS, F>::choice(p, at.work),
+            choice: GroupedTile::<CHUNKS, F>::producer_choice(p, at.work),
             at,
             rows: [0; MOST],
             valid: 0,
@@ -81,7 +81,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> Loads<CHUNKS, 
         if F::ORDER == SCALED_COLUMNS {
             self.scales = GroupedTile::<CHUNKS, F>::scales(p, self.at.work);
         }
-        self.choice = GroupedTile::<CHUNKS, F>::choice(p, self.at.later);
+        self.choice = GroupedTile::<CHUNKS, F>::producer_choice(p, self.at.later);
     }
 
     /// Lanes that load a row of A in a stage, and rows of which a thread loads 16 bytes.
@@ -218,7 +218,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     fn scales_of_rows(p: &GroupedParams, work: Work) -> [u32; 2] {
         let lane = gpu::opaque_thread() % 32;
         let gathers = p.flags & GROUPED_GATHER != 0;
-        let stages = Self::forgotten(p.k).div_ceil(DEPTH);
+        let stages = Self::opaque_if_mma_sync(p.k).div_ceil(DEPTH);
         [0, 32].map(|further| {
             let row = Self::own_group() * 64 + further + lane;
             let there = row < work.rows;

@@ -17,8 +17,8 @@
 //!
 //! A stage contains A, then W, 128 bytes of each row along k. Each 64 rows of A and each 64 columns of W are one
 //! shared-memory tile (128-byte swizzle). Three variants multiply e4m3. `scaled`: warps 12 to 15 scale W and write it
-//! to the stages. `quantized`: Tensor Cores multiply e4m3 rows by e4m3 W. `codes`: without `wgmma`, producers convert
-//! W.
+//! to the stages. `quantized`: Tensor Cores multiply e4m3 rows by e4m3 W. `codes`: `mma.sync` instead of
+//! `wgmma`. Without fp8 Tensor Cores, the producers also convert the codes.
 
 mod codes;
 mod out;
@@ -80,7 +80,7 @@ impl<const CHUNKS: usize, F: GroupedForm> Stages for GroupedTile<CHUNKS, F> {
 
 impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CHUNKS, F> {
     /// Whether work items and choices are loaded when used, instead of prefetched: the products leave no registers.
-    const FORGETS: bool = !F::A::ASYNCHRONOUS && F::ORDER == QUANTIZED_COLUMNS;
+    const NO_PREFETCH: bool = !F::A::ASYNCHRONOUS && F::ORDER == QUANTIZED_COLUMNS;
     /// Whether the consumer warpgroups take turns to issue products. One then scales its sums while the Tensor Core
     /// multiplies for the other. CUTLASS' ping-pong kernels have such an order barrier between tiles. Here both
     /// warpgroups compute rows of one tile.
@@ -125,10 +125,10 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         }
         let mut index = Self::first_work(p);
         let (mut work, mut later, mut choice) = (Work::NONE, Work::NONE, 0);
-        if !Self::FORGETS {
+        if !Self::NO_PREFETCH {
             work = Self::work(p, index, tiles);
             later = Self::work(p, index + Self::stride(p), tiles);
-            choice = Self::chosen(p, work, group);
+            choice = Self::consumer_choice(p, work, group);
         }
         while index < tiles {
             if Self::TURNS {
@@ -139,29 +139,29 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 if multiplies {
                     Self::quantized_products(p, work, (group, choice), &mut ring, &mut acc);
                 } else {
-                    Self::pass(p, &mut ring);
+                    Self::skip_tile(p, &mut ring);
                 }
                 let (latest, choice_later, weight) =
-                    Self::ahead(p, (index, tiles), [work, later], (group, choice));
+                    Self::prefetch(p, (index, tiles), [work, later], (group, choice));
                 if multiplies {
                     Self::epilogue::<E>(p, work, (group, 0), (choice, weight), &mut acc);
                 }
                 (work, later, choice) = (later, latest, choice_later);
-            } else if Self::FORGETS {
+            } else if Self::NO_PREFETCH {
                 let work = Self::work(p, index, index + 1);
                 if Self::own_group() * 64 < Self::count(work) {
-                    Self::halves::<E>(p, (index, work), 0, (0, 0), &mut ring);
+                    Self::compute_halves::<E>(p, (index, work), 0, (0, 0), &mut ring);
                 } else {
-                    Self::pass(p, &mut ring);
+                    Self::skip_tile(p, &mut ring);
                 }
                 tiles = Self::tiles(p);
             } else {
                 let (latest, choice_later, weight) =
-                    Self::ahead(p, (index, tiles), [work, later], (group, choice));
+                    Self::prefetch(p, (index, tiles), [work, later], (group, choice));
                 if group * 64 < Self::count(work) {
-                    Self::halves::<E>(p, (index, work), group, (choice, weight), &mut ring);
+                    Self::compute_halves::<E>(p, (index, work), group, (choice, weight), &mut ring);
                 } else {
-                    Self::pass(p, &mut ring);
+                    Self::skip_tile(p, &mut ring);
                 }
                 (work, later, choice) = (later, latest, choice_later);
             }
@@ -175,7 +175,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Starts the loads of epilogue data: the work item two tiles ahead, the choice of this lane's row one tile ahead,
     /// and the weight of its row in this tile. Each load depends on a load of the previous tile, so it need not wait.
     #[inline(always)]
-    fn ahead(
+    fn prefetch(
         p: &GroupedParams,
         (index, tiles): (u32, u32),
         [work, later]: [Work; 2],
@@ -183,7 +183,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     ) -> (Work, u32, u32) {
         (
             Self::work(p, index + 2 * Self::stride(p), tiles),
-            Self::chosen(p, later, group),
+            Self::consumer_choice(p, later, group),
             Self::weight(p, work, group, choice),
         )
     }
@@ -191,7 +191,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Multiplies and stores the warpgroup's 64 rows of a row block. A tile of 64 rows has one consumer warpgroup,
     /// which computes both halves of the row block one after the other.
     #[inline(always)]
-    fn halves<E: WgmmaElem>(
+    fn compute_halves<E: WgmmaElem>(
         p: &GroupedParams,
         (index, mut work): (u32, Work),
         mut group: u32,
@@ -204,19 +204,19 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                 (false, QUANTIZED_COLUMNS) => Self::products_of_codes(p, work, ring, &mut acc),
                 _ => Self::products::<E>(p, work, group, ring, &mut acc),
             }
-            if Self::FORGETS {
+            if Self::NO_PREFETCH {
                 let index = warp::opaque(index);
                 (work, group) = (Self::work(p, index, index + 1), Self::own_group());
-                choice = Self::chosen(p, work, group);
+                choice = Self::consumer_choice(p, work, group);
                 weight = Self::weight(p, work, group, choice);
             }
-            let held = Self::before(ring.slot);
+            let held = Self::previous_stage(ring.slot);
             Self::epilogue::<E>(p, work, (group, held), (choice, weight), &mut acc);
             if F::ROWS == GROUPED_ROWS || Self::count(work) <= 64 {
                 return;
             }
             work = Self::second_half(work);
-            choice = Self::chosen(p, work, group);
+            choice = Self::consumer_choice(p, work, group);
             weight = Self::weight(p, work, group, choice);
         }
     }
@@ -224,7 +224,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Returns the index of the stage before `slot` in the ring. After the products of a tile, it is the tile's last
     /// stage.
     #[inline(always)]
-    fn before(slot: u32) -> u32 {
+    fn previous_stage(slot: u32) -> u32 {
         if slot == 0 { Self::STAGES as u32 - 1 } else { slot - 1 }
     }
 
@@ -287,7 +287,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Waits for and releases the stages of a tile in which this warpgroup has no rows.
     #[inline(always)]
-    fn pass(p: &GroupedParams, ring: &mut Ring<Self>) {
+    fn skip_tile(p: &GroupedParams, ring: &mut Ring<Self>) {
         let mut deep = 0;
         while deep < p.k {
             ring.wait_full();
@@ -310,7 +310,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: GroupedForm<A: Multiply,
                 if gpu::thread() >= Self::CONSUMER_WARPS * 32 + GROUPED_PRODUCER_THREADS {
                     Self::scale::<E>(p);
                 } else {
-                    Self::bring_both(p, at);
+                    Self::produce_scaled(p, at);
                 }
                 return;
             }
@@ -318,9 +318,9 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, F: GroupedForm<A: Multiply,
             if Self::CONVERTS {
                 Self::convert::<E>(p);
             } else if !F::L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
-                Self::gather(p, at);
+                Self::produce_gathered(p, at);
             } else if gpu::thread() == Self::CONSUMER_WARPS * 32 {
-                Self::slide(p, at);
+                Self::produce_adjacent(p, at);
             }
         } else {
             if Self::WRITES {

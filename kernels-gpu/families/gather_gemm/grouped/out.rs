@@ -21,7 +21,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Loads the choice of this lane's row, if it is used.
     #[inline(always)]
-    pub(super) fn chosen(p: &GroupedParams, work: Work, group: u32) -> u32 {
+    pub(super) fn consumer_choice(p: &GroupedParams, work: Work, group: u32) -> u32 {
         let row = Self::own_row(group);
         let of_a = F::ORDER == QUANTIZED_COLUMNS && p.flags & GROUPED_GATHER != 0;
         let asked = of_a || p.flags & GROUPED_SCATTER != 0 || p.weights != 0;

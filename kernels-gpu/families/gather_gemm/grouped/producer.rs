@@ -1,6 +1,7 @@
-//! Producer warps. `gather`: all 128 threads copy rows of A by `cp.async`, and one of them starts the TMA copies of W.
-//! `slide`: rows of A are adjacent, so one thread copies A and W by TMA. The tensor map of W has three axes, so a box
-//! ends where the matrix of an expert ends. Without TMA all producer threads copy A and W by `cp.async`.
+//! Producer warps. `produce_gathered`: all 128 threads copy rows of A by `cp.async`, and one of them starts the TMA
+//! copies of W. `produce_adjacent`: rows of A are adjacent, so one thread copies A and W by TMA. The tensor map of W
+//! has three axes, so a box ends where the matrix of an expert ends. Without TMA, all producer threads copy A and W by
+//! `cp.async` (`produce_gathered`, also for adjacent rows).
 
 use super::DEPTH;
 use super::work::Work;
@@ -103,7 +104,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Loads the choice of this lane's slot: a warp copies 32 rows of the row block.
     #[inline(always)]
-    pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
+    pub(super) fn producer_choice(p: &GroupedParams, work: Work) -> u32 {
         let thread = Self::copier();
         p.order().at(work.first + thread).ld_if(thread < work.rows)
     }
@@ -111,7 +112,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Producer loop for gathered rows, called by all four warps. The work item is loaded two tiles ahead. The choice
     /// of each row, which gives its token, is loaded one tile ahead.
     #[inline(always)]
-    pub(super) fn gather(p: &GroupedParams, at: Maps) {
+    pub(super) fn produce_gathered(p: &GroupedParams, at: Maps) {
         grid::wait_dependency();
         grid::launch_dependents();
         let thread = gpu::thread() - Self::CONSUMER_WARPS * 32;
@@ -121,10 +122,10 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         let mut index = Self::first_work(p);
         let mut work = Self::work(p, index, tiles);
         let mut later = Self::work(p, index + Self::stride(p), tiles);
-        let mut choice = Self::choice(p, work);
+        let mut choice = Self::producer_choice(p, work);
         while index < tiles {
             let latest = Self::work(p, index + 2 * Self::stride(p), tiles);
-            let choice_later = Self::choice(p, later);
+            let choice_later = Self::producer_choice(p, later);
             let rows = Self::rows(p, work, choice);
             let mut half = 0;
             loop {
@@ -138,7 +139,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
                     if !F::L::BY_ONE || thread == 0 {
                         Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
                     }
-                    Self::bring(p, own, (half, deep), &ring);
+                    Self::start_rows(p, own, (half, deep), &ring);
                     ring.advance();
                     deep += DEPTH;
                 }
@@ -174,7 +175,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Starts this thread's `cp.async` copies of rows of A. The thread arrives at `full` when they are complete.
     #[inline(always)]
-    pub(super) fn bring(
+    pub(super) fn start_rows(
         p: &GroupedParams,
         rows: Rows,
         (half, deep): (u32, u32),
@@ -198,7 +199,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Producer loop for adjacent rows: one thread starts the TMA copies of A and W for all tiles. A box may contain
     /// rows past the end of the row block. Their products are rows of C that are not stored.
     #[inline(always)]
-    pub(super) fn slide(p: &GroupedParams, at: Maps) {
+    pub(super) fn produce_adjacent(p: &GroupedParams, at: Maps) {
         let policy = global::l2_evict_first(p.flags & GROUPED_ONCE != 0);
         let early = p.flags & GROUPED_EARLY != 0;
         if !early {

@@ -63,7 +63,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
 
     /// Copies A's rows, gathered or adjacent, and W ahead of them; called by all four producer warps.
     #[inline(always)]
-    pub(super) fn bring_both(p: &GroupedParams, at: Maps) {
+    pub(super) fn produce_scaled(p: &GroupedParams, at: Maps) {
         let early = p.flags & GROUPED_EARLY != 0;
         let gathers = p.flags & GROUPED_GATHER != 0;
         if !early {
@@ -93,11 +93,11 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         if !gathers && thread != 0 {
             return;
         }
-        let mut choice = if gathers { Self::choice(p, work) } else { 0 };
+        let mut choice = if gathers { Self::producer_choice(p, work) } else { 0 };
         let mut ring = Ring::<Self>::producer();
         while index < tiles {
             let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
-            let choice_later = if gathers { Self::choice(p, later) } else { 0 };
+            let choice_later = if gathers { Self::producer_choice(p, later) } else { 0 };
             let rows = match gathers {
                 true => Self::rows(p, work, choice),
                 false => ([0; 8], 0),
@@ -106,7 +106,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             while deep < p.k {
                 ring.wait_empty();
                 if gathers {
-                    Self::bring(p, rows, (0, deep), &ring);
+                    Self::start_rows(p, rows, (0, deep), &ring);
                 } else if thread == 0 {
                     ring.full().arrive_expect_tx(Self::a_bytes(p, work.rows));
                     Self::start_a(p, at, (work, deep), &ring);
@@ -166,7 +166,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     #[inline(always)]
     pub(super) fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
         let block = GROUPED_BLOCK as u32;
-        let [n, k] = [p.n, p.k].map(Self::forgotten);
+        let [n, k] = [p.n, p.k].map(Self::opaque_if_mma_sync);
         let down = (if F::GATED { 2 * n } else { n }).div_ceil(block);
         let apart = if F::GATED { n } else { block };
         [0, 1].map(|i| {

@@ -62,14 +62,14 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// Returns the address of the number of row blocks, followed by their records.
     #[inline(always)]
     fn panels(p: &GroupedParams) -> Global<u32, Fresh> {
-        // Like `forgotten`.
+        // Like `opaque_if_mma_sync`.
         if F::A::ASYNCHRONOUS { p.panels() } else { p.panels().opaque() }
     }
 
     /// Returns the value. With `mma.sync` it also hides the value from the optimizer. The compiler then recomputes
     /// derived values, because the products leave no registers for them.
     #[inline(always)]
-    pub(super) fn forgotten(value: u32) -> u32 {
+    pub(super) fn opaque_if_mma_sync(value: u32) -> u32 {
         if F::A::ASYNCHRONOUS { value } else { warp::opaque(value) }
     }
 

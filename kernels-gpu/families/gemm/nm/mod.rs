@@ -61,7 +61,7 @@ impl NmParams {
 
     /// First row and first column of a tile.
     #[inline(always)]
-    fn corner(&self, tile: u32) -> [u32; 2] {
+    fn tile_origin(&self, tile: u32) -> [u32; 2] {
         self.tiles().at(tile).ld_if(tile < self.tile_count)
     }
 }
@@ -114,22 +114,22 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         let mut ring = Ring::<Self>::consumer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
-            let [row, mut column] = p.corner(tile);
+            let [row, mut column] = p.tile_origin(tile);
             let mut top = row + group * (MA * HALF) as u32;
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
             if F::A::ASYNCHRONOUS {
-                Self::multiply_ahead::<E>(p, &mut acc, &mut ring, group, top);
+                Self::mainloop_wgmma::<E>(p, &mut acc, &mut ring, group, top);
             } else {
                 let mut left = p.pairs * NM_PAIR as u32;
                 while left > 0 {
-                    Self::multiply_stage::<E>(&mut acc, ring.wait_full(), group);
+                    Self::multiply_stage_mma_sync::<E>(&mut acc, ring.wait_full(), group);
                     Self::release(ring.slot);
                     ring.advance();
                     left -= 1;
                 }
-                // The corner is loaded again: registers are scarce in the loop.
+                // The origin is loaded again: registers are scarce in the loop.
                 let group = gpu::opaque_thread() / 128;
-                [top, column] = p.corner(tile);
+                [top, column] = p.tile_origin(tile);
                 top += group * (MA * HALF) as u32;
             }
             Self::epilogue::<E>(p, group, [top, column], &mut acc);
@@ -156,7 +156,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
     /// group of a stage, it waits for the previous group and releases the stage of that group. While products run, it
     /// loads the metadata of the next pair of stages.
     #[inline(always)]
-    fn multiply_ahead<E>(
+    fn mainloop_wgmma<E>(
         p: &NmParams,
         acc: &mut [Acc<CHUNKS>; MA],
         ring: &mut Ring<Self>,
@@ -177,12 +177,12 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
             next = Self::metadata(p, top, pair);
             Self::prepare(p, &mut even, now[0]);
             let first = ring.slot;
-            Self::multiply::<E>(acc, ring, group, even);
+            Self::issue_stage::<E>(acc, ring, group, even);
             Self::wait::<1>(p, acc, odd);
             Self::release_pending(pending);
             Self::prepare(p, &mut odd, now[1]);
             pending = ring.slot;
-            Self::multiply::<E>(acc, ring, group, odd);
+            Self::issue_stage::<E>(acc, ring, group, odd);
             Self::wait::<1>(p, acc, even);
             Self::release(first);
         }
@@ -200,7 +200,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
 
     /// Waits for the next stage and issues its `wgmma`s as one group.
     #[inline(always)]
-    fn multiply<E>(
+    fn issue_stage<E>(
         acc: &mut [Acc<CHUNKS>; MA],
         ring: &mut Ring<Self>,
         group: u32,
@@ -219,7 +219,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
 
     /// Computes the products of one stage with `mma.sync`. The stage contains its metadata.
     #[inline(always)]
-    fn multiply_stage<E>(acc: &mut [Acc<CHUNKS>; MA], slot: u32, group: u32)
+    fn multiply_stage_mma_sync<E>(acc: &mut [Acc<CHUNKS>; MA], slot: u32, group: u32)
     where
         Self: Products<E, MA, CHUNKS>,
     {

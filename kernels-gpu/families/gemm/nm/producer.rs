@@ -18,7 +18,7 @@ impl<const MA: usize, const CHUNKS: usize, F: NmForm<A: Multiply, L: Loader>>
         let mut ring = Ring::<Self>::producer();
         let mut tile = gpu::block_x();
         while tile < p.tile_count {
-            let corner = p.corner(tile);
+            let corner = p.tile_origin(tile);
             let mut s = 0;
             while s < p.pairs * NM_PAIR as u32 {
                 ring.fill::<F::L>(team.thread, Self::STAGE as u32, |slot| {

@@ -3,7 +3,7 @@
 
 use core::marker::PhantomData;
 
-use super::{FIRST, Operation, RowForm, SECOND, Span, each_piece, over_lanes};
+use super::{FIRST_REDUCTION, Operation, RowForm, SECOND_REDUCTION, Span, each_piece, over_lanes};
 use crate::device::prelude::*;
 use crate::device::softmax::base_of;
 use crate::families::softmax::abi::*;
@@ -44,7 +44,7 @@ fn factor(scale: f32, log: bool) -> f32 {
 
 /// Exponential of a difference of scaled scores.
 #[inline(always)]
-fn power(difference: f32, log: bool) -> f32 {
+fn exp_scaled(difference: f32, log: bool) -> f32 {
     let of_two = if log { core::f32::consts::LOG2_E } else { 1.0 };
     matrix::ex2_approx_ftz(difference * of_two)
 }
@@ -61,7 +61,7 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Forward<VEC, REP, F> {
         unroll!(r < REP, {
             unroll!(i < VEC, {
                 let difference = scores[r][i] - base;
-                let power = power(difference, F::LOG);
+                let power = exp_scaled(difference, F::LOG);
                 sum += power;
                 scores[r][i] = if F::LOG { difference } else { power };
             });
@@ -98,29 +98,32 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Operation for Forward<VEC, 
 
     #[inline(always)]
     fn reduce((scores, max): &mut Self::Values, _: Span) -> [f32; 2] {
-        let max = over_lanes::<F, true>(*max, FIRST);
+        let max = over_lanes::<F, true>(*max, FIRST_REDUCTION);
         let sum = Self::exponentials(scores, base_of(max));
-        [max, over_lanes::<F, false>(sum, SECOND)]
+        [max, over_lanes::<F, false>(sum, SECOND_REDUCTION)]
     }
 
-    /// Joins maxima and sums in order (Milakov and Gimelshein, arXiv 1805.02867). The scores were read again, from L2.
+    /// Combines the maxima and sums of the pieces (Milakov and Gimelshein, arXiv 1805.02867), first those of each
+    /// thread, then those of all threads. The second launch has loaded `scores` again, from L2, before the wait.
     #[inline(always)]
-    fn join(p: &SoftmaxParams, piece: u32, (scores, _): &mut Self::Values) -> [f32; 2] {
+    fn combine_pieces(p: &SoftmaxParams, piece: u32, (scores, _): &mut Self::Values) -> [f32; 2] {
         let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
         each_piece(p, piece, |[more_max, more_sum]| {
             let above = matrix::max_nan(max, more_max);
             let base = base_of(above);
-            let (more, less) = (power(more_max - base, F::LOG), power(max - base, F::LOG));
+            let (more, less) =
+                (exp_scaled(more_max - base, F::LOG), exp_scaled(max - base, F::LOG));
             sum = matrix::fma_f32(more_sum, more, sum * less);
             max = above;
         });
-        let all = over_lanes::<F, true>(max, FIRST);
+        let all = over_lanes::<F, true>(max, FIRST_REDUCTION);
         let base = base_of(all);
-        let sum = over_lanes::<F, false>(sum * power(max - base, F::LOG), SECOND);
+        let sum = over_lanes::<F, false>(sum * exp_scaled(max - base, F::LOG), SECOND_REDUCTION);
         Self::exponentials(scores, base);
         [all, sum]
     }
 
+    /// Normalizes the lane's values, sets masked entries to 0 (-Inf for the logarithm), and stores them.
     #[inline(always)]
     fn write(p: &SoftmaxParams, span: Span, (values, _): &Self::Values, [max, sum]: [f32; 2]) {
         let finish = Finish::new(max, sum, F::LOG);

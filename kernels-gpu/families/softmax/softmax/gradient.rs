@@ -3,7 +3,7 @@
 
 use core::marker::PhantomData;
 
-use super::{FIRST, Operation, RowForm, Span, each_piece, over_lanes};
+use super::{FIRST_REDUCTION, Operation, RowForm, Span, each_piece, over_lanes};
 use crate::device::prelude::*;
 use crate::device::softmax::exp;
 use crate::families::softmax::abi::*;
@@ -11,7 +11,7 @@ use crate::families::softmax::abi::*;
 /// Gradient of a scaled score, from the output of the softmax, the gradient of that output, and the row's sum. `log` is
 /// a constant.
 #[inline(always)]
-pub(super) fn slope(y: f32, dy: f32, sum: f32, log: bool) -> f32 {
+pub(super) fn score_gradient(y: f32, dy: f32, sum: f32, log: bool) -> f32 {
     if log { matrix::fma_f32(-exp(y), sum, dy) } else { y * (dy - sum) }
 }
 
@@ -22,7 +22,7 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Gradient<VEC, REP, F> {
     /// Sum over the lanes of a row. The shares of the next row are stored to the same words.
     #[inline(always)]
     fn over_row(sum: f32) -> [f32; 2] {
-        let sum = over_lanes::<F, false>(sum, FIRST);
+        let sum = over_lanes::<F, false>(sum, FIRST_REDUCTION);
         if F::LANES > 32 {
             gpu::sync_threads();
         }
@@ -63,13 +63,15 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Operation for Gradient<VEC,
         Self::over_row(sum)
     }
 
+    /// Adds the sums of all pieces of the row in a fixed order: first those of each thread, then those of all threads.
     #[inline(always)]
-    fn join(p: &SoftmaxParams, piece: u32, _: &mut Self::Values) -> [f32; 2] {
+    fn combine_pieces(p: &SoftmaxParams, piece: u32, _: &mut Self::Values) -> [f32; 2] {
         let mut sum = 0.0;
         each_piece(p, piece, |[more, _]| sum += more);
         Self::over_row(sum)
     }
 
+    /// Computes the gradients of the lane's entries from the row's sum, and stores them. Masked entries get 0.
     #[inline(always)]
     fn write(p: &SoftmaxParams, span: Span, values: &Self::Values, [sum, _]: [f32; 2]) {
         let (given, upstream) = values;
@@ -78,7 +80,7 @@ impl<const VEC: usize, const REP: usize, F: RowForm> Operation for Gradient<VEC,
             let mut out = [0.0; VEC];
             unroll!(i < VEC, {
                 let (y, dy) = (F::E::get(&given[r], i), F::E::get(&upstream[r], i));
-                let gradient = slope(y, dy, sum, F::LOG) * p.scale;
+                let gradient = score_gradient(y, dy, sum, F::LOG) * p.scale;
                 if lane.is_live(r, i) {
                     out[i] = gradient;
                 }

@@ -6,8 +6,8 @@
 //! classes 1 to 9   row      global -> registers of 4 to 128 lanes -> max, sum: shuffles (128 lanes: and shared memory)
 //!                           -> registers -> global
 //! class 0          piece    of a longer row. First launch: max and sum of each piece -> global. Second launch: loads
-//!                           the piece again, waits for the first launch, joins the results of all pieces of the row,
-//!                           writes the piece
+//!                           the piece again, waits for the first launch, combines the results of all pieces of the
+//!                           row in a fixed order, writes the piece
 //! class 10         stretch  short rows: global -> shared -> one thread a row -> shared -> global (module `stretch`)
 //! ```
 //!
@@ -70,9 +70,9 @@ impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> SoftmaxRows<VEC,
                     const { assert!($(agree::<$lanes>($class, $rep as u32, WIDE as u32))||+) };
                     $(if const { agree::<$lanes>($class, $rep as u32, WIDE as u32) } {
                         return if GRADIENT {
-                            deal::<Gradient<VEC, { $rep }, RowOf<E, $lanes, LOG>>>(p, $class)
+                            distribute::<Gradient<VEC, { $rep }, RowOf<E, $lanes, LOG>>>(p, $class)
                         } else {
-                            deal::<Forward<VEC, { $rep }, RowOf<E, $lanes, LOG>>>(p, $class)
+                            distribute::<Forward<VEC, { $rep }, RowOf<E, $lanes, LOG>>>(p, $class)
                         };
                     })+
                 }
@@ -94,9 +94,9 @@ impl<const VEC: usize, const WIDE: usize, const GRADIENT: bool> SoftmaxRows<VEC,
         const { assert!(WIDE as u32 / 2 * VEC as u32 * SOFTMAX_THREADS == STRETCH_SLOTS) };
         const { assert!(WIDE == 8 || WIDE == 4) };
         if WIDE == 8 {
-            stretch::deal::<VEC, 4, RowOf<E, SOFTMAX_THREADS, LOG>>(p, GRADIENT);
+            stretch::distribute::<VEC, 4, RowOf<E, SOFTMAX_THREADS, LOG>>(p, GRADIENT);
         } else {
-            stretch::deal::<VEC, 2, RowOf<E, SOFTMAX_THREADS, LOG>>(p, GRADIENT);
+            stretch::distribute::<VEC, 2, RowOf<E, SOFTMAX_THREADS, LOG>>(p, GRADIENT);
         }
     }
 }
@@ -137,8 +137,12 @@ trait Operation {
     fn load(p: &SoftmaxParams, span: Span) -> Self::Values;
     /// Maximum and sum over the row; for the gradient only the sum.
     fn reduce(values: &mut Self::Values, span: Span) -> [f32; 2];
-    /// [`Operation::reduce`] over all pieces of the row, from the results of the preceding launch.
-    fn join(p: &SoftmaxParams, piece: u32, values: &mut Self::Values) -> [f32; 2];
+    /// Result of [`Operation::reduce`] for a row that was split into pieces. The first launch stores the result of each
+    /// piece. The second launch has loaded the piece again. It waits for the first launch and combines the results of
+    /// all pieces of the row in a fixed order.
+    fn combine_pieces(p: &SoftmaxParams, piece: u32, values: &mut Self::Values) -> [f32; 2];
+    /// Computes the output of the lane's entries from the result of the row, and stores it. Masked entries become 0
+    /// (-Inf for the logarithm of the softmax).
     fn write(p: &SoftmaxParams, span: Span, values: &Self::Values, found: [f32; 2]);
 }
 
@@ -252,7 +256,7 @@ impl<const VEC: usize, F: RowForm> Lane<VEC, F> {
 /// Distributes the items of a class over its thread blocks. A thread block processes 128 / `LANES` rows at a time. All
 /// of its threads iterate equally often, because shuffles and barriers need all of them.
 #[inline(always)]
-fn deal<O: Operation>(p: &SoftmaxParams, class: usize) {
+fn distribute<O: Operation>(p: &SoftmaxParams, class: usize) {
     let rows = SOFTMAX_THREADS / O::LANES;
     let step = (p.blocks[class + 1] - p.blocks[class]) * rows;
     let end = p.firsts[class + 1];
@@ -275,24 +279,24 @@ fn deal<O: Operation>(p: &SoftmaxParams, class: usize) {
             }
             continue;
         } else {
-            O::join(p, index, &mut values)
+            O::combine_pieces(p, index, &mut values)
         };
         O::write(p, span, &values, found);
     }
 }
 
-/// Address of the two numbers of a piece of this head. Pieces are class 0, so `firsts[1]` is their number.
+/// Address of the result (maximum and sum) of a piece of this head. Pieces are class 0, so `firsts[1]` is their number.
 #[inline(always)]
 fn sums_of(p: &SoftmaxParams, piece: u32) -> Global<[u32; 2], Fresh> {
     p.sums().at(gpu::block_y() as u64 * p.firsts[1] as u64 + piece as u64)
 }
 
 /// Calls `work` with the results of the pieces of this piece's row. Thread `t` gets pieces `t`, `t + 128` and so on, in
-/// this order. [`reduce`] then combines the threads.
+/// this order. [`over_lanes`] then combines the results of the threads.
 #[inline(always)]
 fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
     let [first, count] = p.pieces().at(piece).ld();
-    // The preceding launch stores them.
+    // The first launch stores them.
     grid::wait_dependency();
     let mut own = gpu::thread();
     while own < count {
@@ -329,6 +333,6 @@ fn over_lanes<F: RowForm, const MAX: bool>(x: f32, word: u32) -> f32 {
 }
 
 /// Word offsets in shared memory at which the four warps store their results: of the first reduction of a row, and of
-/// the second one. They differ, because no barrier follows the loads of [`reduce`].
-const FIRST: u32 = 0;
-const SECOND: u32 = SOFTMAX_THREADS / 32;
+/// the second one. They differ, because no barrier follows the loads of [`over_lanes`].
+const FIRST_REDUCTION: u32 = 0;
+const SECOND_REDUCTION: u32 = SOFTMAX_THREADS / 32;

@@ -12,7 +12,7 @@
 //! For the gradient, shared memory holds the terms of each row's sum, then the sum; both operands stay in registers.
 
 use super::forward::Finish;
-use super::gradient::slope;
+use super::gradient::score_gradient;
 use super::{RowForm, Span};
 use crate::device::prelude::*;
 use crate::device::softmax::{base_of, exp};
@@ -60,7 +60,7 @@ impl Stretch {
 /// Shared address of group `index`: four slots, one f32 word each. After every eight groups, 16 bytes are padding. Rows
 /// of 16 entries then begin in different banks.
 #[inline(always)]
-fn place(index: u32) -> Shared<[u32; 4]> {
+fn address_of(index: u32) -> Shared<[u32; 4]> {
     // SAFETY: `SoftmaxRows::SHARED_BYTES` includes the stretch and the slots past it that threads of rows read.
     unsafe { Shared::<[u32; 4]>::dynamic(0) }.at(index + index / 8)
 }
@@ -78,7 +78,7 @@ fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
         if half * 4 < VEC {
             let mut words = [0; 4];
             unroll!(i < 4, { words[i] = values[half * 4 + i].to_bits() });
-            place(slot / 4 + half as u32).st(words);
+            address_of(slot / 4 + half as u32).st(words);
         }
     });
 }
@@ -89,7 +89,7 @@ fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
     let mut words = [0; VEC];
     unroll!(half < 2, {
         if half * 4 < VEC {
-            let four = place(slot / 4 + half as u32).ld();
+            let four = address_of(slot / 4 + half as u32).ld();
             unroll!(i < 4, { words[half * 4 + i] = four[i] });
         }
     });
@@ -123,7 +123,8 @@ impl PerThread {
         }
     }
 
-    /// Calls `work` with the index of each group of four that a row of this warp reaches, in pairs.
+    /// Calls `work` with the indices of the groups of four, two at a time. Groups 2 `c` and 2 `c` + 1 are processed if
+    /// any row of this warp has unmasked entries in group 2 `c` or later groups. Uniform over the warp.
     #[inline(always)]
     fn each_group(self, mut work: impl FnMut(usize)) {
         unroll!(c < 4, {
@@ -143,13 +144,13 @@ impl PerThread {
     /// Loads group `j`. Past the row these are numbers of other rows, past the last row unused slots.
     #[inline(always)]
     fn load(self, j: usize) -> [f32; 4] {
-        place(self.first + j as u32).ld().map(f32::from_bits)
+        address_of(self.first + j as u32).ld().map(f32::from_bits)
     }
 
     /// Stores the unmasked entries of group `j`.
     #[inline(always)]
     fn store(self, j: usize, words: [u32; 4]) {
-        let at = place(self.first + j as u32);
+        let at = address_of(self.first + j as u32);
         if self.is_live(j, 0) && self.is_live(j, 3) {
             at.st(words);
         } else {
@@ -163,10 +164,10 @@ impl PerThread {
 
     /// Overwrites the masked entries of the row with `word`.
     #[inline(always)]
-    fn hide(self, word: u32) {
+    fn fill_masked(self, word: u32) {
         let mut at = self.live;
         while at < self.end {
-            place(self.first + at / 4).cast::<u32>().at(at % 4).st(word);
+            address_of(self.first + at / 4).cast::<u32>().at(at % 4).st(word);
             at += 1;
         }
     }
@@ -174,7 +175,7 @@ impl PerThread {
 
 /// Replaces this thread's row in shared memory by its softmax. The row holds scores that are already scaled.
 #[inline(always)]
-fn soften(own: PerThread, log: bool) {
+fn softmax_row(own: PerThread, log: bool) {
     let mut values: Fours = [[f32::NEG_INFINITY; 4]; 8];
     let mut max = f32::NEG_INFINITY;
     own.each_group(|j| {
@@ -195,7 +196,8 @@ fn soften(own: PerThread, log: bool) {
             let (power, value) = if log {
                 (exp(score - base), score - base)
             } else {
-                // The rounding error of the shift is the same for the whole row.
+                // The rounding error of the shift multiplies all powers of a row by one factor. The division by the
+                // sum cancels it.
                 let power = matrix::fma_f32(score, core::f32::consts::LOG2_E, shift);
                 let power = matrix::ex2_approx_ftz(power);
                 (power, power)
@@ -213,7 +215,7 @@ fn soften(own: PerThread, log: bool) {
         own.store(j, values[j].map(|x| value(x).to_bits()));
     });
     let masked: f32 = if log { f32::NEG_INFINITY } else { 0.0 };
-    own.hide(masked.to_bits());
+    own.fill_masked(masked.to_bits());
 }
 
 /// Replaces each entry of this thread's row by the sum of the row.
@@ -228,10 +230,10 @@ fn add(own: PerThread) {
             }
         });
     });
-    // As in [`soften`].
+    // As in [`softmax_row`].
     gpu::sync_threads();
     own.each_group(|j| own.store(j, [sum.to_bits(); 4]));
-    own.hide(MASKED);
+    own.fill_masked(MASKED);
 }
 
 /// Softmax of the rows of a stretch, or its gradient. For the gradient, shared memory holds terms of sums.
@@ -261,7 +263,7 @@ fn process<const VEC: usize, const REP: usize, F: RowForm>(
     if gradient {
         add(PerThread::new(own));
     } else {
-        soften(PerThread::new(own), F::LOG);
+        softmax_row(PerThread::new(own), F::LOG);
     }
     gpu::sync_threads();
     let lane = own.span.lane::<VEC, F>();
@@ -274,8 +276,8 @@ fn process<const VEC: usize, const REP: usize, F: RowForm>(
                 values[i] = f32::from_bits(words[i]);
                 if gradient {
                     let (y, dy) = (F::E::get(&given[r], i), F::E::get(&upstream[r], i));
-                    let slope = slope(y, dy, values[i], F::LOG) * p.scale;
-                    values[i] = if words[i] == MASKED { 0.0 } else { slope };
+                    let dx = score_gradient(y, dy, values[i], F::LOG) * p.scale;
+                    values[i] = if words[i] == MASKED { 0.0 } else { dx };
                 }
             });
             lane.store(p.output(), r, &values);
@@ -285,7 +287,7 @@ fn process<const VEC: usize, const REP: usize, F: RowForm>(
 
 /// Distributes the stretches over thread blocks. The position of the next stretch is loaded while this one is computed.
 #[inline(always)]
-pub(super) fn deal<const VEC: usize, const REP: usize, F: RowForm>(
+pub(super) fn distribute<const VEC: usize, const REP: usize, F: RowForm>(
     p: &SoftmaxParams,
     gradient: bool,
 ) {
