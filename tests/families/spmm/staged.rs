@@ -88,7 +88,7 @@ fn long_slices_take_several_thread_blocks() {
 fn rings_go_round() {
     let Some(gpu) = gpu() else { return };
     let depth = if small() { 2 } else { 3 };
-    let k = depth * RING_ROWS + 100;
+    let k = depth * RING_ROWS as usize + 100;
     for (rows, density) in [(300, 0.05), (33, 0.002), (520, 0.01)] {
         let pattern = generate::uniform(rows, k, density, 5).unwrap();
         check(&gpu, &format!("{rows} x {k}, density {density}"), pattern, 40);
