@@ -20,20 +20,13 @@ const NOT_TIMED: [(&str, &str); 8] = [
 
 /// Rows that no timed case needs by 3 %. They read operands of any alignment or in another order, the pages use them as
 /// examples, or only GPUs other than the measured one may need them.
-const NOT_NEEDED: [&str; 20] = [
-    "bitmap_f16_128x64",
-    "bitmap_bf16_128x64",
-    "bitmap_f16_256x8_warps6",
-    "bitmap_bf16_256x8_warps6",
+const NOT_NEEDED: [&str; 13] = [
     "block_tf32_b16_any",
     "conv_f16_turned_n64",
     "conv_bf16_turned_n64",
     "conv_f16_turned_n128",
     "conv_bf16_turned_n128",
     "conv_simt_f32_any_64x128",
-    "dense_f16_128x256_k2",
-    "dense_bf16_128x256_k2",
-    "dense_tf32_128x128_k4",
     "mttkrp_f16_g3_any32",
     "mttkrp_bf16_g3_any32",
     "pit_f16_32x1",

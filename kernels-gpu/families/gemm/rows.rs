@@ -76,7 +76,6 @@ macro_rules! rows_gemm {
                     dense_f16_64x128_k4 F16, dense_bf16_64x128_k4 Bf16: Direct, DenseTile<2, DenseOf<1, 4>>;
                     dense_f16_128x128 F16, dense_bf16_128x128 Bf16: Direct, DenseTile<2, DenseOf<2, 1>>;
                     dense_f16_128x128_k2 F16, dense_bf16_128x128_k2 Bf16: Direct, DenseTile<2, DenseOf<2, 2>>;
-                    dense_f16_128x256_k2 F16, dense_bf16_128x256_k2 Bf16: Direct, DenseTile<4, DenseOf<2, 2>>;
                     dense_tf32_64x64 Tf32: Direct, DenseTile<1, DenseOf<1, 1, 4>>;
                     dense_tf32_64x64_k2 Tf32: Direct, DenseTile<1, DenseOf<1, 2, 4>>;
                     dense_tf32_64x64_k4 Tf32: Direct, DenseTile<1, DenseOf<1, 4, 4>>;
@@ -86,7 +85,6 @@ macro_rules! rows_gemm {
                     dense_tf32_128x64_k4 Tf32: Direct, DenseTile<2, DenseOf<1, 4, 4>>;
                     dense_tf32_128x128 Tf32: Direct, DenseTile<2, DenseOf<2, 1, 4>>;
                     dense_tf32_128x128_k2 Tf32: Direct, DenseTile<2, DenseOf<2, 2, 4>>;
-                    dense_tf32_128x128_k4 Tf32: Direct, DenseTile<2, DenseOf<2, 4, 4>>;
                     dense_mma_f16_64x64 F16, dense_mma_bf16_64x64 Bf16: Direct, DenseTile<1, DenseOf<1, 1, 2, MmaQuarters, CpAsync>>;
                     dense_mma_f16_128x128 F16, dense_mma_bf16_128x128 Bf16: Direct, DenseTile<2, DenseOf<2, 1, 2, MmaQuarters, CpAsync>>;
                     dense_mma_f16_128x256_wide F16, dense_mma_bf16_128x256_wide Bf16: Direct, DenseTile<4, DenseOf<2, 1, 2, MmaQuarters, CpAsyncWide>>;

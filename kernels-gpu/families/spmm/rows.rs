@@ -124,13 +124,11 @@ macro_rules! rows_spmm {
                 "bitmap" BitmapParams Product {
                     bitmap_f16_256x1_warps6 F16, bitmap_bf16_256x1_warps6 Bf16: Bits, WarpTile<1, 4, WarpOf<6>>;
                     bitmap_f16_256x1_halves3 F16, bitmap_bf16_256x1_halves3 Bf16: Bits, WarpTile<1, 2, WarpOf<3>>;
-                    bitmap_f16_256x8_warps6 F16, bitmap_bf16_256x8_warps6 Bf16: Bits, WarpTile<8, 4, WarpOf<6>>;
                     bitmap_f16_256x8_halves3 F16, bitmap_bf16_256x8_halves3 Bf16: Bits, WarpTile<8, 2, WarpOf<3>>;
                     bitmap_f16_256x16_halves3 F16, bitmap_bf16_256x16_halves3 Bf16: Bits, WarpTile<16, 2, WarpOf<3>>;
                     bitmap_f16_128x16 F16, bitmap_bf16_128x16 Bf16: Bits, BitTile<2, 16, BitOf<true>>;
                     bitmap_f16_256x16 F16, bitmap_bf16_256x16 Bf16: Bits, BitTile<4, 16, BitOf<true>>;
                     bitmap_f16_256x32 F16, bitmap_bf16_256x32 Bf16: Bits, BitTile<4, 32, BitOf<true>>;
-                    bitmap_f16_128x64 F16, bitmap_bf16_128x64 Bf16: Bits, BitTile<2, 64, BitOf<true>>;
                     bitmap_f16_256x64 F16, bitmap_bf16_256x64 Bf16: Bits, BitTile<4, 64, BitOf<true>>;
                     bitmap_f16_128x64_any F16, bitmap_bf16_128x64_any Bf16: Bits, BitTile<2, 64, BitOf<false>>;
                     bytemap_f16_128x16 F16, bytemap_bf16_128x16 Bf16: Bytes, ByteTile<2, 16, BitOf<true>>;

@@ -120,7 +120,6 @@ mod tests {
             super::sums(row)
         };
         assert_eq!(sums("bitmap_f16_256x1_warps6"), WarpTile::<1, 4, WarpOf<6>>::SUMS);
-        assert_eq!(sums("bitmap_f16_256x8_warps6"), WarpTile::<8, 4, WarpOf<6>>::SUMS);
         assert_eq!(sums("bitmap_f16_256x8_halves3"), WarpTile::<8, 2, WarpOf<3>>::SUMS);
         assert_eq!(sums("bitmap_f16_256x16_halves3"), WarpTile::<16, 2, WarpOf<3>>::SUMS);
         assert_eq!(sums("bitmap_f16_256x16"), 0);
