@@ -75,7 +75,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     fn start_ahead(p: &DenseParams, at: Maps) {
         let early = p.early != 0;
         let known = p.live().ld_if(early);
-        let copiers = Self::TEAM as u32;
+        let copiers = Self::TEAM;
         if F::L::BY_ONE || Self::sets_up() {
             Self::set_up(at, F::L::fills(copiers));
         }
@@ -134,7 +134,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         if gpu::thread() == 0 {
             let rows = p.live().ld().min(p.m);
             word(LiveTile::<CHUNKS, F>::LIVE).st(rows);
-            let fill = F::L::fills(Self::TEAM as u32);
+            let fill = F::L::fills(Self::TEAM);
             Self::set_up(at, fill);
         }
         Self::fetch_biases::<E>(p);
