@@ -69,27 +69,26 @@ impl<const CHUNKS: usize, F: DenseForm> DenseTile<CHUNKS, F> {
     /// Bytes of A in a stage.
     pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { F::GROUPS } * SMEM_TILE;
     /// Warps that multiply, 16 rows each.
-    pub const WARPS: usize = 4 * F::GROUPS;
+    pub const WARPS: u32 = 4 * F::GROUPS as u32;
     /// With `cp.async`, the warps of a tile this large also copy. Eight warps alone may use 255 registers a thread;
     /// with four copying warps, 168.
     pub const UNDIVIDED: bool = !F::L::BY_ONE && F::GROUPS * CHUNKS == 8;
     /// Threads that only copy.
-    pub const PRODUCER_THREADS: usize = match (F::L::BY_ONE, Self::UNDIVIDED) {
+    pub const PRODUCER_THREADS: u32 = match (F::L::BY_ONE, Self::UNDIVIDED) {
         (true, _) => 32,
         (false, true) => 0,
         (false, false) => 128,
     };
     /// Threads that copy.
-    pub const TEAM: usize = if Self::UNDIVIDED { 128 * F::GROUPS } else { Self::PRODUCER_THREADS };
+    pub const TEAM: u32 = if Self::UNDIVIDED { 32 * Self::WARPS } else { Self::PRODUCER_THREADS };
     /// Atoms of 8 columns in a row of the tile.
     pub const ATOMS: usize = 8 * CHUNKS;
     /// Atoms of 16 rows that each thread block of the cluster finishes, over all its warps.
-    pub const SHARE: usize = Self::WARPS * Self::ATOMS / F::CUT;
+    pub const SHARE: usize = 4 * F::GROUPS * Self::ATOMS / F::CUT;
     /// Bytes of an atom of 16 rows.
     pub const ATOM: usize = 512;
     /// Bytes of the sums from all thread blocks of the cluster.
-    pub const RECEIVED: usize =
-        if F::CUT == 1 { 0 } else { Self::WARPS * Self::ATOMS * Self::ATOM };
+    pub const RECEIVED: usize = if F::CUT == 1 { 0 } else { F::CUT * Self::SHARE * Self::ATOM };
     /// Whether the sums overwrite the stages, after all stages have been read.
     pub const OVER_STAGES: bool = Self::RECEIVED > (64 << 10);
     /// Bytes of sums that are stored after the stages.
@@ -123,7 +122,7 @@ const fn cluster_of(parts: usize) -> u32 {
 }
 
 impl<const CHUNKS: usize, F: DenseForm> Tile for DenseTile<CHUNKS, F> {
-    const THREADS: u32 = (128 * F::GROUPS + Self::PRODUCER_THREADS) as u32;
+    const THREADS: u32 = 32 * Self::WARPS + Self::PRODUCER_THREADS;
     const NEEDS: u32 = F::A::NEEDS | F::L::NEEDS | cluster_of(F::CUT);
     const STANDS_IN: bool = !F::A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };

@@ -12,21 +12,21 @@ pub struct FilledTile<const CHUNKS: usize, F>(PhantomData<F>);
 
 impl<const CHUNKS: usize, F: DenseForm> FilledTile<CHUNKS, F> {
     /// Groups of rows (strips) of a tile.
-    pub const STRIPS: usize = 4;
+    pub const STRIPS: u32 = 4;
     /// Rows of a group.
-    pub const STRIP: usize = DenseTile::<CHUNKS, F>::ROWS / Self::STRIPS;
+    pub const STRIP: usize = DenseTile::<CHUNKS, F>::ROWS / Self::STRIPS as usize;
     /// Warps that take turns at the stages of a row group. A stage takes, apart from its entries, as long as four steps
     /// of them. The accumulators of the largest tile leave registers for one warp, and so do copies by threads.
-    pub const TURNS: usize = if F::GROUPS * CHUNKS == 8 || !F::L::BY_ONE { 1 } else { 2 };
+    pub const TURNS: u32 = if F::GROUPS * CHUNKS == 8 || !F::L::BY_ONE { 1 } else { 2 };
     /// Warps that store entries into the stages. Those of the first row group copy B, except for the first stages,
     /// which a consumer warp copies.
-    pub const FILLERS: usize = Self::STRIPS * Self::TURNS;
+    pub const FILLERS: u32 = Self::STRIPS * Self::TURNS;
 }
 
 impl<const CHUNKS: usize, F: DenseForm> Tile for FilledTile<CHUNKS, F> {
     const NEEDS: u32 = DenseTile::<CHUNKS, F>::NEEDS;
     const STANDS_IN: bool = DenseTile::<CHUNKS, F>::STANDS_IN;
-    const THREADS: u32 = (DenseTile::<CHUNKS, F>::WARPS + Self::FILLERS) as u32 * 32;
+    const THREADS: u32 = (DenseTile::<CHUNKS, F>::WARPS + Self::FILLERS) * 32;
     const MIN_BLOCKS: u32 =
         if F::GROUPS * CHUNKS == 1 { DenseTile::<CHUNKS, F>::MIN_BLOCKS } else { 1 };
     const COLUMNS: u32 = DenseTile::<CHUNKS, F>::COLUMNS;

@@ -18,8 +18,8 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Threads that copy together.
     #[inline(always)]
     pub(super) fn team() -> Team {
-        let first = if Self::UNDIVIDED { 0 } else { Self::WARPS as u32 * 32 };
-        Team { thread: gpu::thread() - first, threads: Self::TEAM as u32 }
+        let first = if Self::UNDIVIDED { 0 } else { Self::WARPS * 32 };
+        Team { thread: gpu::thread() - first, threads: Self::TEAM }
     }
 
     /// Returns whether this thread starts copies. With the copy engine this is one lane, which waits for no other
@@ -41,7 +41,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         if Self::PRODUCER_THREADS == 32 {
             warp::sync(u32::MAX);
         } else {
-            barrier::sync_named(COPYING, Self::PRODUCER_THREADS as u32);
+            barrier::sync_named(COPYING, Self::PRODUCER_THREADS);
         }
     }
 
@@ -139,7 +139,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         let [from, count] = Self::part(p);
         let begun = spot.begun();
         if !begun && Self::sets_up() {
-            Self::set_up(at, F::L::fills(Self::TEAM as u32));
+            Self::set_up(at, F::L::fills(Self::TEAM));
         }
         Self::together();
         Self::ready();

@@ -45,20 +45,19 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Computes this thread block's tile. Called by all threads.
     #[inline(always)]
     fn filled<E: DenseElem>(p: &DenseCsrParams, at: Maps) {
-        // `uniform`, as in `DenseTile::tile`.
+        // `uniform`, as in `copies`.
         let warp = warp::uniform(gpu::thread() / 32);
-        let multiplies = Self::WARPS as u32;
         if warp == 0 {
             Self::begin_filled(&p.product, at);
         } else {
             Self::ready();
         }
-        if warp >= multiplies {
+        if warp >= Self::WARPS {
             // The accumulators of 256 columns need more registers than a thread has at launch.
             if CHUNKS == 4 && F::GROUPS == 1 {
                 F::A::setmaxnreg_dec::<136>();
             }
-            Self::fill(p, at, warp - multiplies);
+            Self::fill(p, at, warp - Self::WARPS);
             Self::stand_by();
         } else {
             if CHUNKS == 4 && F::GROUPS == 1 {
@@ -71,6 +70,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             Self::epilogue::<E, _>(&p.product, &acc, Each);
         }
     }
+
     /// Waits until the barriers are initialized. All threads call it, from the code of their roles. The filling warps
     /// have issued the loads of their words by then.
     #[inline(always)]
@@ -83,7 +83,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     fn begin_filled(p: &DenseParams, at: Maps) {
         let sets_up = if F::L::BY_ONE { warp::elect_one() } else { gpu::thread() == 0 };
         if sets_up {
-            Self::set_up(at, F::L::fills(32) + FilledTile::<CHUNKS, F>::STRIPS as u32);
+            Self::set_up(at, F::L::fills(32) + FilledTile::<CHUNKS, F>::STRIPS);
         }
         warp::sync(u32::MAX);
         Self::ready();
@@ -114,8 +114,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     #[inline(always)]
     fn fill(p: &DenseCsrParams, at: Maps, filler: u32) {
         let [from, count] = Self::part(&p.product);
-        let (strips, turns) =
-            (FilledTile::<CHUNKS, F>::STRIPS as u32, FilledTile::<CHUNKS, F>::TURNS as u32);
+        let (strips, turns) = (FilledTile::<CHUNKS, F>::STRIPS, FilledTile::<CHUNKS, F>::TURNS);
         let (strip, turn) = (filler % strips, filler / strips);
         let deal = StripDeal { stages: p.product.stages, parts: F::CUT as u32, turns };
         let rank = if F::CUT == 1 { 0 } else { cluster::rank() };

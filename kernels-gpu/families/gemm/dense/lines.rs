@@ -42,7 +42,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
                 if ADD {
                     let old = [0, 1, 2, 3].map(|g| {
                         let column = place.column + 8 * (q * 4 + g) as u32;
-                        old_pair::<E>(o, (row, column), row < m && column < o.n)
+                        old_pair(at_c::<E>(o, row, column), row < m && column < o.n)
                     });
                     unroll!(g < 4, { pairs[g] = sum(pairs[g], old[g]) });
                 }
@@ -67,13 +67,14 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
             let row = place.row + 8 * r as u32;
             unroll!(g < Self::OF_FOUR, most 4, {
                 let column = place.column + 8 * g as u32;
+                let at = at_c::<E>(o, row, column);
                 let inside = row < m && column < o.n;
                 let mut two = pair(&own[0][g], r);
                 if ADD {
-                    two = sum(two, old_pair::<E>(o, (row, column), inside));
+                    two = sum(two, old_pair(at, inside));
                 }
                 if inside {
-                    at_c::<E>(o, row, column).st_rounded(&two);
+                    at.st_rounded(&two);
                 }
             });
         });
@@ -149,10 +150,10 @@ fn sum([a, b]: [f32; 2], [c, d]: [f32; 2]) -> [f32; 2] {
     [a + c, b + d]
 }
 
-/// Loads two neighbouring 16-bit elements of C, which the preceding launch may have written.
+/// Loads two neighbouring 16-bit elements of C.
 #[inline(always)]
-fn old_pair<E: Elem<Acc = f32>>(o: Output, (row, column): (u32, u32), inside: bool) -> [f32; 2] {
-    let word = [at_c::<E>(o, row, column).cast::<u32>().ld_if(inside), 0, 0, 0];
+fn old_pair<E: Elem<Acc = f32>>(at: Global<E, Fresh>, inside: bool) -> [f32; 2] {
+    let word = [at.cast::<u32>().ld_if(inside), 0, 0, 0];
     [E::get(&word, 0), E::get(&word, 1)]
 }
 

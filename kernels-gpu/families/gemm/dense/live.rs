@@ -75,17 +75,15 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     fn start_ahead(p: &DenseParams, at: Maps) {
         let early = p.early != 0;
         let known = p.live().ld_if(early);
-        let copiers = Self::TEAM as u32;
         if F::L::BY_ONE || Self::sets_up() {
-            Self::set_up(at, F::L::fills(copiers));
+            Self::set_up(at, F::L::fills(Self::TEAM));
         }
         if !F::L::BY_ONE {
             Self::together();
         }
         let [from, count] = Self::part(p);
         let ahead = Self::ahead(count);
-        let high = Self::ROWS as u32;
-        let corner = [gpu::block_y() * high, Self::left()];
+        let corner = [gpu::block_y() * Self::ROWS as u32, Self::left()];
         Self::start::<false, ONLY_B>(p, (at, Self::spot()), corner, from, 0, ahead, (0, 0));
         grid::wait_dependency();
         let rows = p.live().ld_if(!early) | known;
@@ -134,8 +132,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         if gpu::thread() == 0 {
             let rows = p.live().ld().min(p.m);
             word(LiveTile::<CHUNKS, F>::LIVE).st(rows);
-            let fill = F::L::fills(Self::TEAM as u32);
-            Self::set_up(at, fill);
+            Self::set_up(at, F::L::fills(Self::TEAM));
         }
         Self::fetch_biases::<E>(p);
         gpu::sync_threads();
@@ -169,8 +166,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     #[inline(always)]
     fn reaches(down: u32) -> bool {
         let rows = word(LiveTile::<CHUNKS, F>::LIVE).ld();
-        let high = Self::ROWS as u32;
-        down * high < rows
+        down * (Self::ROWS as u32) < rows
     }
 
     /// Computes all tiles that contain some of the rows. Called by all threads.

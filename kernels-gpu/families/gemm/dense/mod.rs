@@ -118,11 +118,11 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
             Self::full(slot).init(fill);
-            Self::empty(slot).init(Self::WARPS as u32);
+            Self::empty(slot).init(Self::WARPS);
             slot += 1;
         }
         if F::CUT > 1 {
-            Self::summed().init(Self::WARPS as u32 + 1);
+            Self::summed().init(Self::WARPS + 1);
         }
         barrier::init_fence();
         if F::CUT > 1 {
@@ -251,7 +251,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     /// Otherwise the descriptors of `wgmma` are computed in per-lane registers, and every product waits for them.
     #[inline(always)]
     fn copies() -> bool {
-        warp::uniform(gpu::thread() / 32) >= Self::WARPS as u32
+        warp::uniform(gpu::thread() / 32) >= Self::WARPS
     }
 
     /// Initializes the barriers and computes all tiles that are `inside`. Called by all threads.
@@ -264,7 +264,7 @@ impl<const CHUNKS: usize, F: DenseForm<A: Multiply, L: Loader>> DenseTile<CHUNKS
     ) {
         let copies = Self::UNDIVIDED || Self::copies();
         if copies && Self::sets_up() {
-            Self::set_up(at, F::L::fills(Self::TEAM as u32));
+            Self::set_up(at, F::L::fills(Self::TEAM));
         }
         warp::sync(u32::MAX);
         gpu::sync_threads();
