@@ -99,7 +99,7 @@ fn rings_go_round() {
 #[test]
 fn rows_that_run_ahead_wait() {
     let Some(gpu) = gpu() else { return };
-    let k = 2 * RING_ROWS + 70;
+    let k = 2 * RING_ROWS as usize + 70;
     let halves = pattern(k, 70, |row| {
         let from = if row % 2 == 0 { 0 } else { k / 2 };
         (0..40).map(|i| (from + i * 37) as u32).collect()
