@@ -81,7 +81,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Offset of the joins.
     pub const JOINS: u32 = Self::BESIDE + WARPS * 2 * Self::PIECE;
     /// Offset of the thread block's [`StagedSpan`].
-    pub const SPAN: u32 = Self::JOINS + Self::MAX_JOINS * size_of::<StagedJoin>() as u32 as u32;
+    pub const SPAN: u32 = Self::JOINS + Self::MAX_JOINS * size_of::<StagedJoin>() as u32;
     /// Offset of the barriers of the tiles.
     pub const BARRIERS: u32 = Self::SPAN + size_of::<StagedSpan>() as u32;
     /// Bytes of shared memory in total.
