@@ -87,7 +87,8 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
                 has_component = has_degree(p, 1, l);
             }
         });
-        let slots = Self::table().bytes(Self::ROWS.table_bytes() + warp * Self::ROWS.warp_bytes());
+        let slots =
+            Self::table().bytes(Self::ROWS.table_bytes()).bytes(warp * Self::ROWS.warp_bytes());
         let known = entry(p, at + lane, at + lane < end);
         let mut new = Entries {
             first: at,
@@ -249,7 +250,7 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
                     let row = first + 4 / CHANNELS * $piece;
                     let own = row as u32 + lane / (8 * CHANNELS as u32);
                     let at = Self::table().at(own).ld();
-                    let to = self.slot.bytes(row as u32 * Self::ROW + lane * 16);
+                    let to = self.slot.bytes(row as u32 * Self::ROW).bytes(lane * 16);
                     let yes = self.inside && at != NO_ROW;
                     from.bytes(at).cp_async_16_if(to, yes as u32);
                 }
@@ -267,7 +268,7 @@ impl<const BACKWARD: bool, const CHANNELS: usize, F: EquivariantForm>
     /// Shared address of this lane's channels of a row of the current entry.
     #[inline(always)]
     fn lane_of(&self, row: u32) -> Shared<u32> {
-        self.slot.bytes(row * Self::ROW + gpu::thread() % 32 * (Self::ROW / 32))
+        self.slot.bytes(row * Self::ROW).bytes(gpu::thread() % 32 * (Self::ROW / 32))
     }
 
     /// Loads this lane's channels of a row.

@@ -151,7 +151,7 @@ fn segments<E: Elem, T: Tile>(
 fn left_side<E: Elem>(s: &TensorShared, own: Shared<E::Acc>, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
     let size = 2 * E::ACC_BYTES;
-    let mut at = own.bytes(s.parts[3] + first * size);
+    let mut at = own.bytes(s.parts[3]).bytes(first * size);
     let end = at.bytes(count * size).address();
     let mut sum = E::ZERO;
     while at.address() < end {
@@ -236,7 +236,7 @@ fn add_pair<E: Elem>(s: &TensorShared, own: Shared<E::Acc>, pair: u32, product: 
     // Only one lane adds: several entries may name the same sum.
     while at < end && lane == 0 {
         warp::nounroll();
-        let to = own.bytes(s.parts[0] + s.codes().at(at).ld());
+        let to = own.bytes(s.parts[0]).bytes(s.codes().at(at).ld());
         let value = s.values::<E>().at(at).ld();
         to.st(E::fma(value, sum, to.ld()));
         at += 1;

@@ -78,7 +78,7 @@ fn products<E: Elem>(
     while segment < p.counts[0] {
         let [first, count, right, row] = s.segments().at(segment).ld();
         let mut sum = E::ZERO;
-        let mut at = own.bytes(s.parts[3] + first * size);
+        let mut at = own.bytes(s.parts[3]).bytes(first * size);
         let end = at.bytes(count * size).address();
         while at.address() + size < end {
             let [(low, c), (high, e)] = two::<E>(at);
@@ -137,14 +137,14 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: Shared<E::Acc>,
         let [a, f, d, _] = s.pairs::<[u32; 4]>().at(pair).ld();
         let to = own.bytes(s.parts[3]).at(pair);
         let mut sum = if is_first { E::ZERO } else { to.ld() };
-        let (a, d) = (own.bytes(a), own.bytes(s.parts[1] + d));
+        let (a, d) = (own.bytes(a), own.bytes(s.parts[1]).bytes(d));
         let mut step = 0;
         while step < 32 {
             unroll!(i < 4, {
                 let channel = (lane + step + i as u32) % 32;
                 let mut x = a.at(channel).ld();
                 if f != TENSOR_NONE {
-                    x = E::mul(x, own.bytes(s.parts[2] + f).at(channel).ld());
+                    x = E::mul(x, own.bytes(s.parts[2]).bytes(f).at(channel).ld());
                 }
                 sum = E::fma(x, d.at(channel).ld(), sum);
             });
