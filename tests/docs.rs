@@ -162,6 +162,33 @@ fn tests_of_libnvvm_are_those_of_the_record() {
     assert!(page.contains(&figure), "{BUILDING} has no `{figure}`");
 }
 
+/// The times of libNVVM's kernels in docs/building.md are those of the record, for each kind of kernel with 8 cases or
+/// more.
+#[test]
+fn times_by_libnvvm_are_those_of_the_record() {
+    let Some(page) = file(BUILDING) else { return };
+    let record = file("benches/record/building/nvvm-times.csv").unwrap();
+    let mut kinds: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for row in csv::Reader::from_reader(record.as_bytes()).into_records().map(Result::unwrap) {
+        let time = |column: usize| row[column].parse::<f64>().unwrap();
+        let kernel = row[5].split('_').next().unwrap();
+        let kind = match &row[1] {
+            "spmm" => format!("`{kernel}` in `spmm`"),
+            operation => format!("`{operation}`"),
+        };
+        kinds.entry(kind).or_default().push(time(6) / time(7));
+    }
+    kinds.retain(|_, ratios| ratios.len() >= 8);
+    assert!(kinds.len() > 5);
+    for (kind, ratios) in kinds {
+        let mean = (ratios.iter().map(|x| x.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = ratios.iter().copied().fold(0.0, f64::max);
+        let line = format!("| {kind} | {} | {mean:.3} | {low:.3} | {high:.3} |", ratios.len());
+        assert!(page.contains(&line), "{BUILDING} has no `{line}`");
+    }
+}
+
 /// The lines of docs/checks.md are exactly those of its record.
 #[test]
 fn what_was_checked_is_in_the_record() {
