@@ -8,7 +8,7 @@ use crate::families::discover::abi::NO_TILE;
 /// A lane's 16 bytes of each row of a matrix.
 #[derive(Clone, Copy)]
 pub struct Source {
-    /// The matrix: a valid address where nothing is read.
+    /// The matrix: a valid address for copies that read nothing.
     pub matrix: Global<u8, ReadWrite>,
     /// Address of the lane's 16 bytes in row 0, and 1 if they exist.
     pub from: Global<u8, ReadWrite>,

@@ -97,7 +97,7 @@ fn warp_origin<const B: usize, const NA: usize>() -> (u32, u32) {
     (warp / across * 32, warp % across * (NA * 8) as u32)
 }
 
-/// Byte `at` of dynamic shared memory: the stages, then the tile of sums.
+/// Byte `at` of dynamic shared memory: the stages, and after the last of them the tile of sums from byte 0 on.
 #[inline(always)]
 fn smem(at: u32) -> Shared<u8> {
     // SAFETY: the host launches with the bytes of all stages, and the tile of sums has no more.

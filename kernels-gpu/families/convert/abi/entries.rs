@@ -23,9 +23,9 @@ pub const KEPT_BYTES: u32 = 4096;
 /// Bytes before the words of [`EntriesParams::turns`]: arrivals and the run number.
 pub const TURNS_HEAD: u64 = 16;
 
-/// Values are the positions, counted from 0: used in the first pass of a sort.
+/// The first payload is the positions, counted from 0: used in the first pass of a sort.
 pub const SORT_FIRST: u32 = 1;
-/// The sort moves `second` with the values.
+/// The sort also moves `second`.
 pub const SORT_SECOND: u32 = 2;
 /// Writes the sorted keys.
 pub const SORT_KEYS: u32 = 4;
@@ -70,9 +70,9 @@ pub struct EntriesParams {
     pub second: u64,
     /// Out: sorted keys.
     pub out_keys: u64,
-    /// Out: values in key order, or pairs.
+    /// Out: first payload in key order, or pairs.
     pub out_first: u64,
-    /// Out: second values in key order.
+    /// Out: second payload in key order.
     pub out_second: u64,
     /// Number of keys of each digit in each tile, digit by digit.
     pub counts: u64,

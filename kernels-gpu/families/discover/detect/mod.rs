@@ -83,7 +83,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     }
 
     /// Loads 16 bytes from column `column` of row `row` on; zeros outside the matrix, except past the columns of an
-    /// aligned row.
+    /// aligned row, and of 1-bit elements up to the end of the last word.
     #[inline(always)]
     fn vector(p: &DetectParams, bits: u32, row: u32, column: u32) -> [u32; 4] {
         let columns = (column, p.columns, row < p.rows);

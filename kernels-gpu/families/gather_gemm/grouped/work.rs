@@ -104,7 +104,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// - Otherwise, in a group of up to 12 row blocks of an expert: column tile by column tile, all row blocks of each.
     ///   A matrix larger than L2 is then read once for the group.
     /// - In clusters (`GROUPED_PAIRED`): two column tiles at a time. The two thread blocks compute two row blocks of
-    ///   the same columns.
+    ///   the same columns. Of the last row block of an odd number, each computes one of the two column tiles.
     #[inline(always)]
     pub(super) fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
         let paired = Self::paired(p);
