@@ -37,7 +37,7 @@ impl Output {
 macro_rules! output {
     ($p:ident) => {
         $crate::device::epilogue::Output {
-            // SAFETY: the host has checked the length of a bias.
+            // SAFETY: the host has checked the length of a bias. Without a bias it is 0, and the flags select none.
             bias: unsafe { $crate::device::memory::Global::new($p.bias) },
             alpha: $p.alpha,
             ..$crate::device::epilogue::Output::plain(

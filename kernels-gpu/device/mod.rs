@@ -1,7 +1,8 @@
 //! Library of the kernel bodies, independent of families. `prelude`: imports of every body. `gpu`: interface to the
-//! compiler. `ptx`: one function per instruction. `elem`, `mma`, `warpgroup`, `multiply`, `loader` and `walk`: traits
-//! over which bodies are generic. `stages`: ring of stages between producers and consumers. `epilogue` and `store`:
-//! output to C. `entry`: kernel entries from the table.
+//! compiler. `ptx`: one function per instruction. `memory`, `shared`: typed addresses. `elem`, `mma`, `warpgroup`,
+//! `multiply`, `loader` and `walk`: traits over which bodies are generic. `stages`, `fill`: ring of stages between
+//! producers and consumers. `scan`, `lanes`, `compact`, `partial`: scans, reductions and lists. `strided`: loops over
+//! threads. `epilogue` and `store`: output to C. `entry`: kernel entries from the table.
 
 /// Unrolls a block for `i` in `0..n`, n <= 8. LLVM does not unroll loops around inline asm, and an array that is
 /// indexed at run time is stored in local memory. A literal `n`, or `most 4`, avoids copies that would never run:

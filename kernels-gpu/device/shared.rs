@@ -83,9 +83,10 @@ impl<T> Shared<T> {
     /// Address of byte `offset` of dynamic shared memory.
     ///
     /// # Safety
-    /// Every load and store of the body through this address, and through those computed from it, must be inside of the
-    /// shared memory that the host launches the kernel with, aligned to the size of the access, and separated by a
-    /// barrier from the accesses of other threads to the same bytes.
+    /// Every load and store of the body through this address, and through those computed from it, must be aligned to its
+    /// size and inside of the shared memory that the host launches the kernel with (through [`Shared::remote`]: of a
+    /// thread block of the cluster that has not exited). If it meets a store of another thread to the same bytes, both
+    /// must be atomic or use an mbarrier, or a barrier, an mbarrier or a synchronization of the warp must order them.
     #[inline(always)]
     pub unsafe fn dynamic(offset: u32) -> Self {
         Shared { address: copy::dynamic_shared() + offset, of: PhantomData }

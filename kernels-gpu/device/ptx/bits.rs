@@ -57,7 +57,7 @@ const ZEROS: u32 = 0x7632_7632;
 /// instructions avoid the integer pipe, which has half the rate of the other pipes.
 ///
 /// # Safety
-/// The stored halves, and those that follow them, must be shared memory of the thread block.
+/// The stored halves, and those that follow them, must be shared memory of the thread block, at even addresses.
 #[inline(always)]
 pub unsafe fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
     let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);

@@ -45,6 +45,7 @@ impl<W: Walk, E: Elem, const REP: usize, const FLIGHT: usize, F: ShelfForm>
 {
     #[inline(always)]
     unsafe fn run(p: &SddmmStagedParams, _at: Maps) {
+        const { assert!(FLIGHT == 4 || FLIGHT == 8) };
         let [column, columns, first, items] = p.shelves().at(gpu::block_x()).ld();
         let p = &p.sddmm;
         stage(p, column, columns, Self::THREADS);

@@ -135,7 +135,7 @@ trait Operation {
     /// A lane's part of a row.
     type Values;
     fn load(p: &SoftmaxParams, span: Span) -> Self::Values;
-    /// Maximum and sum over the row; for the gradient only the sum.
+    /// Maximum and sum over the row; for the gradient only the sum. May replace `values` by what `write` needs.
     fn reduce(values: &mut Self::Values, span: Span) -> [f32; 2];
     /// Result of [`Operation::reduce`] for a row that was split into pieces. The first launch stores the result of each
     /// piece. The second launch has loaded the piece again. It waits for the first launch and combines the results of
@@ -310,6 +310,7 @@ fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
 /// reductions therefore need different words, or a barrier between them.
 #[inline(always)]
 fn over_lanes<F: RowForm, const MAX: bool>(x: f32, word: u32) -> f32 {
+    const { assert!(matches!(F::LANES, 4 | 8 | 32 | SOFTMAX_THREADS)) };
     let join = |a: f32, b: f32| {
         if MAX { matrix::max_nan(a, b) } else { a + b }
     };

@@ -61,7 +61,8 @@ impl Stretch {
 /// of 16 entries then begin in different banks.
 #[inline(always)]
 fn address_of(index: u32) -> Shared<[u32; 4]> {
-    // SAFETY: `SoftmaxRows::SHARED_BYTES` includes the stretch and the slots past it that threads of rows read.
+    // SAFETY: `SoftmaxRows::SHARED_BYTES` includes the stretch and the slots past it that the thread of the
+    // last row reads.
     unsafe { Shared::<[u32; 4]>::dynamic(0) }.at(index + index / 8)
 }
 
