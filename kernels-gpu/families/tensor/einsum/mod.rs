@@ -153,6 +153,17 @@ impl<const N: usize> Run<N> {
     }
 }
 
+/// Bits of the first element without its sign, 0 only for a zero.
+#[inline(always)]
+fn magnitude<E: Elem>(raw: &Raw) -> u32 {
+    let low = raw[0] & E::MAGNITUDE[0];
+    match E::BYTES {
+        2 => low & 0xffff,
+        4 => low,
+        _ => low | raw[1] & E::MAGNITUDE[1],
+    }
+}
+
 /// Table slots per load.
 const fn vector(unroll: usize) -> u32 {
     if unroll < 4 { 2 } else { 4 }
@@ -317,14 +328,22 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
                 };
             });
         });
+        // A zero that fills a block is not a nonzero: its product with an infinite factor must not be added. Zeros replace
+        // the factors of such a term. Conditions around the additions would take a predicate for each term, and ptxas
+        // would then wait for each load before it issues the next one.
+        let filled = p.flags & FLAG_FILLED != 0;
+        let mut terms = 0;
         unroll!(u < UNROLL, {
-            let first = F::E::get(&raw[u][0], 0);
-            // A zero that fills a block is not a nonzero: its product with an infinite factor must not be added.
-            let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && F::E::equal(first, F::E::ZERO));
-            if real {
-                Self::add_product(sum, &raw[u]);
-            }
+            let first = magnitude::<F::E>(&raw[u][0]);
+            terms |= if filled { first } else { u32::from(exists[u]) };
+            unroll!(f < N, {
+                if f > 0 && filled && first == 0 {
+                    raw[u][f] = [0; 4];
+                }
+            });
+            Self::add_product(sum, &raw[u]);
         });
+        sum.seen |= terms != 0;
     }
 
     /// Adds one term: the product of the `FIXED` factors is computed once, the other factors multiply each element.
@@ -350,6 +369,5 @@ impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
                 F::E::fma(product, F::E::get(&raw[N - 1], i), sum.acc[i])
             };
         });
-        sum.seen = true;
     }
 }
