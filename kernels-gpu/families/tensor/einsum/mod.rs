@@ -188,7 +188,7 @@ impl<E: Elem, const FIXED: usize, const ACROSS: bool> UnitForm for UnitOf<E, FIX
     type E = E;
 }
 
-/// Processes `UNROLL` terms of `N` factors at once. A lane has `VEC` elements along the lanes' index.
+/// Processes several terms of `N` factors at once. A lane has `VEC` elements along the lanes' index.
 struct Unit<const N: usize, const VEC: usize, F>(PhantomData<F>);
 
 impl<const N: usize, const VEC: usize, F: UnitForm> Unit<N, VEC, F> {
