@@ -181,7 +181,8 @@ impl<'a> Maps<'a> {
             Dtype::F32 => TensorMapType::F32,
             // The copy engine rounds to nearest.
             Dtype::Tf32 => TensorMapType::Tf32,
-            _ => TensorMapType::F16,
+            Dtype::F16 => TensorMapType::F16,
+            Dtype::F64 | Dtype::Int32 => unreachable!("the copy engine loads no operands of this type"),
         }
     }
 

@@ -119,7 +119,8 @@ impl Slab {
         let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values.address());
         let left = bits::less_twice(pairs[0], t, middle);
         let right = bits::dp4a(pairs[1], 2 << (8 * t), middle);
-        // SAFETY: both are addresses of values of the tile, which the stage holds.
+        // SAFETY: these are values of the tile, or what follows them in the stage: the host adds `SLACK` bytes after the
+        // values of a stage.
         unsafe { bits::expand(w, self.word >> (2 * t), [left, right]) }
     }
 }
