@@ -182,7 +182,8 @@ impl<'a> Maps<'a> {
             // The copy engine rounds to nearest.
             Dtype::Tf32 => TensorMapType::Tf32,
             Dtype::F16 => TensorMapType::F16,
-            Dtype::F64 | Dtype::Int32 => unreachable!("the copy engine loads no operands of this type"),
+            Dtype::F64 => TensorMapType::F64,
+            Dtype::Int32 => TensorMapType::I32,
         }
     }
 
