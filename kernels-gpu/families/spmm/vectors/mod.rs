@@ -46,7 +46,7 @@ impl Entries<[u32; 2]> {
         let valid = self.valid;
         let (b0, b1, b2) = (valid & 1, valid >> 1 & 1, valid >> 2 & 1);
         let pair = |one: u32, two: u32| 0x1010 + one * 0x22 + two * 0x2200;
-        let mask = |bits: u32| (bits & 1) * 0xffff | (bits >> 1 & 1) * 0xffff_0000;
+        let mask = |bits: u32| ((bits & 1) * 0xffff) | ((bits >> 1 & 1) * 0xffff_0000);
         [
             matrix::prmt(low, high, pair(0, b0)) & mask(valid),
             matrix::prmt(low, high, pair(b0 + b1, b0 + b1 + b2)) & mask(valid >> 2),

@@ -144,7 +144,7 @@ impl Share {
         let before = (word & ((1 << below) - 1)).count_ones();
         let bytes = T::SIZE / 4;
         let at = p.values().row(self.base, bytes).bytes((word >> 16) * bytes).bytes(before * bytes);
-        let (count, first) = (valid.count_ones(), at.address() as u32 / bytes & 3);
+        let (count, first) = (valid.count_ones(), (at.address() as u32 / bytes) & 3);
         let from = at.aligned_down::<T>();
         let words = [from.ld_if(count > 0), from.at(1u32).ld_if(first + count > 4)];
         Entries { words, valid, first }
