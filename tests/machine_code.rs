@@ -104,6 +104,12 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         // Levels in order: loops, then Ampere's instruction, then Hopper's.
         "levels" if row.name < "level_2" => hopper + ampere + sparse == 0,
         "levels" if row.name < "level_3" => hopper + sparse == 0 && ampere > 0,
+        // Named, so that a row of these modules cannot lose `wgmma` together with its need of it.
+        "wgmma" | "dense" | "dense_live" | "dense_conv" | "dense_csr" | "sampled"
+        | "sddmm_tiles" | "narrow" | "bitmap" | "attention" | "conv" | "conv_grad" | "pit"
+        | "pit_tf32" | "pit_conv" | "pit_sampled" | "grouped" | "grouped_grad" => {
+            hopper >= 4 && ampere + sparse == 0
+        }
         _ if row.needs & WGMMA != 0 => hopper >= 4 && ampere + sparse == 0,
         _ => hopper + ampere + sparse == 0,
     };

@@ -102,8 +102,8 @@ pub(crate) fn run_any(
     sum(dtype, e, operands, out, Loops::Any)
 }
 
-/// Computes an intermediate result with sums in the accumulator type `sums`. With `marks`, elements that no term reaches become
-/// -0.0 ([`AnyOperands::set_partial`]).
+/// Computes an intermediate result with sums in the accumulator type `sums`. With `marks`, elements that no term reaches
+/// become -0.0 ([`AnyOperands::set_partial`]).
 pub(crate) fn run_step(
     sums: Dtype,
     e: &IndirectEinsum,

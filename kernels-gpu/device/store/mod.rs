@@ -16,7 +16,7 @@ pub struct StoreTile<const CHUNKS: usize, const ORDER: u32>;
 impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
     /// Applies the epilogue to the accumulators of a warpgroup and stores the rows below `m`. `corner`: row and column
     /// of C of the first element. `smem`: index of the warpgroup, and shared address of its [`SMEM_TILE`] bytes.
-    /// `stages`: 0 if the tile has no products. The scalar is then 0, because 0 times an infinite scalar would be NaN.
+    /// `stages`: 0 for a tile without products. The scalar is then 0, because 0 times an infinite scalar would be NaN.
     #[inline(always)]
     pub fn write<T: TypeOfC>(
         o: Output,

@@ -3,8 +3,8 @@
 use crate::device::memory::{Global, ReadWrite};
 
 /// Loads 16 bytes from element `first` of a row on; zeros past element `count`, and if there is no such row. Elements of
-/// 1 bit may be nonzero up to the end of the last word. Of an `aligned` row all 16 bytes are loaded if the first element
-/// is inside.
+/// 1 bit may be nonzero up to the end of the last word. If the row is `aligned` and its first element is inside, all 16
+/// bytes are loaded.
 #[inline(always)]
 pub fn vector(
     row: Global<u8, ReadWrite>,

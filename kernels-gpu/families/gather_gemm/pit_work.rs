@@ -51,7 +51,7 @@ pub trait ByList: Tile + Stages {
     const ROWS: u32;
     /// Micro-tiles of a k-step.
     const K_STEP: u32;
-    /// What a lane copies of rows of the operands.
+    /// Addresses of the bytes that a lane copies.
     type Sources: Copy;
     /// Computes the sources once a work item: work done for each stage would delay its first copy after the wait.
     fn sources(p: &PitParams, work: Work, lane: u32) -> Self::Sources;

@@ -140,7 +140,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let tile = (SIDE * SIDE * 4) as u32;
-        // SAFETY: the ring has room for four tiles of sums, one for each share of the pairs. Barriers separate this use
+        // SAFETY: the ring is larger than four tiles of sums, one for each share of the pairs. Barriers separate this use
         // from the last stage.
         let sums_at = unsafe { Shared::<f32>::dynamic(0) };
         let own = sums_at

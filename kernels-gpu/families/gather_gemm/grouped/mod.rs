@@ -1,7 +1,7 @@
 //! Products of each row with the matrix W of its expert. A *choice* is one expert of one token. The routing sorts
 //! choices by expert. A *slot* is a position in this order (not a stage of the ring). A row block (`panel`) is up to
-//! 128 slots of one expert. A work item is a row block and a tile of columns. The grid is persistent, because only the
-//! device knows the number of row blocks.
+//! 128 slots of one expert. A work item is a row block and a tile of columns. The grid is persistent, because the number
+//! of row blocks is computed on the device.
 //!
 //! Warps 0 to 7 are two consumer warpgroups of 64 rows and all columns of the tile. Warps 8 to 11 are producers. Tiles
 //! of 64 rows have one consumer warpgroup, so producers are warps 4 to 7. Without TMA all of their threads copy A and
@@ -285,7 +285,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
         }
     }
 
-    /// Waits for and releases the stages of a tile in which this warpgroup has no rows.
+    /// Waits for and releases the stages of a tile without rows of this warpgroup.
     #[inline(always)]
     fn skip_tile(p: &GroupedParams, ring: &mut Ring<Self>) {
         let mut deep = 0;

@@ -104,7 +104,8 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
     /// - Otherwise, in a group of up to 12 row blocks of an expert: column tile by column tile, all row blocks of each.
     ///   A matrix larger than L2 is then read once for the group.
     /// - In clusters (`GROUPED_PAIRED`): two column tiles at a time. The two thread blocks compute two row blocks of
-    ///   the same columns. Of the last row block of an odd number, each computes one of the two column tiles.
+    ///   the same columns. If their number is odd, each computes one of the two column
+    ///   tiles of the last row block.
     #[inline(always)]
     pub(super) fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
         let paired = Self::paired(p);

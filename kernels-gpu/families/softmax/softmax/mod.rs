@@ -135,7 +135,7 @@ trait Operation {
     /// A lane's part of a row.
     type Values;
     fn load(p: &SoftmaxParams, span: Span) -> Self::Values;
-    /// Maximum and sum over the row; for the gradient only the sum. May replace `values` by what `write` needs.
+    /// Maximum and sum over the row; for the gradient only the sum. May replace `values` by the numbers that `write` needs.
     fn reduce(values: &mut Self::Values, span: Span) -> [f32; 2];
     /// Result of [`Operation::reduce`] for a row that was split into pieces. The first launch stores the result of each
     /// piece. The second launch has loaded the piece again. It waits for the first launch and combines the results of
