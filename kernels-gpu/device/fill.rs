@@ -2,12 +2,12 @@
 
 use super::gpu;
 use super::loader::Loader;
-use super::memory::Maps;
+use super::maps::Maps;
 use super::stages::{Ring, Stages};
 use super::warpgroup::CONSUMER_WARPS;
 
 /// Initializes the mbarriers of a ring: `fill` arrivals fill a stage, and every consumer warp releases it. Prefetches
-/// `MAPS` tensor maps, the first at `at`. All threads of the thread block synchronize.
+/// the loader's `MAPS` tensor maps, the first at `at`. All threads of the thread block synchronize.
 #[inline(always)]
 pub(crate) fn make_ring<S: Stages, L: Loader, const MAPS: usize>(at: Maps, fill: u32) {
     if gpu::thread() == 0 {

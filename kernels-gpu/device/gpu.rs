@@ -79,7 +79,7 @@ macro_rules! kernel {
                 )
             };
             // SAFETY: this is the address of the params struct.
-            let $at = unsafe { $crate::device::memory::Maps::new($at) };
+            let $at = unsafe { $crate::device::maps::Maps::new($at) };
             // SAFETY: the host checked the operands and built the launch from the same table row.
             unsafe { $body }
         }
@@ -93,7 +93,7 @@ macro_rules! kernel {
         #[allow(dead_code)]
         pub unsafe fn $name($p: $ty) {
             // SAFETY: never run.
-            let $at = unsafe { $crate::device::memory::Maps::new(0) };
+            let $at = unsafe { $crate::device::maps::Maps::new(0) };
             // SAFETY: the host checked the operands and built the launch from the same table row.
             unsafe { $body }
         }

@@ -1,6 +1,6 @@
 //! Interface of all kernels: a tile implements the body for a walk, an element type and a params struct.
 
-use super::memory::Maps;
+use super::maps::Maps;
 use crate::abi::Tile;
 
 /// Body of all rows of the table with this tile, walk `W`, element type `E` and params struct `P`. One tile may serve

@@ -1,7 +1,8 @@
 //! Loaders: they copy tiles of tensors from global to shared memory and complete the mbarrier of the stage.
 
 use super::gpu;
-use super::memory::{Global, Maps, ReadWrite, TensorMap};
+use super::maps::{Maps, TensorMap};
+use super::memory::{Global, ReadWrite};
 use super::ptx::{copy, warp};
 use super::shared::{Mbarrier, Shared};
 use crate::abi::*;

@@ -1,5 +1,5 @@
 //! Library of the kernel bodies, independent of families. `prelude`: imports of every body. `gpu`: interface to the
-//! compiler. `ptx`: one function per instruction. `memory`, `shared`: typed addresses. `elem`, `mma`, `warpgroup`,
+//! compiler. `ptx`: one function per instruction. `memory`, `shared`, `maps`: typed addresses. `elem`, `mma`, `warpgroup`,
 //! `multiply`, `loader` and `walk`: traits over which bodies are generic. `stages`, `fill`: ring of stages between
 //! producers and consumers. `scan`, `lanes`, `compact`, `partial`: scans, reductions and lists. `strided`: loops over
 //! threads. `epilogue` and `store`: output to C. `entry`: kernel entries from the table.
@@ -38,6 +38,7 @@ pub mod gpu;
 pub mod kernel;
 pub mod lanes;
 pub mod loader;
+pub mod maps;
 pub mod memory;
 pub mod mma;
 pub mod multiply;

@@ -2,6 +2,7 @@
 //! number is `unsafe`: a body does it once per area, and names the constant of the tile that the host launches with.
 //! Arithmetic on addresses is safe and not checked: the promise includes its results.
 
+use core::convert::identity;
 use core::marker::PhantomData;
 
 use super::memory::{Stored, Word};
@@ -35,8 +36,6 @@ macro_rules! shared_words {
     )+};
 }
 
-use core::convert::identity;
-
 shared_words! {
     u8: ld_shared_b8(identity), st_shared_b8(identity);
     u16: ld_shared_b16(identity), st_shared_b16(identity);
@@ -64,20 +63,27 @@ impl SharedWord for f64 {
     }
 }
 
+/// Copies of an address, without a condition on the type there.
+macro_rules! copied {
+    ($($address:ident)+) => {$(
+        impl<T> Clone for $address<T> {
+            #[inline(always)]
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T> Copy for $address<T> {}
+    )+};
+}
+
+copied! { Shared Remote }
+
 /// Address of a `T` in shared memory, and of those around it.
 pub struct Shared<T> {
     pub(in crate::device) address: u32,
     of: PhantomData<fn() -> T>,
 }
-
-impl<T> Clone for Shared<T> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Shared<T> {}
 
 impl<T> Shared<T> {
     /// Address of byte `offset` of dynamic shared memory.
@@ -268,15 +274,6 @@ pub struct Remote<T> {
     address: u32,
     of: PhantomData<fn() -> T>,
 }
-
-impl<T> Clone for Remote<T> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Remote<T> {}
 
 impl<T> Shared<T> {
     /// This address in thread block `rank` of the cluster. That thread block must not exit before the last access.

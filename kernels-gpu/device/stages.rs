@@ -5,7 +5,6 @@
 use core::marker::PhantomData;
 
 use super::gpu;
-use super::memory::Maps;
 use super::multiply::Multiply;
 use super::ptx::wgmma::Acc;
 use super::ptx::{barrier, warp};
@@ -19,6 +18,21 @@ pub(crate) const NONE: u32 = u32::MAX;
 #[inline(always)]
 pub(crate) fn steps<const DEPTH: u32, const STEP: u32>(count: u32, from: u32) -> u32 {
     (count - from).min(DEPTH).div_ceil(STEP)
+}
+
+/// Initializes the mbarriers of `count` slots, those of a slot by `init`, and makes them visible. All `warps` warps of the
+/// thread block call it and then synchronize. A warp takes some 60 clocks for each mbarrier whose address is not a
+/// constant, whichever lanes do it, so the warps share the slots. Call it before any load: the fence waits for loads.
+#[inline(always)]
+pub(crate) fn share_barriers(warps: u32, count: u32, init: impl Fn(u32)) {
+    if gpu::thread().is_multiple_of(32) {
+        let mut slot = gpu::thread() / 32;
+        while slot < count {
+            init(slot);
+            slot += warps;
+        }
+        barrier::init_fence();
+    }
 }
 
 /// Layout of a tile's ring in dynamic shared memory.
@@ -77,19 +91,6 @@ pub(crate) trait Stages {
             slot += 1;
         }
         barrier::init_fence();
-    }
-
-    /// Initializes the mbarriers with [`Self::make_barriers`] and prefetches `MAPS` tensor maps, the first at `at`. All
-    /// threads of the thread block synchronize.
-    #[inline(always)]
-    fn make_ring<const MAPS: usize>(at: Maps, fill: u32, release: u32) {
-        if gpu::thread() == 0 {
-            Self::make_barriers(fill, release);
-            unroll!(map < MAPS, most 4, {
-                at.map(map as u32).prefetch();
-            });
-        }
-        gpu::sync_threads();
     }
 
     /// Releases a stage for this warp, unless it is [`NONE`].

@@ -3,7 +3,7 @@
 
 use super::gpu;
 use super::mma::MmaElem;
-use super::multiply::{Columns, Multiply, Rows, StepElem, ldmatrix};
+use super::multiply::{Columns, Multiply, Rows, StepElem};
 use super::ptx::wgmma_thin::Thin;
 use crate::abi::*;
 
@@ -120,8 +120,8 @@ impl MultiplyThin for MmaSync {
         unroll!(t < 8, {
             // In rows of 128 bytes, k-steps differ only in address bits that the swizzle changes by XOR, without a
             // carry.
-            let from = (a.first ^ (t % 4 * 32) as u32) + (t / 4 * SMEM_TILE) as u32;
-            add::<E, N>(acc, ldmatrix(from), |n| b.fragments(n, t as u32));
+            let from = a.first.flipped((t % 4 * 32) as u32).bytes((t / 4 * SMEM_TILE) as u32);
+            add::<E, N>(acc, from.ldmatrix(), |n| b.fragments(n, t as u32));
         });
     }
 }

@@ -3,24 +3,10 @@
 use crate::device::shared::Shared;
 use crate::frag;
 
-/// Loads a fragment of an operand.
-#[inline(always)]
-pub(in crate::device) fn ldmatrix(from: u32) -> [u32; 4] {
-    // SAFETY: the address is of an operand that a descriptor names, which was made from an address of shared memory.
-    unsafe { Shared::<u8>::new(from) }.ldmatrix()
-}
-
-/// [`ldmatrix`] with each matrix transposed.
-#[inline(always)]
-fn ldmatrix_trans(from: u32) -> [u32; 4] {
-    // SAFETY: as above.
-    unsafe { Shared::<u8>::new(from) }.ldmatrix_trans()
-}
-
 /// Decoded descriptor. All fields but the address are constants after inlining.
 #[derive(Clone, Copy)]
 pub(in crate::device) struct Operand {
-    at: u32,
+    at: Shared<u8>,
     row_bytes: u32,
     between: u32,
 }
@@ -29,7 +15,8 @@ impl Operand {
     #[inline(always)]
     fn of(descriptor: u64) -> Self {
         Operand {
-            at: (descriptor as u32 & 0x3fff) << 4,
+            // SAFETY: a descriptor is made from an address of shared memory.
+            at: unsafe { Shared::new((descriptor as u32 & 0x3fff) << 4) },
             row_bytes: match descriptor >> 62 {
                 1 => 128,
                 2 => 64,
@@ -41,8 +28,8 @@ impl Operand {
 
     /// Shared address of a byte. The swizzle depends on the address alone.
     #[inline(always)]
-    fn swizzled(self, byte: u32) -> u32 {
-        frag::swizzled(self.at + byte, self.row_bytes)
+    fn swizzled(self, byte: u32) -> Shared<u8> {
+        self.at.bytes(byte).swizzled(self.row_bytes)
     }
 
     /// Byte offset of 16-bit element `across` of row `deep`, for rows along k.
@@ -58,7 +45,7 @@ impl Operand {
 pub(in crate::device) struct Rows<const TA: i32> {
     operand: Operand,
     /// Where this lane reads the first fragment.
-    pub(in crate::device) first: u32,
+    pub(in crate::device) first: Shared<u8>,
 }
 
 impl<const TA: i32> Rows<TA> {
@@ -81,12 +68,12 @@ impl<const TA: i32> Rows<TA> {
     pub(super) fn fragment(self, m: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
         if TA == 0 {
-            return ldmatrix(self.first + m * 16 * row_bytes);
+            return self.first.bytes(m * 16 * row_bytes).ldmatrix();
         }
         // This offset does not change the address bits that select the swizzle.
         let bytes = m * 32;
-        let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
-        ldmatrix_trans(from)
+        let from = self.first.flipped(bytes % row_bytes).bytes(bytes / row_bytes * between);
+        from.ldmatrix_trans()
     }
 }
 
@@ -97,7 +84,7 @@ pub(in crate::device) struct Columns<const TB: i32> {
     /// First column.
     column: u32,
     /// Where this lane reads the first fragment.
-    pub(in crate::device) first: u32,
+    pub(in crate::device) first: Shared<u8>,
 }
 
 impl<const TB: i32> Columns<TB> {
@@ -121,11 +108,11 @@ impl<const TB: i32> Columns<TB> {
     pub(in crate::device) fn fragments(self, n: u32, step: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
         if TB == 0 {
-            return ldmatrix((self.first ^ (step * 32)) + n * 16 * row_bytes);
+            return self.first.flipped(step * 32).bytes(n * 16 * row_bytes).ldmatrix();
         }
         let bytes = n * 32;
-        let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
-        ldmatrix_trans(from + step * 16 * row_bytes)
+        let from = self.first.flipped(bytes % row_bytes).bytes(bytes / row_bytes * between);
+        from.bytes(step * 16 * row_bytes).ldmatrix_trans()
     }
 
     /// Columns from `column` on, for [`Self::fragment_of_two_steps`]. `column` is a multiple of the number of columns that
@@ -147,11 +134,11 @@ impl<const TB: i32> Columns<TB> {
     pub(super) fn fragment_of_two_steps(self, n: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
         if TB == 0 {
-            return ldmatrix(self.first + n * 8 * row_bytes);
+            return self.first.bytes(n * 8 * row_bytes).ldmatrix();
         }
         let bytes = n * 16;
-        let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
-        ldmatrix_trans(from)
+        let from = self.first.flipped(bytes % row_bytes).bytes(bytes / row_bytes * between);
+        from.ldmatrix_trans()
     }
 
     /// [`Self::fragments`] of columns that may be outside of the 128-byte row of the first column.
@@ -162,8 +149,8 @@ impl<const TB: i32> Columns<TB> {
             return self.fragments(n, 0);
         }
         let (before, bytes) = (self.column * 2, self.column * 2 + n * 32);
-        let from = self.first ^ ((before ^ bytes) % row_bytes);
+        let from = self.first.flipped((before ^ bytes) % row_bytes);
         let groups = bytes / row_bytes - before / row_bytes;
-        ldmatrix_trans(from + groups * between)
+        from.bytes(groups * between).ldmatrix_trans()
     }
 }

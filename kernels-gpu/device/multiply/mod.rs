@@ -12,7 +12,7 @@ use super::shared::Shared;
 use super::warpgroup::WgmmaElem;
 use crate::abi::*;
 pub use elem::{BytesElem, SparseElem, StepElem};
-pub(super) use fragments::{Columns, Rows, ldmatrix};
+pub(super) use fragments::{Columns, Rows};
 
 /// Tensor Core atom of four warps: 64 rows of A times `C` x 64 columns of B. Operands are descriptors of shared memory.
 pub trait Multiply: AtomInfo {

@@ -155,6 +155,20 @@ pub fn activate<T: TypeOfC, const ATOMS: usize>(o: Output, spot: Spot, c: u32, x
     });
 }
 
+/// Eight elements, set to zero where their gate is not positive.
+#[inline(always)]
+pub(crate) fn where_positive<E: ElemInfo>(gate: [u32; 4], eight: [u32; 4]) -> [u32; 4] {
+    let mut out = eight;
+    unroll!(w < 4, {
+        out[w] = eight[w]
+            & match E::DTYPE {
+                Dtype::Bf16 => matrix::positive_bf16x2(gate[w]),
+                _ => matrix::positive_f16x2(gate[w]),
+            };
+    });
+    out
+}
+
 /// Eight adjacent elements of C from this row and column on, set to zero if the gate is not positive.
 #[inline(always)]
 fn gated<E: Elem<Acc = f32>>(
@@ -167,16 +181,7 @@ fn gated<E: Elem<Acc = f32>>(
         return eight;
     }
     let at = o.gate.row(row, o.gate_bytes).cast::<u16>().at(column);
-    let gate = at.cast::<[u32; 4]>().ld_once_if(inside);
-    let mut out = eight;
-    unroll!(w < 4, {
-        out[w] = eight[w]
-            & match E::DTYPE {
-                Dtype::Bf16 => matrix::positive_bf16x2(gate[w]),
-                _ => matrix::positive_f16x2(gate[w]),
-            };
-    });
-    out
+    where_positive::<E>(at.cast::<[u32; 4]>().ld_once_if(inside), eight)
 }
 
 /// Word `w` of the four words that `stmatrix` stores of columns `16 j` to `16 j + 15`.

@@ -83,9 +83,10 @@ pub fn produce<T: ByList>(p: &PitParams, at: Maps) {
             rows = place(from + depth).ld_if(more);
             let fill = Fill { work, from, slot: ring.wait_empty(), row };
             T::start_a(p, at, sources, fill);
+            let steps = (work.count - from).min(depth).div_ceil(T::K_STEP);
             if from + (warp + 1) * T::ROWS <= work.count {
                 T::gather::<true>(sources, fill);
-            } else if warp * T::ROWS < (work.count - from).next_multiple_of(T::K_STEP) {
+            } else if warp * T::ROWS < steps * T::K_STEP {
                 T::gather::<false>(sources, fill);
             }
             ring.full().arrive_after_copies();

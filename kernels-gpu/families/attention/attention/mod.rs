@@ -25,6 +25,7 @@ mod out;
 mod softmax;
 mod together;
 
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
@@ -178,7 +179,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
     #[inline(always)]
     unsafe fn run(p: &AttentionParams, at: Maps) {
         grid::launch_dependents();
-        Self::make_ring::<3>(at, 1, CONSUMER_WARPS);
+        make_ring::<Self, Tma, 3>(at, 1);
         grid::wait_dependency();
         roles!(
             REGISTERS,

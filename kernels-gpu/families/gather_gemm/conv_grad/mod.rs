@@ -3,6 +3,7 @@
 //! sum, without atomics. A position without a neighbour is two rows of zeros: an unpaired row is never multiplied.
 
 use super::conv::parts::{Places, corner};
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
@@ -223,7 +224,7 @@ impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize, A: Mul
 {
     #[inline(always)]
     unsafe fn run(p: &ConvWordsParams, maps: Maps) {
-        Self::make_ring::<0>(maps, Self::PRODUCER_THREADS, CONSUMER_WARPS);
+        make_ring::<Self, CpAsync, 0>(maps, Self::PRODUCER_THREADS);
         if gpu::thread() >= CONSUMER_WARPS * 32 {
             Self::produce(p);
         } else {

@@ -4,7 +4,7 @@
 use super::work::Work;
 use crate::device::prelude::*;
 use crate::device::quantize::quantize;
-use crate::device::store::chunk::{stage_rows, staged};
+use crate::device::store::chunk::{stage_rows, staged, where_positive};
 use crate::families::gather_gemm::abi::*;
 
 /// Row of C, or index of scales, of a row that does not exist.
@@ -170,15 +170,7 @@ impl<const CHUNKS: usize, F: GroupedForm<A: Multiply, L: Loader>> GroupedTile<CH
             return eight;
         }
         let at = p.gate().row(row, p.gate_bytes).at(column);
-        let gate = at.cast::<[u32; 4]>().ld_once_if(true);
-        let mut out = eight;
-        unroll!(w < 4, {
-            let half = |i: usize| {
-                if E::get(&gate, 2 * w + i) > 0.0 { 0xffff << (16 * i) } else { 0 }
-            };
-            out[w] = eight[w] & (half(0) | half(1));
-        });
-        out
+        where_positive::<E>(at.cast::<[u32; 4]>().ld_once_if(true), eight)
     }
 
     /// Zeros the rows of C of choices without an expert, a warp for each row.

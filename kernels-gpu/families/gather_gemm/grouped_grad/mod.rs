@@ -3,6 +3,7 @@
 //! the same bits. The grid is persistent; an expert without slots gets zeros.
 
 use crate::device::epilogue::Output;
+use crate::device::fill::make_ring;
 use crate::device::prelude::*;
 use crate::device::store::StoreTile;
 use crate::families::discover::abi::NO_TILE;
@@ -211,7 +212,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, A: Multiply> Kernel<W, E, G
 {
     #[inline(always)]
     unsafe fn run(p: &GroupedGradParams, maps: Maps) {
-        Self::make_ring::<0>(maps, GRAD_PRODUCER_THREADS, CONSUMER_WARPS);
+        make_ring::<Self, CpAsync, 0>(maps, GRAD_PRODUCER_THREADS);
         grid::wait_dependency();
         grid::launch_dependents();
         roles!(A: REGISTERS, Self::produce(p), Self::consume::<E>(p));

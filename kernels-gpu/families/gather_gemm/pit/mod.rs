@@ -147,7 +147,10 @@ impl<F: PitForm<A: Multiply, L: Loader>> ByList for PitColumns<F> {
         let (item, left) = Self::place(p, work.row_block);
         let a = p.a().row(item, p.a_item);
         let left = left + lane % Self::A_SHARE.lanes * 8;
-        [Source::new(b, [column, p.n], p.ldb_bytes), Source::new(a, [left, p.m], p.lda_bytes)]
+        let b = Source::new(b, [column, p.n], p.ldb_bytes);
+        let a = Source::new(a, [left, p.m], p.lda_bytes);
+        // The operands' own addresses are parameters: those of the batch items would take two registers each.
+        [Source { matrix: p.b().cast(), ..b }, Source { matrix: p.a().cast(), ..a }]
     }
 
     /// A transposed A is gathered: missing pieces are zero, so that data of an earlier stage is not multiplied. With

@@ -11,6 +11,7 @@ mod starts;
 mod warps;
 
 use crate::device::prelude::*;
+use crate::device::stages::share_barriers;
 use crate::device::thin::{MultiplyThin, ThinElem};
 use crate::families::spmm::abi::*;
 use starts::{AHEAD, Starts, first_starts, of_stage, starts};
@@ -124,14 +125,11 @@ trait Filled<const GROUPS: usize>: Stages {
     /// true in the threads that consume. `warps` warps release a stage.
     #[inline(always)]
     fn start(p: &BitmapParams, at: Maps, [consumers, producers]: [u32; 2], warps: u32) -> bool {
-        // There are more threads than barriers.
-        let slot = gpu::thread();
-        if slot < BIT_STAGES as u32 {
+        share_barriers((consumers + producers) / 32, BIT_STAGES as u32, |slot| {
             Self::full(slot).init(Self::L::arrivals(32, !Self::ALIGNED));
             Self::empty(slot).init(warps);
-            barrier::init_fence();
-        }
-        if slot == 0 && Self::ALIGNED {
+        });
+        if gpu::thread() == 0 && Self::ALIGNED {
             Self::L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();

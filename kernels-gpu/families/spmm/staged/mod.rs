@@ -9,6 +9,7 @@ mod resident;
 
 use super::chunk::{Chunk, Slots};
 use crate::device::prelude::*;
+use crate::device::stages::share_barriers;
 use crate::families::spmm::abi::*;
 
 /// 16-byte pieces of a row of B.
@@ -86,21 +87,14 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         Self::full(slot).at(RING)
     }
 
-    /// Initializes the barriers and the row of zeros. A warp initializes its barriers one after the other, some 60
-    /// clocks each, whichever lanes do it, so all warps share the work. Must precede all loads: the fence that makes
-    /// the barriers visible waits for outstanding loads.
+    /// Initializes the barriers and the row of zeros, before any load: see [`share_barriers`].
     #[inline(always)]
     fn set_up(at: Maps) {
-        let (warp, thread) = (gpu::thread() / 32, gpu::thread());
-        if thread % 32 == 0 {
-            let mut slot = warp;
-            while slot < RING {
-                Self::full(slot).init(1);
-                Self::empty(slot).init(WARPS);
-                slot += WARPS + 1;
-            }
-            barrier::init_fence();
-        }
+        share_barriers(WARPS + 1, RING, |slot| {
+            Self::full(slot).init(1);
+            Self::empty(slot).init(WARPS);
+        });
+        let thread = gpu::thread();
         if thread == WARPS * 32 {
             at.map(0).prefetch();
         }

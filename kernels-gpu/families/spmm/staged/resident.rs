@@ -5,6 +5,7 @@
 use super::out::{four, is_plain, put_units, stage_sums};
 use super::{ACROSS, Acc, Chunk, UNIT_ROWS, shared, sums};
 use crate::device::prelude::*;
+use crate::device::stages::share_barriers;
 use crate::families::spmm::abi::*;
 
 /// A piece and its next two chunks, which are loading.
@@ -35,21 +36,11 @@ impl<const WARPS: u32> Resident<WARPS> {
         shared().bytes(region).bytes(gpu::thread() / 32 * SLICE_SUMS)
     }
 
-    /// Initializes the barriers of the tiles, and the row of zeros. A warp initializes its barriers one after the
-    /// other, whichever lanes do it, so all warps share the work. Must precede all loads: the fence that makes the
-    /// barriers visible waits for outstanding loads.
+    /// Initializes the barriers of the tiles, and the row of zeros, before any load: see [`share_barriers`].
     #[inline(always)]
     fn set_up(p: &StagedParams) {
-        let thread = gpu::thread();
-        if thread % 32 == 0 {
-            let mut tile = thread / 32;
-            while tile < p.tiles {
-                Self::full(tile).init(1);
-                tile += WARPS;
-            }
-            barrier::init_fence();
-        }
-        let zeros = thread.wrapping_sub(Self::THREADS - STAGED_ROW / 16);
+        share_barriers(WARPS, p.tiles, |tile| Self::full(tile).init(1));
+        let zeros = gpu::thread().wrapping_sub(Self::THREADS - STAGED_ROW / 16);
         if zeros < STAGED_ROW / 16 {
             shared().bytes(Self::ZEROS).cast::<[u32; 4]>().at(zeros).st([0; 4]);
         }

@@ -4,7 +4,7 @@ use super::{Half, index};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::memory::Maps;
+use crate::device::maps::Maps;
 use crate::families::tutorial::abi::*;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<0> {

@@ -5,7 +5,7 @@ use super::{Half, index};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::memory::Maps;
+use crate::device::maps::Maps;
 use crate::device::shared::Shared;
 use crate::device::stages::Stages;
 use crate::families::tutorial::abi::*;

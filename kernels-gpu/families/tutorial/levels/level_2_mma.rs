@@ -5,7 +5,7 @@ use super::{Half, index, lane_place, store_atom};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::memory::Maps;
+use crate::device::maps::Maps;
 use crate::device::mma::MmaElem;
 use crate::device::ptx::copy;
 use crate::device::shared::Shared;

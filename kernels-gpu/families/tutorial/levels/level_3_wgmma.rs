@@ -6,7 +6,7 @@ use super::{Half, lane_place, store_atom};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::memory::Maps;
+use crate::device::maps::Maps;
 use crate::device::ptx::barrier;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::shared::Shared;

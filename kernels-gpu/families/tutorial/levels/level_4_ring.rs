@@ -6,7 +6,7 @@ use super::level_3_wgmma::{epilogue, multiply};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::memory::Maps;
+use crate::device::maps::Maps;
 use crate::device::ptx::barrier;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::stages::Stages;

@@ -8,7 +8,7 @@ use super::level_4_ring::Ring;
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::memory::Maps;
+use crate::device::maps::Maps;
 use crate::device::ptx::wgmma::{self, Acc};
 use crate::device::ptx::{barrier, warp};
 use crate::device::stages::Stages;

@@ -7,7 +7,7 @@ use super::{Half, index};
 use crate::abi::*;
 use crate::device::gpu;
 use crate::device::kernel::Kernel;
-use crate::device::memory::Maps;
+use crate::device::maps::Maps;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, warp};
 use crate::device::shared::Shared;
