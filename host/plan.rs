@@ -1,7 +1,6 @@
 //! Plans: an expression and its operands are parsed, checked and rewritten, and a kernel is selected. A plan is built
 //! once. It runs any number of times, with new values, without allocating.
 
-mod adaptive;
 mod advise;
 mod any;
 mod arrays;

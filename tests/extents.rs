@@ -1,10 +1,10 @@
 //! Extents larger than any memory: an error with the numbers before anything is allocated, or the value of an empty
 //! sum. Fuzzing (`fuzz/src/extents.rs`) draws more of them.
 
-use einsparse::dynamic::{ChannelDetector, Routing, ShareSample};
+use einsparse::dynamic::{ChannelDetector, Routing};
 use einsparse::formats::{
     AnySparse, BlockCooPattern, Coo, Csr, CsrPattern, Dense, EllPattern, FormatError,
-    HybridGroupCooPattern, SharedPattern, f16,
+    HybridGroupCooPattern, SharedPattern,
 };
 use einsparse::group::{Group, GroupSum};
 use einsparse::nn::{
@@ -155,7 +155,6 @@ fn constructors_refuse_extents_that_no_memory_has() {
         ("BiasGradient", BiasGradient::<f32>::new(context, [MOST, 2]).map(drop)),
         ("WeightGradient", WeightGradient::<f32>::new(context, [2, MOST, 2]).map(drop)),
         ("ChannelDetector", ChannelDetector::<f32>::new(context, [1, 1, MOST], 0.0).map(drop)),
-        ("ShareSample", ShareSample::<f16>::new(context, [MOST, 2], 0.0).map(drop)),
         (
             "CachedAttention",
             CachedAttention::<f32>::new(context, [2, 2], &attention(MOST)).map(drop),

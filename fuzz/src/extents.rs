@@ -3,7 +3,7 @@
 
 use einsparse::dynamic::{
     ChannelDetector, ConvolutionOptions, DetectOptions, Detector, DynamicConvolution,
-    DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing, ShareSample,
+    DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing,
 };
 use einsparse::formats::{
     AnySparse, Coo, Dense, Format, Pattern, allocate, fill, io::Limits, reorder, stats,
@@ -221,7 +221,7 @@ fn run(text: &str, held: &[(String, Held)]) -> Outcome {
 fn of_operators(input: &mut Input<'_>) -> Outcome {
     allocate::set_limits(Limits::default());
     let context = &Context::cpu();
-    let kind = input.below(26);
+    let kind = input.below(25);
     let [a, b, c, d] = std::array::from_fn(|_| number(input));
     let attention = AttentionOptions {
         heads: c,
@@ -276,7 +276,10 @@ fn of_operators(input: &mut Input<'_>) -> Outcome {
         9 => nn::WeightGradient::<f32>::new(context, [a, b, c]).map(drop),
         10 => DynamicMatmul::<f32>::new(context, [a, b, c], &MatmulOptions::default()).map(drop),
         11 => ChannelDetector::<f32>::new(context, [a, b, c], 0.0).map(drop),
-        12 => ShareSample::<f32>::new(context, [a, b], 0.0).map(drop),
+        12 => {
+            let options = nn::FeedForwardOptions::default();
+            nn::FeedForward::<f32>::new(context, [a, b, c, d], &options).map(drop)
+        }
         13 => Detector::<f32>::new(context, [a, b], (c, d), &DetectOptions::default()).map(drop),
         14 => CachedAttention::<f32>::new(context, [a, b], &attention).map(drop),
         15 => DynamicAttention::<f32>::new(context, [a, b], 1, &attention).map(drop),
@@ -315,10 +318,6 @@ fn of_operators(input: &mut Input<'_>) -> Outcome {
             nn::Encoder::<einsparse::formats::f16>::new(context, &options).map(drop)
         }
         23 => nn::Adam::new(context, &[a, b, c], &nn::AdamOptions::default()).map(drop),
-        24 => {
-            let options = nn::FeedForwardOptions::default();
-            nn::FeedForward::<f32>::new(context, [a, b, c, d], &options).map(drop)
-        }
         _ => context.zeros::<f32>(&[a, b, 0]).map(drop),
     };
     match made {

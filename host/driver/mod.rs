@@ -33,7 +33,7 @@ pub use memory::{
     mem_alloc_async, mem_free, mem_free_async, mem_get_info, memset_2d_async, memset_d8_async,
     memset_d32_async,
 };
-pub use pinned::{PinnedMemory, PinnedWord};
+pub use pinned::PinnedMemory;
 pub use stream::{Event, OwnedStream, RawStream};
 pub use tensor_map::{PixelLayout, Swizzle, TensorMap, TensorMapLayout, TensorMapType};
 

@@ -1,9 +1,8 @@
-//! Page-locked host memory: buffers for asynchronous copies, and a word that kernels write.
+//! Page-locked host memory: buffers for asynchronous copies.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{DevicePtr, PrimaryContext, check, sys, trial};
+use super::{PrimaryContext, check, sys, trial};
 use crate::error::Result;
 
 /// Page-locked memory, aligned to pages. It has the same address on host and device (unified addressing).
@@ -81,28 +80,5 @@ impl Drop for PinnedMemory {
         if let Err(error) = freed {
             tracing::warn!(%error, "pinned memory was not freed");
         }
-    }
-}
-
-/// 8 bytes of page-locked memory. The host reads the value that a kernel stored without waiting for the kernel.
-#[derive(Debug)]
-pub struct PinnedWord(PinnedMemory);
-
-impl PinnedWord {
-    /// Allocates a word of value 0.
-    pub fn new(context: &Arc<PrimaryContext>) -> Result<Self> {
-        PinnedMemory::zeros(context, size_of::<u64>()).map(PinnedWord)
-    }
-
-    /// Returns the address for kernels.
-    pub fn address(&self) -> DevicePtr {
-        self.0.start as DevicePtr
-    }
-
-    /// Returns the value that was stored last.
-    pub fn load(&self) -> u64 {
-        // SAFETY: the word is alive and aligned to 8 bytes. Only atomic loads and 8-byte stores of the GPU access it.
-        let word = unsafe { AtomicU64::from_ptr(self.0.start.cast()) };
-        word.load(Ordering::Acquire)
     }
 }

@@ -92,8 +92,7 @@ pub struct DynamicMatmulGradient<T: Scalar> {
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
     /// Creates the gradients for these extents, `[m, k, n]`, with the best kernels for the expected sparsity of A.
-    /// [`SparsityHint::LastSteps`] gives no information about its micro-tiles, so B's gradient is dense. With
-    /// [`Determinism::Relaxed`], micro-tiles are added to B's gradient in the order in which they are found.
+    /// With [`Determinism::Relaxed`], micro-tiles are added to B's gradient in the order in which they are found.
     ///
     /// # Errors
     /// - [`Error::NoKernel`](crate::Error::NoKernel) if no kernel of the context supports the type. For
@@ -161,10 +160,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         expected: SparsityHint,
         determinism: Determinism,
     ) -> Result<Plan<T>> {
-        let a: Operand<'_, T> = match expected {
-            SparsityHint::LastSteps => a.into(),
-            known => Dynamic::new(a).expecting(known).into(),
-        };
+        let a: Operand<'_, T> = Dynamic::new(a).expecting(expected).into();
         let given = Options { determinism, ..Options::default() };
         let operands = [("A", a), ("dC", dc.into())];
         context.plan("dB[k,n] = A[m,k] * dC[m,n]").operands(&operands).options(&given).build()

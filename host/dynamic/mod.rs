@@ -13,7 +13,6 @@ mod matmul;
 mod micro;
 mod routing;
 mod rows;
-mod sample;
 mod skipping;
 
 #[doc(hidden)]
@@ -37,5 +36,3 @@ pub use matmul::{DynamicMatmul, MatmulOptions, SparseSide};
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use routing::Routing;
 pub(crate) use routing::{Routes, without_gaps};
-#[doc(hidden)]
-pub use sample::ShareSample;

@@ -63,8 +63,7 @@ pub enum Determinism {
     #[default]
     Strict,
     /// Allows lists of micro-tiles in the order in which they are found. Products over them then round differently from
-    /// run to run. With [`SparsityHint::LastSteps`](crate::dynamic::SparsityHint::LastSteps), a plan may also select
-    /// another kernel at each run.
+    /// run to run.
     Relaxed,
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::adaptive::Adaptive;
 use super::arrays::{check_arrays, none_given};
 use super::choose;
 use super::joined::{Asked, sparse_among, sparse_factors};
@@ -95,14 +94,6 @@ impl AnyPlan {
             let (whole, known) = ((einsum, shapes), (&extents, sums));
             return Self::windowed((context, types), whole, known, operands, options);
         }
-        let adaptive = Adaptive::new((context, types), &einsum, operands, options)?;
-        let adaptive = match adaptive {
-            Ok(adaptive) => {
-                let of = (einsum, shapes);
-                return Ok(Self::holding((context, types), of, &extents, adaptive, Adaptive::plan));
-            }
-            Err(reason) => reason,
-        };
         let known = as_dense(operands);
         let (operands, dynamic) = match &known {
             Some((dense, dynamic)) => (&dense[..], &dynamic[..]),
@@ -116,15 +107,8 @@ impl AnyPlan {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
             None => rewrite_dense(&einsum)?,
         };
-        let mut plan = Self::chosen(
-            (context, types),
-            (einsum, indirect, shapes),
-            extents,
-            (operands, dynamic),
-            options,
-        )?;
-        plan.choice.refused.extend(adaptive);
-        Ok(plan)
+        let given = (operands, dynamic);
+        Self::chosen((context, types), (einsum, indirect, shapes), extents, given, options)
     }
 
     /// Wraps an object that contains other plans. The choice and the rewritten expression are those of the plan that
@@ -175,10 +159,6 @@ impl AnyPlan {
 
     pub(crate) fn out_shape(&self) -> &[usize] {
         &self.expression.out_shape
-    }
-
-    pub(crate) fn choice(&self) -> &Choice {
-        &self.choice
     }
 
     pub(crate) fn variant(&self) -> &'static str {

@@ -43,16 +43,6 @@ pub enum SparsityHint {
     MicroTiles(f64),
     /// Share of nonzero elements, which are independent of each other.
     Elements(f64),
-    /// About the share of the previous steps. In each run, the plan samples the operand (about 264 boxes of 128 x 64
-    /// elements). For later runs it selects the best kernel by the times of the GPU: the dense kernel, or one that
-    /// skips micro-tiles of 128, 64 or 32 rows. The host does not wait for samples: before the first one has arrived, a
-    /// tenth is expected.
-    ///
-    /// The kernel of a step, and therefore its rounding, depends on timing. Plans do this only with
-    /// [`Determinism::Relaxed`](crate::Determinism::Relaxed); otherwise they expect a tenth. A captured CUDA graph
-    /// keeps the kernel that was selected at capture. For a right operand, and for one stored as `[k,m]`, a tenth is
-    /// expected.
-    LastSteps,
 }
 
 impl SparsityHint {
@@ -68,7 +58,6 @@ impl SparsityHint {
         match self {
             SparsityHint::MicroTiles(share) => share,
             SparsityHint::Elements(share) => 1.0 - (1.0 - share).powf(elements as f64),
-            SparsityHint::LastSteps => UNKNOWN,
         }
     }
 }
@@ -108,7 +97,6 @@ impl<'a, T> Dynamic<'a, T> {
         let expected = match expected {
             SparsityHint::MicroTiles(share) => SparsityHint::MicroTiles(within(share)),
             SparsityHint::Elements(share) => SparsityHint::Elements(within(share)),
-            SparsityHint::LastSteps => SparsityHint::LastSteps,
         };
         Dynamic { expected, ..self }
     }

@@ -1,7 +1,6 @@
-//! Detection of the nonzero parts of an operand: micro-tiles, channels, samples, routes.
+//! Detection of the nonzero parts of an operand: micro-tiles, channels, routes.
 
 mod channels;
-mod choice;
 mod detect;
 mod router;
 pub(super) mod routing;

@@ -59,7 +59,6 @@ const MORE: &[(&str, [Case; 4])] = of_types![
     "softmax in place": structures::softmax_in_place,
     "sampled tensor": structures::sampled_tensor,
     "pruning": structures::prune,
-    "sample of shares": structures::share_sample,
     "map of neighbours": structures::kernel_map,
     "spmm of the host": structures::host_spmm,
 ];

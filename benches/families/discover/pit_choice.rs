@@ -1,11 +1,10 @@
-//! Choice between a dense kernel and micro-tiles of 128, 64 and 32 rows, by the density of the last step. Measures its
-//! cost on the GPU and on the host, and its loss against the best kernel, for several kinds of patterns.
+//! Choice between a dense kernel and micro-tiles of 128, 64 and 32 rows, by the expected density. Measures its loss
+//! against the best kernel, for several kinds of patterns.
 
 use crate::families::gather_gemm::micro::EXTENT;
 use crate::prelude::*;
-use einsparse::dynamic::{Dynamic, ShareSample, SparsityHint, TileTimes};
+use einsparse::dynamic::{Dynamic, SparsityHint, TileTimes};
 use einsparse::{Determinism, Plan};
-use std::time::Instant;
 
 pub const OP: &str = "pit_choice";
 
@@ -76,7 +75,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     bench.add(Row { ms: calibration, ..row.note(note) })
 }
 
-/// Times every kernel, then an adaptive plan. Returns the loss of the plan's choice.
+/// Times every kernel. Returns the loss of a plan's choice.
 fn case(
     bench: &Bench<'_>,
     [a, b]: [&Tensor<f16>; 2],
@@ -104,25 +103,13 @@ fn case(
         let times = bench.measure(|| plan.run(&operands, &mut c, stream))?;
         kernels.push((plan.variant(), times));
     }
-    let last = Dynamic::new(a).expecting(SparsityHint::LastSteps);
-    let adaptive = plan(last.into(), None)?;
-    let operands = [("A", last.into()), ("B", b.into())];
-    for _ in 0..2 {
-        adaptive.run(&operands, &mut c, stream)?;
-        stream.synchronize()?;
-    }
-    let taken = adaptive.variant();
-    let start = Instant::now();
-    const TURNS: u32 = 100;
-    for _ in 0..TURNS {
-        // Host time that a run adds: the choice, and the launch of the sample.
-        std::hint::black_box(adaptive.run(&operands, &mut c, stream)?);
-    }
-    let host = start.elapsed() / TURNS;
-    stream.synchronize()?;
-    let with = bench.measure(|| adaptive.run(&operands, &mut c, stream))?;
-    let sample = ShareSample::<f16>::new(&bench.context, [EXTENT; 2], 0.0)?;
-    let alone = bench.measure(|| sample.run(a, stream))?;
+    // A group of at least 128 rows fills micro-tiles of every height. Taller micro-tiles hold several smaller groups,
+    // and are nonempty as if single elements with this share were nonzero.
+    let expected = match height {
+        128.. => SparsityHint::MicroTiles(share),
+        _ => SparsityHint::Elements(1.0 - (1.0 - share).powf(1.0 / height as f64)),
+    };
+    let taken = plan(Dynamic::new(a).expecting(expected).into(), None)?.variant();
     let cold = kernels.iter().map(|(_, times)| times.cold);
     let best = cold.fold(f64::INFINITY, f64::min);
     let own = kernels.iter().find(|(name, _)| *name == taken);
@@ -131,15 +118,12 @@ fn case(
     let workload = format!("micro{height}x1-d{share}");
     let row = || Row::new(OP, &workload, [EXTENT, EXTENT, n], nnz, Dtype::F16).dense();
     for (variant, times) in &kernels {
-        bench.add(row().ours(*variant).timed(times))?;
+        let row = row().ours(*variant).timed(times);
+        let row = match *variant == taken {
+            true => row.note(format!("selected, {:.1} % over the best", loss * 100.0)),
+            false => row,
+        };
+        bench.add(row)?;
     }
-    let note = format!(
-        "took {taken}, {:.1} % over the best; with the sample of the next step, {:.1} us by itself; {:.1} us of the \
-         host for a run",
-        loss * 100.0,
-        alone.cold * 1e3,
-        host.as_secs_f64() * 1e6,
-    );
-    bench.add(row().ours("last-steps").timed(&with).note(note))?;
     Ok(loss)
 }

@@ -6,7 +6,6 @@ pub(crate) mod detect;
 pub(crate) mod live_rows;
 pub(crate) mod route;
 pub(crate) mod router;
-pub(crate) mod sample;
 pub(crate) mod transpose;
 
 pub(crate) use channels::ChannelsLaunch;
@@ -14,5 +13,4 @@ pub(crate) use detect::{DetectLaunch, DeviceLists, Looked, stride as list_stride
 pub(crate) use live_rows::{LiveProduct, PackLaunch, Rows};
 pub(crate) use route::{DeviceRoutes, GateLaunch, RouteLaunch, SumLaunch, WeighLaunch};
 pub(crate) use router::RouterLaunch;
-pub(crate) use sample::{SAMPLED_HEIGHTS, SampleLaunch};
 pub(crate) use transpose::TransposeLaunch;

@@ -5,7 +5,6 @@ mod detect;
 mod live_rows;
 mod route;
 mod router;
-mod sample;
 mod transpose;
 
 pub use channels::*;
@@ -13,5 +12,4 @@ pub use detect::*;
 pub use live_rows::*;
 pub use route::*;
 pub use router::*;
-pub use sample::*;
 pub use transpose::*;

@@ -14,8 +14,6 @@ mod live_rows;
 mod route;
 #[cfg(any(module = "route", feature = "cuda_std"))]
 mod router;
-#[cfg(any(module = "detect", feature = "cuda_std"))]
-mod sample;
 #[cfg(any(module = "detect", module = "live_rows", feature = "cuda_std"))]
 mod sequences;
 #[cfg(any(module = "detect", feature = "cuda_std"))]

@@ -44,9 +44,6 @@ macro_rules! rows_discover {
                     channels_mark_16 F16: Direct, MarkChannels;
                     channels_pack_16 F16: Direct, PackChannels;
                 }
-                "detect" SampleParams Detection {
-                    sample_16 F16: Direct, SampleBox;
-                }
                 "live_rows" LiveRowsParams Live {
                     live_rows_pack_f16 F16, live_rows_pack_bf16 Bf16: Direct, PackRows;
                     live_rows_norm_f16 F16, live_rows_norm_bf16 Bf16: Direct, NormRows;

@@ -155,7 +155,6 @@ pub fn feed_forward<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
             SparsityHint::MicroTiles(0.02),
             SparsityHint::MicroTiles(1.0),
             SparsityHint::Elements(f64::NAN),
-            SparsityHint::LastSteps,
         ]),
         ..FeedForwardOptions::default()
     };

@@ -1,6 +1,6 @@
 //! Operators over images, clouds, edges and masks.
 
-use einsparse::dynamic::{ConvolutionAxis, ConvolutionOptions, DynamicConvolution, ShareSample};
+use einsparse::dynamic::{ConvolutionAxis, ConvolutionOptions, DynamicConvolution};
 use einsparse::ops::{
     AttentionGradient, AttentionMask, AttentionOptions, CachedAttention, Conv2d, Conv2dOptions,
     ConvGeometry, EdgeGeometry, Edges, GeometryOptions, HostSpmm, KernelMap, KernelMapBuilder,
@@ -239,15 +239,6 @@ pub fn prune<T: Scalar>(t: &mut Trial<'_>) -> Done {
     };
     let dense = zeros::<T>(t, "dense", &shape);
     t.made(prune_to_nm(t.context, &dense)).map(drop)
-}
-
-pub fn share_sample<T: Scalar>(t: &mut Trial<'_>) -> Done {
-    t.aim(1);
-    let shape = [t.rows(), t.one(&[64, 128, 7, 0])];
-    let threshold = t.one(&[0.0, 0.5, -1.0, f64::NAN]);
-    let sample = t.made(ShareSample::<T>::new(t.context, shape, threshold))?;
-    let matrix = zeros::<T>(t, "matrix", &shape);
-    t.queue(|stream| sample.run(&matrix, stream))
 }
 
 // Listed with operators of element types.

@@ -17,7 +17,7 @@ use crate::families::discover::{DetectLaunch, DeviceLists};
 use crate::families::gather_gemm::cost::pit::{finds_columns, is_worth_it, predict};
 use crate::families::gather_gemm::found::kernels_as;
 use crate::families::gather_gemm::{PitLaunch, PitWork, few_rows, pit_rows};
-use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
+use crate::indirect::{Orientation, SpmmForm};
 use crate::launch::Turns;
 use crate::offer::bind::{find, wrong};
 use crate::offer::{
@@ -113,7 +113,7 @@ fn offer<'q>(
 }
 
 /// Returns the kernels that multiply in this type, for A stored as `[m, k]`, or as `[k, m]` if `turned`.
-pub(crate) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> + Clone {
+fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> + Clone {
     pit_rows(dtype, turned, false)
 }
 
@@ -126,24 +126,6 @@ pub(crate) fn skips(variant: &str) -> bool {
 /// Returns the rows of C per micro-tile of a kernel.
 fn height(row: &Row) -> usize {
     row.block.0.max(row.block.1) as usize
-}
-
-/// Returns the name of the dynamic operand of a product that the kernels support, and `[m, k, n]`.
-pub(crate) fn adaptable(
-    indirect: &IndirectEinsum,
-    operands: &[(&str, AnyOperand<'_>)],
-) -> Result<Option<(String, [usize; 3])>> {
-    let Some(form) = indirect.as_gemm().filter(plain) else {
-        return Ok(None);
-    };
-    if form.order.transposed {
-        return Ok(None);
-    }
-    let (a, b) = (find(operands, &form.sparse)?, find(operands, &form.dense)?);
-    match (a, a.shape(), b.shape()) {
-        (AnyOperand::Dynamic(..), &[m, k], &[_, n]) => Ok(Some((form.sparse, [m, k, n]))),
-        _ => Ok(None),
-    }
 }
 
 /// Returns `[m, k, n]`, or the reason why the kernels do not support these operands.
