@@ -8,7 +8,6 @@ use crate::device::{Device, Stream, asked_capability};
 use crate::driver::{RawStream, mem_get_info};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::machine::TileTimes;
 
 pub(crate) use shadow::{Prepared, Shadow};
 
@@ -123,22 +122,6 @@ impl Context {
     pub fn free_memory(&self) -> Result<u64> {
         self.expect_device()?.context().set_current()?;
         Ok(mem_get_info()?.free)
-    }
-
-    /// Tile times by which plans with [dynamic operands](crate::dynamic::Dynamic) choose: the times that were set, else
-    /// those in the [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
-    #[doc(hidden)]
-    pub fn tile_times(&self) -> TileTimes {
-        self.device().map_or_else(TileTimes::built_in, |d| d.tile_times())
-    }
-
-    /// Sets the tile times by which later plans on this GPU choose. No effect on a CPU context, where nothing is
-    /// chosen.
-    #[doc(hidden)]
-    pub fn set_tile_times(&self, times: TileTimes) {
-        if let Some(device) = self.device() {
-            device.set_tile_times(times);
-        }
     }
 
     /// Context of an open GPU.

@@ -9,7 +9,6 @@ use crate::driver::{
 };
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::machine::TileTimes;
 use crate::module::{MODULES, Modules, arch_for};
 use einsparse_kernels::table::{ARCHS, shared_bytes_of};
 
@@ -101,8 +100,6 @@ impl Machine {
 #[derive(Debug)]
 pub struct Device {
     machine: Machine,
-    /// `None` until the first query.
-    times: Mutex<Option<TileTimes>>,
     /// Error due to which queued work may not have completed.
     failure: Mutex<Option<Error>>,
     // Fields drop in this order: resources of the context must be dropped before the context.
@@ -130,14 +127,7 @@ impl Device {
         let machine = Machine::of(facts, capability);
         let modules = Modules::new(Arc::clone(&context), capability)?;
         let copies = OwnedStream::new()?;
-        Ok(Arc::new(Device {
-            context,
-            machine,
-            times: Mutex::new(None),
-            failure: Mutex::new(None),
-            modules,
-            copies,
-        }))
+        Ok(Arc::new(Device { context, machine, failure: Mutex::new(None), modules, copies }))
     }
 
     /// Model of an H200 without hardware, with the kernels that EINSPARSE_ARCH selects. A CPU context prepares the work
@@ -150,7 +140,6 @@ impl Device {
             let machine = Machine::absent();
             Arc::new(Device {
                 machine,
-                times: Mutex::new(Some(TileTimes::on(&machine))),
                 failure: Mutex::new(None),
                 copies: OwnedStream::absent(),
                 modules: Modules::absent(&context, machine.capability),
@@ -177,26 +166,6 @@ impl Device {
     /// Peak rates for predictions.
     pub fn machine(&self) -> &Machine {
         &self.machine
-    }
-
-    /// Times of tiles: those that were set, else those of this GPU's file, else the built-in ones.
-    pub(crate) fn tile_times(&self) -> TileTimes {
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = times.get_or_insert_with(|| {
-            let file = TileTimes::file(&self.facts().name).filter(|file| file.exists());
-            let Some(file) = file else {
-                return TileTimes::on(&self.machine);
-            };
-            TileTimes::load(&file).unwrap_or_else(|error| {
-                tracing::warn!(%error, "built-in times of tiles are used");
-                TileTimes::on(&self.machine)
-            })
-        });
-        known.clone()
-    }
-
-    pub(crate) fn set_tile_times(&self, times: TileTimes) {
-        *self.times.lock().unwrap_or_else(PoisonError::into_inner) = Some(times);
     }
 
     /// Sets the error that later waits for this GPU return; `None` clears it.

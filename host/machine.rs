@@ -1,4 +1,4 @@
-//! Properties of a GPU: peak rates for the cost model, and measured times of tiles.
+//! Properties of a GPU: peak rates for the cost model, and times of tiles.
 
 mod devices;
 mod times;
@@ -7,8 +7,7 @@ use einsparse_kernels::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
 use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 
 pub use devices::RateSource;
-pub use times::{HeightTimes, TileTimes};
-pub(crate) use times::{megabytes, stages, waves};
+pub(crate) use times::TileTimes;
 
 /// Peak rates and limits of a GPU, which the cost model uses.
 #[derive(Clone, Copy, Debug, PartialEq)]

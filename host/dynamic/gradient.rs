@@ -106,14 +106,31 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         expected: SparsityHint,
         determinism: Determinism,
     ) -> Result<Self> {
+        let options = Options { determinism, ..Options::default() };
+        Self::with_options(context, extents, of_a, expected, &options)
+    }
+
+    /// Creates the gradients with these options of the plan of B's gradient.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new), and [`Error::NoKernel`](crate::Error::NoKernel) if the kernel that
+    /// [`Options::variant`] names cannot compute B's gradient.
+    #[doc(hidden)]
+    pub fn with_options(
+        context: &Context,
+        extents: [usize; 3],
+        of_a: GradientOfA,
+        expected: SparsityHint,
+        options: &Options,
+    ) -> Result<Self> {
         let shadow = Shadow::new(context, |context| {
-            Self::new(context, extents, of_a, expected, determinism)
+            Self::with_options(context, extents, of_a, expected, options)
         })?;
         let [m, k, n] = extents;
         // Plans read only the shapes of these tensors.
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let dc = context.zeros::<T>(&[m, n])?;
-        let second = Self::of_b(context, [&a, &dc], expected, determinism)?;
+        let second = Self::of_b(context, [&a, &dc], expected, options)?;
         let skips = pit::skips(second.variant());
         let sampled = match of_a {
             GradientOfA::Whole => false,
@@ -122,7 +139,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         };
         let skipping = match context.device() {
             Some(device) if sampled => {
-                let made = Skipping::new(device, T::DTYPE, extents, (skips, determinism))?;
+                let made = Skipping::new(device, T::DTYPE, extents, (skips, options.determinism))?;
                 Some(made)
             }
             _ => None,
@@ -158,12 +175,11 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         context: &Context,
         [a, dc]: [&Tensor<T>; 2],
         expected: SparsityHint,
-        determinism: Determinism,
+        options: &Options,
     ) -> Result<Plan<T>> {
         let a: Operand<'_, T> = Dynamic::new(a).expecting(expected).into();
-        let given = Options { determinism, ..Options::default() };
         let operands = [("A", a), ("dC", dc.into())];
-        context.plan("dB[k,n] = A[m,k] * dC[m,n]").operands(&operands).options(&given).build()
+        context.plan("dB[k,n] = A[m,k] * dC[m,n]").operands(&operands).options(options).build()
     }
 
     /// Queues the gradients `[dA, dB]` of `[A, B, dC]`. Does not allocate and does not wait.

@@ -2,7 +2,6 @@
 //! result, their detection on the device, and products of them.
 
 mod axes;
-mod calibrate;
 mod channels;
 mod convolution;
 mod detect;
@@ -17,8 +16,6 @@ mod skipping;
 
 #[doc(hidden)]
 pub use crate::families::gather_gemm::ConvolutionShape;
-#[doc(hidden)]
-pub use crate::machine::{HeightTimes, TileTimes};
 pub use crate::tensor::{Dynamic, SparsityHint};
 #[doc(hidden)]
 pub use axes::{AxisUse, OperandAxis, pit_axes};

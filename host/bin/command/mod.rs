@@ -11,7 +11,6 @@ macro_rules! say {
 
 mod bench;
 mod bind;
-mod calibrate;
 mod chain;
 mod check;
 mod convert;
@@ -72,8 +71,6 @@ enum Command {
     Demo(demo::Demo),
     /// Time every variant and format for an Einsum (a look; `cargo bench` is the full harness)
     Bench(bench::Bench),
-    /// Measure the times of tiles by which dynamic sparsity is chosen for, and keep them
-    Calibrate(calibrate::Calibrate),
     /// The table of kernels
     Kernels(kernels::Kernels),
 }
@@ -119,7 +116,6 @@ pub fn main() -> ExitCode {
         Command::Doctor => doctor::execute(),
         Command::Demo(demo) => demo.execute(),
         Command::Bench(bench) => bench.execute(),
-        Command::Calibrate(calibrate) => calibrate.execute(),
         Command::Kernels(kernels) => kernels.execute(),
     };
     match result {

@@ -1,9 +1,9 @@
 //! Gradients that skip the empty micro-tiles of a dynamic operand, against plain loops; exact on integers.
 
 use crate::support::rows::{here, here_on};
-use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint, TileTimes};
+use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Determinism, Error, Result, Scalar};
+use einsparse::{Context, Determinism, Error, Options, Result, Scalar};
 
 use super::matmul::{integers, product};
 use super::turned::{exact, pieces};
@@ -14,20 +14,14 @@ use crate::support::{gpu, gpu_alone};
 
 const WIDTH: usize = 64;
 
-/// Times that make skipping nearly free, so that small products skip as well.
-fn free() -> TileTimes {
-    "height 128 start 0 tile 0 stage 0.0001\nheight 64 start 0 tile 0 stage 0.0001\n\
-     height 32 start 0 tile 0 stage 0.0001\ndetect 0\ndense 1"
-        .parse()
-        .unwrap()
-}
-
 /// Options of a gradient.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     of_a: GradientOfA,
     expected: SparsityHint,
     determinism: Determinism,
+    /// Whether B's gradient skips micro-tiles, also of small products. Otherwise the plan selects its kernel.
+    skips: bool,
 }
 
 impl Given {
@@ -36,13 +30,19 @@ impl Given {
         context: &Context,
         extents: [usize; 3],
     ) -> Result<DynamicMatmulGradient<T>> {
-        let (of_a, expected, order) = (self.of_a, self.expected, self.determinism);
-        DynamicMatmulGradient::new(context, extents, of_a, expected, order)
+        let skipping = || here(&format!("pit_{}_1x64", T::NAME)).to_owned();
+        let options = Options {
+            determinism: self.determinism,
+            variant: self.skips.then(skipping),
+            ..Options::default()
+        };
+        DynamicMatmulGradient::with_options(context, extents, self.of_a, self.expected, &options)
     }
 }
 
 fn options(of_a: GradientOfA, share: f64) -> Given {
-    Given { of_a, expected: SparsityHint::MicroTiles(share), determinism: Determinism::Strict }
+    let (expected, determinism) = (SparsityHint::MicroTiles(share), Determinism::Strict);
+    Given { of_a, expected, determinism, skips: false }
 }
 
 /// Returns A's gradient, reduced to the elements that are requested.
@@ -106,14 +106,13 @@ fn gradients_at_micro_tiles_on_the_cpu() {
 /// Lists of several tiles, more panels than a warp reads at once, and partial tiles on every axis.
 #[test]
 fn gradients_at_micro_tiles_on_the_gpu() {
-    let Some(gpu) = gpu_alone() else { return };
-    gpu.set_tile_times(free());
+    let Some(gpu) = gpu() else { return };
     for extents in
         [[64, 64, 64], [1, 8, 8], [200, 136, 72], [300, 320, 136], [129, 2568, 40], [257, 192, 600]]
     {
         for wanted in ALL {
             for determinism in [Determinism::Strict, Determinism::Relaxed] {
-                let given = Given { determinism, ..options(wanted, 0.02) };
+                let given = Given { determinism, skips: true, ..options(wanted, 0.02) };
                 skips::<f16>(&gpu, extents, given);
                 skips::<bf16>(&gpu, extents, given);
             }
@@ -121,7 +120,6 @@ fn gradients_at_micro_tiles_on_the_gpu() {
             skips::<f16>(&gpu, extents, options(wanted, 1.0));
         }
     }
-    gpu.set_tile_times(TileTimes::built_in());
 }
 
 /// A gradient runs the kernels that plans select for the expected sparsity, and reports their names.
@@ -162,10 +160,8 @@ fn gradients_skip_where_plans_do() {
 fn gradients_at_micro_tiles_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [512, 256, 264];
-    gpu.set_tile_times(free());
-    let given = options(GradientOfA::MicroTiles, 0.05);
+    let given = Given { skips: true, ..options(GradientOfA::MicroTiles, 0.05) };
     let gradient = given.gradient::<f16>(&gpu, [m, k, n]).unwrap();
-    gpu.set_tile_times(TileTimes::built_in());
     assert_eq!(gradient.variants(), [here("pit_f16_sampled"), here("pit_f16_1x64")]);
     let (b, dc) = (integers::<f16>([k, n], 5), integers::<f16>([m, n], 6));
     let [b_there, dc_there] = upload(&gpu, [&b, &dc]);

@@ -76,22 +76,17 @@ pub(crate) fn transposition_us(
 }
 
 /// Predicts the detection of `[m, k]`, and the product of this share of its micro-tiles with `[k, n]`.
-pub(crate) fn predict(
-    row: &Row,
-    extents: [usize; 3],
-    share: f64,
-    (machine, times): (&Machine, &TileTimes),
-) -> Cost {
+pub(crate) fn predict(row: &Row, extents: [usize; 3], share: f64, machine: &Machine) -> Cost {
     if finds_columns(row) {
         return predict_few(row, extents, share, machine);
     }
     let height = row.block.0.max(row.block.1) as usize;
-    let tf32 = (row.dtype == Dtype::Tf32).then(|| TileTimes::tf32(machine));
-    let times = tf32.as_ref().unwrap_or(times);
+    let is_tf32 = row.dtype == Dtype::Tf32;
+    let times = if is_tf32 { TileTimes::tf32(machine) } else { TileTimes::on(machine) };
     let us = times.product_us(height, extents, share, machine.multiprocessors);
     let [m, k, n] = extents.map(|x| x as f64);
     let bytes = row.dtype.bytes() as f64;
-    let peak = machine.products(row) * if tf32.is_some() { 0.5 } else { 1.0 };
+    let peak = machine.products(row) * if is_tf32 { 0.5 } else { 1.0 };
     let tops = (peak * rate(row)).max(1.0);
     Cost {
         us: us.unwrap_or(f64::INFINITY),

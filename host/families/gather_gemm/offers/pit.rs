@@ -65,9 +65,8 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if rows.peek().is_none() {
         return refused("gains nothing where nearly all micro-tiles hold something");
     }
-    let times = question.context.tile_times();
     let offers = rows.map(|row| {
-        let cost = predict(row, extents, share(row), (machine, &times));
+        let cost = predict(row, extents, share(row), machine);
         offer(question, row, extents, (form.clone(), cost))
     });
     Answer::of(offers.collect())

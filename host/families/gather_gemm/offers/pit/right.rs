@@ -29,8 +29,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         Err(unfit) => return unfit.answer("pit_right"),
     };
     let ([m, k, n], machine) = (extents, question.machine);
-    let times = question.context.tile_times();
-    let mut cost = predict(row, [n, k, m], share, (machine, &times));
+    let mut cost = predict(row, [n, k, m], share, machine);
     if !form.order.transposed {
         let us = transposition_us([m, k], question.types.operands.bytes(), machine);
         cost.us += us;
