@@ -1,5 +1,8 @@
 //! The GPU of a context: primary context, modules, peak rates, and streams.
 
+#[cfg(feature = "testing")]
+mod asked;
+
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -10,50 +13,10 @@ use crate::driver::{
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::module::{MODULES, Modules, arch_for};
-use einsparse_kernels::table::{ARCHS, shared_bytes_of};
+use einsparse_kernels::table::shared_bytes_of;
 
-/// Compute capability whose kernels run: that of the GPU, or that of EINSPARSE_ARCH. With EINSPARSE_ARCH, tests run the
-/// kernels of other GPUs on the GPU of this machine.
-fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
-    let Some(capability) = asked_capability()? else {
-        return Ok(own);
-    };
-    if capability > own {
-        let [(major, minor), asked] = [own, capability];
-        return Err(refusal(format!(
-            "EINSPARSE_ARCH is `sm_{}{}`: this GPU has compute capability {major}.{minor} and runs kernels of at most that; \
-             unset EINSPARSE_ARCH to run its own",
-            asked.0, asked.1
-        )));
-    }
-    Ok(without_exact(capability))
-}
-
-fn refusal(reason: String) -> Error {
-    Error::Cuda { call: "choose device code".into(), reason }
-}
-
-/// Compute capability that EINSPARSE_ARCH names.
-///
-/// # Errors
-/// If the value names no compute capability.
-pub(crate) fn asked_capability() -> Result<Option<(u32, u32)>> {
-    let Ok(asked) = std::env::var("EINSPARSE_ARCH") else {
-        return Ok(None);
-    };
-    let number = asked.strip_prefix("sm_").and_then(|digits| digits.parse::<u32>().ok());
-    let number = number.filter(|number| (80..1000).contains(number)).ok_or_else(|| {
-        refusal(format!("EINSPARSE_ARCH is `{asked}`: expected `sm_80`, `sm_86` and the like"))
-    })?;
-    Ok(Some((number / 10, number % 10)))
-}
-
-/// Compute capability that has the same kernels, except those that run only on GPUs of exactly this capability: 9.1 for
-/// 9.0, because an exact architecture runs on an equal capability only.
-fn without_exact(capability: (u32, u32)) -> (u32, u32) {
-    let exact = ARCHS.iter().any(|arch| arch.exact && arch.capability == capability);
-    (capability.0, capability.1 + u32::from(exact))
-}
+#[cfg(feature = "testing")]
+pub(crate) use asked::asked_capability;
 
 /// Max dynamic shared memory of a thread block on a GPU of this compute capability, at most `own`.
 fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
@@ -61,17 +24,16 @@ fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
 }
 
 impl Machine {
-    /// Rates of an H200, with the kernels that EINSPARSE_ARCH selects, or those of an H200 if EINSPARSE_ARCH is
-    /// invalid.
+    /// Rates of the GPU for which a CPU context checks operands: of an H200, or with the feature `testing` those that
+    /// EINSPARSE_ARCH selects.
     pub(crate) fn absent() -> Machine {
-        match asked_capability() {
-            Ok(Some(asked)) => {
-                let capability = without_exact(asked);
-                Machine::H200
-                    .with_capability(capability)
-                    .with_shared_bytes(shared_bytes(capability, Machine::H200.shared_bytes))
-            }
-            _ => Machine::H200,
+        #[cfg(feature = "testing")]
+        {
+            asked::absent()
+        }
+        #[cfg(not(feature = "testing"))]
+        {
+            Machine::H200
         }
     }
 
@@ -123,16 +85,17 @@ impl Device {
         arch_for(device_facts(ordinal)?.compute_capability)?;
         let context = Arc::new(PrimaryContext::retain(ordinal)?);
         let facts = context.facts();
-        let capability = capability(facts.compute_capability)?;
+        let capability = facts.compute_capability;
+        #[cfg(feature = "testing")]
+        let capability = asked::capability(capability)?;
         let machine = Machine::of(facts, capability);
         let modules = Modules::new(Arc::clone(&context), capability)?;
         let copies = OwnedStream::new()?;
         Ok(Arc::new(Device { context, machine, failure: Mutex::new(None), modules, copies }))
     }
 
-    /// Model of an H200 without hardware, with the kernels that EINSPARSE_ARCH selects. A CPU context prepares the work
-    /// of a GPU on this model, so that both refuse the same operands with the same message. The model allocates nothing
-    /// and runs nothing.
+    /// Model of an H200 without hardware. A CPU context prepares the work of a GPU on this model, so that both refuse the
+    /// same operands with the same message. The model allocates nothing and runs nothing.
     pub(crate) fn absent() -> &'static Arc<Device> {
         static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
         ABSENT.get_or_init(|| {

@@ -1,7 +1,6 @@
 //! Device modules embedded at build time, one per architecture, loaded at first use.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{Function, LoadedModule, PrimaryContext};
@@ -191,6 +190,7 @@ fn lock(slot: &Mutex<Option<Loaded>>) -> MutexGuard<'_, Option<Loaded>> {
 }
 
 /// Machine code by which tests replace that of modules.
+#[cfg(feature = "testing")]
 static REPLACED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
 /// Replaces the machine code of a module in all contexts that load it later.
@@ -198,10 +198,24 @@ static REPLACED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
 /// # Safety
 /// The code has the entries of the module's rows. These accept the rows' parameters and write only where the parameters
 /// point.
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub unsafe fn replace(module: &str, cubin: Vec<u8>) {
     let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
     replaced.insert(module.to_owned(), cubin);
+}
+
+/// Machine code that tests run in place of the build's: that of [`replace`], else the file of the directory
+/// EINSPARSE_CUBINS. The directory has machine code of this GPU: of the other backend, or of modules of other
+/// architectures, which run on this GPU with EINSPARSE_ARCH.
+#[cfg(feature = "testing")]
+fn replaced(code: &EmbeddedModule) -> Option<Vec<u8>> {
+    let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(cubin) = replaced.get(code.name) {
+        return Some(cubin.clone());
+    }
+    let folder = std::path::PathBuf::from(std::env::var_os("EINSPARSE_CUBINS")?);
+    std::fs::read(folder.join(format!("{}.{}.cubin", code.name, code.arch))).ok()
 }
 
 /// Whether a GPU of this compute capability runs machine code of an architecture: both must have the same major
@@ -217,19 +231,11 @@ pub(crate) fn overlaps(arch: &str) -> bool {
 }
 
 /// Loads a module, preferably from machine code: this avoids the driver's compiler, which takes seconds for a large
-/// module. The directory EINSPARSE_CUBINS has machine code of this GPU that tests run in place of the build's: of the other
-/// backend, or of modules of other architectures, which run on it with EINSPARSE_ARCH.
+/// module.
 fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
-    let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(cubin) = replaced.get(code.name) {
-        return LoadedModule::from_cubin(context, cubin, overlaps(code.arch));
-    }
-    drop(replaced);
-    if let Some(folder) = std::env::var_os("EINSPARSE_CUBINS") {
-        let file = Path::new(&folder).join(format!("{}.{}.cubin", code.name, code.arch));
-        if let Ok(cubin) = std::fs::read(file) {
-            return LoadedModule::from_cubin(context, &cubin, overlaps(code.arch));
-        }
+    #[cfg(feature = "testing")]
+    if let Some(cubin) = replaced(code) {
+        return LoadedModule::from_cubin(context, &cubin, overlaps(code.arch));
     }
     let native = is_native(code.arch, context.facts().compute_capability);
     if let Some(cubin) = code.cubin().filter(|_| native) {

@@ -6,7 +6,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::sys::{self, CUfunction, CUmodule, LaunchAttribute, RawLaunchConfig};
-use super::{PrimaryContext, RawStream, check, trial};
+#[cfg(feature = "testing")]
+use super::trial;
+use super::{PrimaryContext, RawStream, check};
 use crate::error::{Error, Result};
 
 /// Loaded module of device code. It is unloaded when its last function is dropped, on any thread.
@@ -94,6 +96,7 @@ impl LoadedModule {
         // SAFETY: the module is alive and the name is NUL-terminated.
         let code = unsafe { sys::cuModuleGetFunction(&mut function, self.handle, text.as_ptr()) };
         check(&format!("cuModuleGetFunction({name})"), code)?;
+        #[cfg(feature = "testing")]
         trial::on_load(function.addr(), name);
         Ok(Function { handle: function, waits: self.waits.holds(name), module: Arc::clone(self) })
     }
@@ -310,6 +313,7 @@ impl Function {
         if config.grid.contains(&0) || stream.is_absent() {
             return Ok(());
         }
+        #[cfg(feature = "testing")]
         trial::on_launch(self.handle.addr())?;
         let mut pointers = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
         if config.cluster.is_some() || config.overlap_previous && self.waits {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys, trial};
+#[cfg(feature = "testing")]
+use super::trial;
+use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys};
 use crate::error::Result;
 use crate::values::Owner;
 
@@ -28,7 +30,18 @@ pub fn mem_alloc(bytes: usize) -> Result<DevicePtr> {
     if bytes == 0 {
         return Ok(0);
     }
-    trial::alloc(bytes)
+    #[cfg(feature = "testing")]
+    {
+        trial::alloc(bytes)
+    }
+    #[cfg(not(feature = "testing"))]
+    {
+        let mut address = 0;
+        // SAFETY: `address` can hold one address.
+        let code = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
+        check_allocation("cuMemAlloc", code, bytes)?;
+        Ok(address)
+    }
 }
 
 /// Frees memory that [`mem_alloc`] returned, and waits for the device. Address 0 is ignored.
@@ -39,6 +52,7 @@ pub unsafe fn mem_free(address: DevicePtr) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
+    #[cfg(feature = "testing")]
     let address = trial::release(address)?;
     // SAFETY: guaranteed by the caller.
     check("cuMemFree", unsafe { sys::cuMemFree_v2(address) })
@@ -48,6 +62,7 @@ pub unsafe fn mem_free(address: DevicePtr) -> Result<()> {
 pub fn mem_alloc_async(bytes: usize, stream: RawStream<'_>) -> Result<DevicePtr> {
     let mut address = 0;
     if bytes > 0 {
+        #[cfg(feature = "testing")]
         trial::check_turn("cuMemAllocAsync", bytes)?;
         // SAFETY: `address` can hold one address, and the stream is valid by the contract of RawStream.
         let code = unsafe { sys::cuMemAllocAsync(&mut address, bytes, stream.handle()) };

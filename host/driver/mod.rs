@@ -15,6 +15,7 @@ mod stream;
 mod symbols;
 mod sys;
 mod tensor_map;
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod trial;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{PrimaryContext, check, sys, trial};
+use super::{PrimaryContext, check, sys};
 use crate::error::Result;
 
 /// Page-locked memory, aligned to pages. It has the same address on host and device (unified addressing).
@@ -24,7 +24,8 @@ impl PinnedMemory {
         context.set_current()?;
         // The driver rejects an allocation of 0 bytes.
         let room = bytes.max(8);
-        trial::check_turn("cuMemAllocHost", room)?;
+        #[cfg(feature = "testing")]
+        super::trial::check_turn("cuMemAllocHost", room)?;
         if context.is_absent() {
             let words = vec![0u64; room.div_ceil(8)].into_boxed_slice();
             return Ok(PinnedMemory {

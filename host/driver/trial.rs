@@ -1,6 +1,6 @@
 //! Hooks in device memory and launches for tests: failure of the n-th allocation or launch, writes outside of an
-//! allocation, leaks, and the kernels that ran. They apply to the whole process. If no test enables a hook, its only
-//! cost is the read of a flag.
+//! allocation, leaks, and the kernels that ran. They apply to the whole process, and exist only with the feature
+//! `testing`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
