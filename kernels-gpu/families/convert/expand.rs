@@ -22,7 +22,7 @@ buffers! {
 
 /// Returns the first of the entries `low..high` of a row at or after column `column`.
 #[inline(always)]
-pub(super) fn lower_bound(
+fn lower_bound(
     columns: Global<u32, ReadOnly>,
     (mut low, mut high): (u32, u32),
     column: u32,
