@@ -218,8 +218,9 @@ impl Compiled for ProductPlan {
         if !self.ahead {
             return Ok(());
         }
+        let queue = run.queue_of_operands()?;
         let (_, values) = self.matrix(run)?;
-        self.a_changed(values, run.queue_of_operands()?)
+        self.a_changed(values, queue)
     }
 
     fn run_raw(&self, _: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {

@@ -155,7 +155,7 @@ fn product(
     let how = (out.format(), asked.types, options);
     let choice = sampling(&form, extents, places, operands, how)
         .candidates(&asked.context.machine(), options);
-    let product = Product { form, extents, block: places.block };
+    let product = Product { form, extents, format: out.format() };
     let Some(device) = asked.context.device() else {
         let made = Box::new(OnCpu::new(product, out));
         return Ok(Ok((indirect, choice, made)));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use einsparse_formats::Format;
+
 use super::cpu::{Slots, Strided, sampled};
 use super::{SddmmExtents, SddmmLaunch};
 use crate::driver::DevicePtr;
@@ -23,7 +25,8 @@ use crate::worklist::Runs;
 pub(crate) struct Product {
     pub(crate) form: SampledForm,
     pub(crate) extents: SddmmExtents,
-    pub(crate) block: (usize, usize),
+    /// Format of the output.
+    pub(crate) format: Format,
 }
 
 /// Index arrays of a sparse matrix in row order: columns of blocks or of nonzeros.
@@ -73,7 +76,7 @@ impl OnGpu {
         let arrays = s.device().filter(|arrays| arrays.device.is_same(device));
         match arrays {
             Some(arrays)
-                if block_of(&s.format()) == self.product.block
+                if s.format() == self.product.format
                     && self.launch.fits(own.runs, own.columns) =>
             {
                 Ok((arrays.columns.address(), arrays.values.address()))
@@ -163,7 +166,7 @@ impl Compiled for OnCpu {
         let slots = Slots {
             runs: &runs,
             columns: &columns,
-            block: self.product.block,
+            block: block_of(&self.product.format),
             extents: (extents.m, extents.n),
         };
         let values = out.host_mut().or_elsewhere(&form.output)?;
