@@ -28,7 +28,7 @@ use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
 
 pub use dynamic::{Dynamic, SparsityHint};
-pub(crate) use operand::{AnyOperand, erase, row_major, volume};
+pub(crate) use operand::{AnyOperand, Named, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};
 pub(crate) use shadow::ShadowOperands;
 pub use sparse::SparseTensor;

@@ -1,10 +1,13 @@
-//! Counts the copies of the values of a sparse tensor on the way to a context: exactly one.
+//! Counts allocations: the values of a sparse tensor are copied once on the way to a context, and a run of a plan on a
+//! GPU allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use einsparse::formats::{AnySparse, AsSparse, Csr, CsrPattern, Dense, Format};
-use einsparse::{Context, einsum};
+use einsparse::{Context, Operand, einsum};
+
+use crate::support::gpu;
 
 /// The system allocator, which counts the allocations of this thread.
 struct Counting;
@@ -51,11 +54,16 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Counts the allocations of this thread that are large enough for these values.
-fn copies<R>(values: &[f64], run: impl FnOnce() -> R) -> (usize, R) {
-    LARGE.set((size_of_val(values), 0));
+/// Counts the allocations of this thread of `least` bytes or more.
+fn counted<R>(least: usize, run: impl FnOnce() -> R) -> (usize, R) {
+    LARGE.set((least, 0));
     let made = run();
     (LARGE.replace((usize::MAX, 0)).1, made)
+}
+
+/// Counts the allocations of this thread that are large enough for these values.
+fn copies<R>(values: &[f64], run: impl FnOnce() -> R) -> (usize, R) {
+    counted(size_of_val(values), run)
 }
 
 const ROWS: usize = 64;
@@ -137,4 +145,35 @@ fn the_pattern_is_shared() {
     let back = there.to_host().unwrap();
     assert!(back.pattern().is(any.pattern()));
     assert!(csr.as_sparse().pattern().is(any.pattern()));
+}
+
+/// The operands of a run, and the parameters of its kernel, are on the stack.
+#[test]
+fn a_run_of_a_plan_does_not_allocate() {
+    let Some(gpu) = gpu() else { return };
+    let csr = matrix();
+    let pattern = csr.pattern().clone();
+    let csr = Csr::new(pattern, csr.values().iter().map(|x| *x as f32).collect()).unwrap();
+    let a = gpu.upload(&csr).unwrap();
+    let b = gpu.zeros::<f32>(&[COLS, 64]).unwrap();
+    let c = gpu.zeros::<f32>(&[ROWS, 64]).unwrap();
+    let stream = gpu.stream().unwrap();
+    let product: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let plan = gpu.plan("C[m,n] = A[m,k] * B[k,n]").operands(&product).build().unwrap();
+    let mut out = gpu.zeros(plan.out_shape()).unwrap();
+    let samples: [(&str, Operand<'_, f32>); 3] =
+        [("S", (&a).into()), ("X", (&c).into()), ("Y", (&b).into())];
+    let mut sampled = gpu.upload(&csr).unwrap();
+    let sddmm = gpu.plan("O[m,k] = S[m,k] * X[m,n] * Y[k,n]").operands(&samples);
+    let sddmm = sddmm.sparse_output(&sampled).build().unwrap();
+    for first in [true, false] {
+        let (count, result) = counted(1, || {
+            plan.run(&product, &mut out, &stream)?;
+            sddmm.run(&samples, &mut sampled, &stream)
+        });
+        result.unwrap();
+        // The first run of a thread may make thread-local values.
+        assert!(first || count == 0, "{count} allocations");
+    }
+    stream.synchronize().unwrap();
 }

@@ -1,14 +1,16 @@
 //! Operands by name, and their addresses.
 
+use smallvec::SmallVec;
+
 use crate::einsum::Scalar as Factor;
 use crate::error::{Elsewhere, Error, Result};
-use crate::tensor::{AnyOperand, SparsityHint};
+use crate::tensor::{AnyOperand, Named, SparsityHint};
 
 /// Borrowed operands, and the sparsity hints of the dynamic ones.
 pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, SparsityHint)]);
 
 /// Owned variant of [`Given`].
-pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, SparsityHint)>);
+pub(crate) type Owned<'o, 'a> = (Named<'o, 'a>, SmallVec<[(&'o str, SparsityHint); 2]>);
 
 /// Returns the operands with dynamic ones replaced by their dense tensors, and the hints of the dynamic ones; `None` if
 /// no operand is dynamic.
@@ -17,7 +19,7 @@ pub(crate) fn as_dense<'o, 'a>(operands: &[(&'o str, AnyOperand<'a>)]) -> Option
         AnyOperand::Dynamic(_, expected) => Some((*name, *expected)),
         _ => None,
     });
-    let dynamic: Vec<_> = dynamic.collect();
+    let dynamic: SmallVec<_> = dynamic.collect();
     if dynamic.is_empty() {
         return None;
     }

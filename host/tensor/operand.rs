@@ -3,6 +3,8 @@
 
 use einsparse_formats::{AnyPattern, AnySparse, AsSparse, Dense, Pattern, Sparse, SparseRef};
 
+use smallvec::SmallVec;
+
 use super::dynamic::{Dynamic, SparsityHint};
 use super::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 use crate::registry::Scalar;
@@ -67,10 +69,11 @@ pub(crate) enum AnyOperand<'a> {
     Scalar(f64),
 }
 
+/// Operands by name. Up to six are held without an allocation, so that a run of a plan makes none.
+pub(crate) type Named<'o, 'a> = SmallVec<[(&'o str, AnyOperand<'a>); 6]>;
+
 /// Converts operands to [`AnyOperand`].
-pub(crate) fn erase<'o, T: Scalar>(
-    operands: &'o [(&str, Operand<'_, T>)],
-) -> Vec<(&'o str, AnyOperand<'o>)> {
+pub(crate) fn erase<'o, T: Scalar>(operands: &'o [(&str, Operand<'_, T>)]) -> Named<'o, 'o> {
     operands.iter().map(|(name, o)| (*name, o.any())).collect()
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use einsparse_kernels::abi::Zeros;
+use smallvec::SmallVec;
 
 use crate::context::Context;
 use crate::cost::Cost;
@@ -145,7 +146,7 @@ impl ImageKernels {
             return Ok(Err(None));
         };
         let (dense, dynamic) =
-            as_dense(operands).unwrap_or_else(|| (operands.to_vec(), Vec::new()));
+            as_dense(operands).unwrap_or_else(|| (operands.into(), SmallVec::new()));
         let family = if dynamic.is_empty() { DENSE } else { FAMILY };
         let bare = einsum.mode == Mode::Assign
             && einsum.scalars.is_empty()
