@@ -2,19 +2,19 @@
 
 use crate::einsum::Scalar as Factor;
 use crate::error::{Elsewhere, Error, Result};
-use crate::tensor::{AnyOperand, SparsityHint};
+use crate::tensor::{AnyOperand, DynamicOptions};
 
-/// Borrowed operands, and the sparsity hints of the dynamic ones.
-pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, SparsityHint)]);
+/// Borrowed operands, and the options of the dynamic ones.
+pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, DynamicOptions)]);
 
 /// Owned variant of [`Given`].
-pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, SparsityHint)>);
+pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, DynamicOptions)>);
 
-/// Returns the operands with dynamic ones replaced by their dense tensors, and the hints of the dynamic ones; `None` if
+/// Returns the operands with dynamic ones replaced by their dense tensors, and the options of the dynamic ones; `None` if
 /// no operand is dynamic.
 pub(crate) fn as_dense<'o, 'a>(operands: &[(&'o str, AnyOperand<'a>)]) -> Option<Owned<'o, 'a>> {
     let dynamic = operands.iter().filter_map(|(name, operand)| match operand {
-        AnyOperand::Dynamic(_, expected) => Some((*name, *expected)),
+        AnyOperand::Dynamic(_, options) => Some((*name, *options)),
         _ => None,
     });
     let dynamic: Vec<_> = dynamic.collect();
