@@ -27,7 +27,7 @@ use crate::kernel::Queue;
 use crate::launch::{RawSddmm, RawSpmm};
 use crate::machine::Machine;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, SparsityHint};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, DynamicOptions};
 
 pub use choice::{Candidate, Choice, PrepackedForm};
 pub(crate) use gate::Checked;
@@ -66,8 +66,8 @@ pub(crate) struct Question<'q, 'a> {
     pub(crate) indirect: &'q IndirectEinsum,
     /// Operands that passed validation.
     checked: Checked<'q, 'a>,
-    /// Names of the dynamic operands, with their expected sparsity.
-    pub(crate) dynamic: &'q [(&'q str, SparsityHint)],
+    /// Names and options of the dynamic operands.
+    pub(crate) dynamic: &'q [(&'q str, DynamicOptions)],
     /// Extents of the indices of `einsum`, and the shape of the output.
     pub(crate) extents: &'q Extents,
     pub(crate) options: &'q Options,
@@ -80,7 +80,7 @@ impl<'q, 'a> Question<'q, 'a> {
     pub(crate) fn new(
         (context, types): (&'q Context, Types),
         (einsum, indirect): (&'q Einsum, &'q IndirectEinsum),
-        (checked, dynamic): (Checked<'q, 'a>, &'q [(&'q str, SparsityHint)]),
+        (checked, dynamic): (Checked<'q, 'a>, &'q [(&'q str, DynamicOptions)]),
         extents: &'q Extents,
         (options, machine): (&'q Options, &'q Machine),
     ) -> Self {

@@ -27,6 +27,7 @@ use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
 
+pub(crate) use dynamic::DynamicOptions;
 pub use dynamic::{Dynamic, SparsityHint};
 pub(crate) use operand::{AnyOperand, Named, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};

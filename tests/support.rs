@@ -7,6 +7,7 @@ mod expression;
 pub mod replay;
 pub mod rows;
 pub mod runs;
+pub mod skipping;
 pub mod windows;
 pub mod words;
 

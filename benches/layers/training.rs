@@ -6,11 +6,10 @@
 //!
 //! `nnz` is the elements of unmasked blocks; rates count three products of these.
 
-use crate::families::gather_gemm::micro::{EXTENT, checked, row, share, worst_error};
+use crate::families::gather_gemm::micro::worst_error;
+use crate::families::gather_gemm::micro::{EXTENT, checked, dynamic, row, share, skipping};
 use crate::prelude::*;
-use einsparse::dynamic::{
-    DynamicMatmul, DynamicMatmulGradient, GradientOfA, MatmulOptions, SparsityHint,
-};
+use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
 use einsparse::{Determinism, Plan};
 use rayon::prelude::*;
 
@@ -68,7 +67,7 @@ fn kept(blocks: &[bool], row: usize, column: usize) -> bool {
 /// Operators and outputs of a step.
 struct Step<T: Scalar> {
     masking: Plan<T>,
-    forward: DynamicMatmul<T>,
+    forward: Plan<T>,
     backward: DynamicMatmulGradient<T>,
     mask: Tensor<T>,
     w: Tensor<T>,
@@ -88,8 +87,9 @@ impl<T: Scalar> Step<T> {
         let operands = [("V", (&case.there[0]).into()), ("Z", (&mask).into())];
         let expression = "W[o,i] = V[o,i] * Z[o,i]";
         let (masking, _) = bench.plan(expression, &operands, &Options::default())?;
-        let options = MatmulOptions { height: BLOCK, ..MatmulOptions::default() };
-        let forward = DynamicMatmul::new(&bench.context, [EXTENT; 3], &options)?;
+        let operands = [("W", dynamic(&mask)), ("X", (&case.there[1]).into())];
+        let micro = (&*format!("{BLOCK}x1"), Options::default());
+        let forward = skipping(bench, "Y[o,t] = W[o,i] * X[i,t]", &operands, micro)?;
         let backward = DynamicMatmulGradient::new(
             &bench.context,
             [EXTENT; 3],
@@ -118,7 +118,8 @@ impl<T: Scalar> Step<T> {
 
     fn forward(&mut self, case: &Case<'_, T>) -> Result<()> {
         let (x, stream) = (&case.there[1], &case.bench.stream);
-        Ok(self.forward.forward(&self.w, x, &mut self.y, stream)?)
+        let operands = [("W", (&self.w).into()), ("X", x.into())];
+        Ok(self.forward.run(&operands, &mut self.y, stream)?)
     }
 
     fn backward(&mut self, case: &Case<'_, T>) -> Result<()> {
@@ -164,7 +165,7 @@ impl<T: Scalar> Case<'_, T> {
         let forward = bench.measure(|| step.forward(self))?.cold * 1e3;
         let backward = bench.measure(|| step.backward(self))?.cold * 1e3;
         let masking = bench.measure(|| step.masking(self))?.cold * 1e3;
-        let (first, others) = (step.forward.variants()[1], step.backward.variants());
+        let (first, others) = (step.forward.variant(), step.backward.variants());
         for (suffix, times) in [("", without), ("-masking", with)] {
             let row = self.row(suffix, &times);
             let note = format!(

@@ -1,9 +1,10 @@
 //! Masks of dense weights: a step uses the 64 x 64 blocks with the largest norms of each row of blocks. They are
 //! selected at each step, on the device.
 
+use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::Dense;
 use einsparse::nn::{Router, RouterOptions};
-use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
+use einsparse::{Context, Operand, Options, Plan, Result, Scalar, Stream, Tensor};
 
 use super::common::wide;
 
@@ -24,6 +25,29 @@ pub fn plan<T: Scalar>(ctx: &Context, text: &str, of: &[(&str, &[usize])]) -> Re
     let operands: Vec<(&str, Operand<'_, T>)> =
         of.iter().zip(&tensors).map(|((name, _), tensor)| (*name, tensor.into())).collect();
     ctx.plan(text).operands(&operands).build()
+}
+
+/// Expected sparsity of masked weights.
+pub fn expected(width: usize) -> SparsityHint {
+    SparsityHint::MicroTiles(kept(width) as f64 / (width / BLOCK) as f64)
+}
+
+/// Creates a plan of `Y = W X` for masked weights. Among the kernels that skip micro-tiles, it selects the one with the
+/// rows of a block.
+pub fn masked_plan<T: Scalar>(ctx: &Context, width: usize, tokens: usize) -> Result<Plan<T>> {
+    let (w, x) = (ctx.zeros::<T>(&[width, width])?, ctx.zeros::<T>(&[width, tokens])?);
+    let operands = [("W", Dynamic::new(&w).expecting(expected(width)).into()), ("X", (&x).into())];
+    let built = |variant: Option<&str>| {
+        let options = Options { variant: variant.map(str::to_owned), ..Options::default() };
+        ctx.plan("Y[o,t] = W[o,i] * X[i,t]").operands(&operands).options(&options).build()
+    };
+    let plan = built(None)?;
+    let fits = |name: &&str| name.starts_with("pit_") && name.ends_with(&format!("_{BLOCK}x1"));
+    let name = plan.choice().candidates().map(|(name, _)| name).find(fits);
+    match name {
+        Some(name) => built(Some(name)),
+        None => Ok(plan),
+    }
 }
 
 /// Masks of all layers, whose weights are concatenated along rows.

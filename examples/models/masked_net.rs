@@ -1,12 +1,10 @@
 //! Two layers `Y = W2 relu(W1 X)` with block masks, which each run selects, and the network without masks. Tokens are
 //! columns, so weights are left operands. Steps do not wait for the host.
 
-use einsparse::dynamic::{
-    DynamicMatmul, DynamicMatmulGradient, GradientOfA, MatmulOptions, SparsityHint,
-};
+use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA};
 use einsparse::{Context, Determinism, Plan, Result, Scalar, Stream, Tensor, TensorView};
 
-use super::block_masks::{BLOCK, Masks, kept, plan};
+use super::block_masks::{Masks, expected, masked_plan, plan};
 use super::common::wide;
 
 /// Layer `Y = W X` with its gradients.
@@ -18,7 +16,7 @@ enum Layer<T: Scalar> {
 
 /// Products that find the micro-tiles of a masked W.
 struct Products<T: Scalar> {
-    forward: DynamicMatmul<T>,
+    forward: Plan<T>,
     /// Gradient of the blocks of W, and gradient of all of W.
     backward: DynamicMatmulGradient<T>,
     whole: DynamicMatmulGradient<T>,
@@ -27,14 +25,10 @@ struct Products<T: Scalar> {
 impl<T: Scalar> Layer<T> {
     fn masked(ctx: &Context, width: usize, tokens: usize) -> Result<Self> {
         let extents = [width, width, tokens];
-        let options = MatmulOptions { height: BLOCK, ..MatmulOptions::default() };
-        let share = kept(width) as f64 / (width / BLOCK) as f64;
-        let gradient = |of| {
-            let expected = SparsityHint::MicroTiles(share);
-            DynamicMatmulGradient::new(ctx, extents, of, expected, Determinism::Strict)
-        };
+        let gradient =
+            |of| DynamicMatmulGradient::new(ctx, extents, of, expected(width), Determinism::Strict);
         Ok(Layer::Masked(Box::new(Products {
-            forward: DynamicMatmul::new(ctx, extents, &options)?,
+            forward: masked_plan(ctx, width, tokens)?,
             backward: gradient(GradientOfA::MicroTiles)?,
             whole: gradient(GradientOfA::Whole)?,
         })))
@@ -61,9 +55,10 @@ impl<T: Scalar> Layer<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        let operands = [("W", w.into()), ("X", x.into())];
         match self {
-            Layer::Masked(products) => products.forward.forward(w, x, y, stream),
-            Layer::Dense(plans) => plans[0].run(&[("W", w.into()), ("X", x.into())], y, stream),
+            Layer::Masked(products) => products.forward.run(&operands, y, stream),
+            Layer::Dense(plans) => plans[0].run(&operands, y, stream),
         }
     }
 

@@ -2,8 +2,8 @@
 //! proportional to the nonzeros.
 
 use einsparse::dynamic::{
-    ChannelDetector, ConvolutionOptions, DetectOptions, Detector, DynamicConvolution,
-    DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing,
+    ChannelDetector, ConvolutionOptions, DetectOptions, Detector, Dynamic, DynamicConvolution,
+    GroupedGemm, GroupedOptions, Routing,
 };
 use einsparse::formats::{
     AnySparse, Coo, Dense, Format, Pattern, allocate, fill, io::Limits, reorder, stats,
@@ -274,7 +274,7 @@ fn of_operators(input: &mut Input<'_>) -> Outcome {
         }
         8 => nn::BiasGradient::<f32>::new(context, [a, b]).map(drop),
         9 => nn::WeightGradient::<f32>::new(context, [a, b, c]).map(drop),
-        10 => DynamicMatmul::<f32>::new(context, [a, b, c], &MatmulOptions::default()).map(drop),
+        10 => dynamic_product(context, [a, b, c], f64::from(input.below(3) as u32) - 1.0),
         11 => ChannelDetector::<f32>::new(context, [a, b, c], 0.0).map(drop),
         12 => {
             let options = nn::FeedForwardOptions::default();
@@ -324,6 +324,18 @@ fn of_operators(input: &mut Input<'_>) -> Outcome {
         Ok(()) => outcome(&kind),
         Err(error) => outcome(&(kind, refused(&error))),
     }
+}
+
+/// Plans a product with a dynamic operand of these extents, if the operands fit in memory.
+fn dynamic_product(
+    context: &Context,
+    [m, k, n]: [usize; 3],
+    threshold: f64,
+) -> Result<(), Error> {
+    let (a, b) = (context.zeros::<f32>(&[m, k])?, context.zeros::<f32>(&[k, n])?);
+    let a = Dynamic::new(&a).threshold(threshold);
+    let plan = context.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", a).operand("B", &b);
+    plan.build().map(drop)
 }
 
 fn nn_gate() -> einsparse::dynamic::Gate {

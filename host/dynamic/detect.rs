@@ -353,16 +353,3 @@ pub(super) fn search(
     let run = || launch.run(source, lists, queue);
     lists.turns.queue(true, queue.stream(), run)
 }
-
-/// Checks the shape of one matrix, or of a batch of `items` with an axis for the items.
-pub(super) fn check_items(
-    name: &str,
-    items: usize,
-    matrix: [usize; 2],
-    found: &[usize],
-) -> Result<()> {
-    match items {
-        1 if found.len() == 2 => check_shape(name, &matrix, found),
-        _ => check_shape(name, &[items, matrix[0], matrix[1]], found),
-    }
-}

@@ -49,7 +49,7 @@ pub enum GradientOfA {
     MicroTiles,
 }
 
-/// Gradients of `C[m,n] = A[m,k] * B[k,n]` ([`DynamicMatmul`](super::DynamicMatmul)) from the gradient of C.
+/// Gradients of `C[m,n] = A[m,k] * B[k,n]` with a [`Dynamic`](super::Dynamic) A, from the gradient of C.
 /// `dB[k,n] = A[m,k] * dC[m,n]` has zero rows where A has zero columns. `dA[m,k] = dC[m,n] * B[k,n]` is computed whole
 /// or where A is nonempty ([`GradientOfA`]).
 ///

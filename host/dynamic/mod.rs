@@ -8,7 +8,6 @@ mod detect;
 mod gradient;
 mod grouped;
 mod index;
-mod matmul;
 mod micro;
 mod routing;
 mod rows;
@@ -28,7 +27,6 @@ pub use gradient::{DynamicMatmulGradient, GradientOfA};
 pub use grouped::{Gate, GroupedGemm, GroupedOptions, Matrices};
 pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
 pub use index::MicroIndex;
-pub use matmul::{DynamicMatmul, MatmulOptions, SparseSide};
 #[doc(hidden)]
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};
 pub use routing::Routing;

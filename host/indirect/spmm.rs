@@ -203,6 +203,25 @@ impl IndirectEinsum {
         }
         self.form((&a.tensor, &b.tensor), order, 0)
     }
+
+    /// Returns the batch of products of two dense matrices that this computes: that of [`as_gemm`](Self::as_gemm), with
+    /// one leading index of the output and of both factors, and without a bias. `None` for another expression.
+    pub fn as_gemm_batch(&self) -> Option<SpmmForm> {
+        let Some(Index::Name(item)) = self.out.indices.first() else {
+            return None;
+        };
+        let is_item = |index: &Index| matches!(index, Index::Name(name) if name == item);
+        let of_one = |access: &Access| {
+            let (first, matrix) = access.indices.split_first()?;
+            let fits = is_item(first) && !matrix.iter().any(is_item);
+            let own = || Access { tensor: access.tensor.clone(), indices: matrix.to_vec() };
+            fits.then(own)
+        };
+        let factors: Option<Vec<_>> = self.factors.iter().map(of_one).collect();
+        let one = IndirectEinsum { out: of_one(&self.out)?, factors: factors?, ..self.clone() };
+        let form = one.as_gemm().filter(|_| self.bias.is_none())?;
+        Some(SpmmForm { stacked: true, ..form })
+    }
 }
 
 /// Returns the bias of a matrix whose axes start at `first`: by rows, by columns, or `Some(None)` without bias. `None`
@@ -217,4 +236,38 @@ fn matrix_bias(bias: Option<&Bias>, first: usize) -> Option<Option<(String, Bias
         _ => return None,
     };
     Some(Some((tensor.clone(), axis)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::einsum::Einsum;
+    use crate::indirect::rewrite_dense;
+
+    fn batch(text: &str) -> Option<SpmmForm> {
+        rewrite_dense(&Einsum::parse(text).unwrap()).unwrap().as_gemm_batch()
+    }
+
+    #[test]
+    fn batches_of_products_have_a_leading_index() {
+        for (text, transposed) in [
+            ("C[z,m,n] = A[z,m,k] * B[z,k,n]", false),
+            ("C[z,m,n] = A[z,k,m] * B[z,k,n]", true),
+            ("C[z,m,n] = relu(B[z,k,n] * A[z,m,k])", false),
+        ] {
+            let form = batch(text).unwrap();
+            assert_eq!((form.sparse.as_str(), form.dense.as_str()), ("A", "B"), "{text}");
+            assert!(form.stacked && form.order.transposed == transposed, "{text}");
+        }
+        for text in [
+            "C[m,n] = A[m,k] * B[k,n]",
+            "C[m,z,n] = A[z,m,k] * B[z,k,n]",
+            "C[z,m,n] = A[m,k] * B[z,k,n]",
+            "C[z,m,n] = A[z,m,z] * B[z,z,n]",
+            "C[z,m,n] = A[z,m,k] * B[z,k,n] + d[n]",
+            "C[y,z,m,n] = A[y,z,m,k] * B[y,z,k,n]",
+        ] {
+            assert_eq!(batch(text), None, "{text}");
+        }
+    }
 }

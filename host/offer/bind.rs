@@ -4,19 +4,19 @@ use smallvec::SmallVec;
 
 use crate::einsum::Scalar as Factor;
 use crate::error::{Elsewhere, Error, Result};
-use crate::tensor::{AnyOperand, Named, SparsityHint};
+use crate::tensor::{AnyOperand, DynamicOptions, Named};
 
-/// Borrowed operands, and the sparsity hints of the dynamic ones.
-pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, SparsityHint)]);
+/// Borrowed operands, and the options of the dynamic ones.
+pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, DynamicOptions)]);
 
 /// Owned variant of [`Given`].
-pub(crate) type Owned<'o, 'a> = (Named<'o, 'a>, SmallVec<[(&'o str, SparsityHint); 2]>);
+pub(crate) type Owned<'o, 'a> = (Named<'o, 'a>, SmallVec<[(&'o str, DynamicOptions); 2]>);
 
-/// Returns the operands with dynamic ones replaced by their dense tensors, and the hints of the dynamic ones; `None` if
+/// Returns the operands with dynamic ones replaced by their dense tensors, and the options of the dynamic ones; `None` if
 /// no operand is dynamic.
 pub(crate) fn as_dense<'o, 'a>(operands: &[(&'o str, AnyOperand<'a>)]) -> Option<Owned<'o, 'a>> {
     let dynamic = operands.iter().filter_map(|(name, operand)| match operand {
-        AnyOperand::Dynamic(_, expected) => Some((*name, *expected)),
+        AnyOperand::Dynamic(_, options) => Some((*name, *options)),
         _ => None,
     });
     let dynamic: SmallVec<_> = dynamic.collect();

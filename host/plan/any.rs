@@ -41,6 +41,11 @@ impl AnyPlan {
         let (context, types) = on;
         let einsum = Einsum::parse(text)?;
         check_arrays(&einsum, operands)?;
+        for (name, operand) in operands {
+            if let AnyOperand::Dynamic(_, dynamic) = operand {
+                dynamic.check(name)?;
+            }
+        }
         let own = match context.is_cuda() {
             true => None,
             false => ShadowOperands::of(operands)?,

@@ -5,7 +5,7 @@ use einsparse_formats::{AnyPattern, AnySparse, AsSparse, Dense, Pattern, Sparse,
 
 use smallvec::SmallVec;
 
-use super::dynamic::{Dynamic, SparsityHint};
+use super::dynamic::{Dynamic, DynamicOptions};
 use super::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 use crate::registry::Scalar;
 use crate::values::Slice;
@@ -65,7 +65,7 @@ pub(crate) enum AnyOperand<'a> {
     HostSparse(AnyPattern<'a>, Slice<'a>),
     HostDense(&'a [usize], Slice<'a>),
     Index(&'a [usize], &'a [u32]),
-    Dynamic(&'a AnyTensor, SparsityHint),
+    Dynamic(&'a AnyTensor, DynamicOptions),
     Scalar(f64),
 }
 
@@ -85,7 +85,7 @@ impl<T: Scalar> Operand<'_, T> {
             Operand::HostSparse(s) => AnyOperand::HostSparse(s.pattern(), Slice::of(s.values())),
             Operand::HostDense(d) => AnyOperand::HostDense(d.shape(), Slice::of(d.values())),
             Operand::Index(shape, data) => AnyOperand::Index(shape, data),
-            Operand::Dynamic(d) => AnyOperand::Dynamic(&d.tensor.any, d.expected),
+            Operand::Dynamic(d) => AnyOperand::Dynamic(&d.tensor.any, d.options),
             Operand::Scalar(x) => AnyOperand::Scalar(*x),
         }
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    AnyOperand, AnySparseTensor, AnyTensor, DeviceArrays, SparsityHint, Storage, Tensor, columns_of,
+    AnyOperand, AnySparseTensor, AnyTensor, DeviceArrays, DynamicOptions, Storage, Tensor,
+    columns_of,
 };
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -64,7 +65,7 @@ impl AnySparseTensor {
 enum Held<'a> {
     Sparse(AnySparseTensor),
     Dense(AnyTensor),
-    Dynamic(AnyTensor, SparsityHint),
+    Dynamic(AnyTensor, DynamicOptions),
     Other(AnyOperand<'a>),
 }
 
@@ -73,7 +74,7 @@ impl Held<'_> {
         match self {
             Held::Sparse(a) => AnyOperand::Sparse(a),
             Held::Dense(d) => AnyOperand::Dense(d),
-            Held::Dynamic(d, hint) => AnyOperand::Dynamic(d, *hint),
+            Held::Dynamic(d, options) => AnyOperand::Dynamic(d, *options),
             Held::Other(other) => *other,
         }
     }
@@ -92,7 +93,7 @@ impl<'a> ShadowOperands<'a> {
                 AnyOperand::Sparse(a) if a.is_pinned() => Held::Other(operand),
                 AnyOperand::Sparse(a) => Held::Sparse(a.shadow()?),
                 AnyOperand::Dense(d) => Held::Dense(d.shadow()),
-                AnyOperand::Dynamic(d, hint) => Held::Dynamic(d.shadow(), hint),
+                AnyOperand::Dynamic(d, options) => Held::Dynamic(d.shadow(), options),
                 AnyOperand::HostSparse(..) | AnyOperand::HostDense(..) => return Ok(None),
                 other => Held::Other(other),
             };

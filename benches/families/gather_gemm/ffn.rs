@@ -6,7 +6,6 @@
 
 use super::micro::{found, whole, worst_error};
 use crate::prelude::*;
-use einsparse::dynamic::MatmulOptions;
 
 pub const OP: &str = "ffn";
 /// Hidden activations, and outputs.
@@ -70,9 +69,9 @@ fn products<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
             let rows = (0..checked).map(|i| i * apart + i % apart);
             worst_error(|i, k| a.values()[i * HIDDEN + k], &w, c, rows)
         };
-        // Detection and product with lists as separate kernels. The difference to one fused kernel is its gain.
-        let said = (row, "with lists of micro-tiles ");
-        found(bench, (extents, MatmulOptions::default()), both, error, said)?;
+        // One kernel detects and multiplies, if a micro-tile holds all tokens.
+        let micro = if tokens <= 64 { "few" } else { "128x1" };
+        found(bench, (micro, Options::default()), both, error, (row, ""))?;
         whole(bench, (dtype, extents, CuBlas::gemm), both, row)?;
     }
     Ok(())

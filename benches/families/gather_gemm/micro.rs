@@ -2,7 +2,8 @@
 //! the whole product by cuBLAS, and the check of both.
 
 use crate::prelude::*;
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
+use einsparse::Plan;
+use einsparse::dynamic::{Dynamic, SparsityHint};
 
 /// Rows and columns of every matrix.
 pub const EXTENT: usize = 4096;
@@ -53,27 +54,44 @@ pub fn row<T: Scalar>(op: &str, workload: String, entries: usize, times: &Times)
         .dense()
 }
 
-/// Times einsparse with detection. The row's note contains the separate times of detection and product.
+/// Operand for which kernels of all micro-tiles are offered.
+pub fn dynamic<T: Scalar>(tensor: &Tensor<T>) -> Operand<'_, T> {
+    Dynamic::new(tensor).expecting(SparsityHint::MicroTiles(0.01)).into()
+}
+
+/// Plans a product with a [`dynamic`] operand by the kernel of these micro-tiles, such as `128x1`. The kernel for few
+/// rows is named `few`.
+pub fn skipping<T: Scalar>(
+    bench: &Bench<'_>,
+    text: &str,
+    operands: &[(&str, Operand<'_, T>)],
+    (micro, options): (&str, Options),
+) -> Result<Plan<T>> {
+    let (all, _) = bench.plan::<T, T>(text, operands, &options)?;
+    let is_asked = |name: &&str| match micro {
+        "few" => name.starts_with("pit_few"),
+        _ => name.starts_with("pit_") && name.ends_with(&format!("_{micro}")),
+    };
+    let mut names = all.choice().candidates().map(|(name, _)| name);
+    let name = names.find(is_asked).ok_or_else(|| format!("no kernel of {micro}: {all}"))?;
+    Ok(bench.plan(text, operands, &Options { variant: Some(name.into()), ..options })?.0)
+}
+
+/// Times einsparse with detection.
 pub fn found<T: Scalar>(
     bench: &Bench<'_>,
-    (extents, options): ([usize; 3], MatmulOptions),
+    (micro, options): (&str, Options),
     [a, b]: [&Tensor<T>; 2],
     error: impl Fn(&Tensor<T>) -> Result<f64>,
     (row, said): (impl Fn(&Times) -> Row, &str),
 ) -> Result<()> {
-    let (stream, [m, _, n]) = (&bench.stream, extents);
-    let mut product = DynamicMatmul::<T>::new(&bench.context, extents, &options)?;
-    let mut c = bench.zeros::<T>(&[m, n])?;
-    let times = bench.measure(|| product.forward(a, b, &mut c, stream))?;
+    let operands = [("A", dynamic(a)), ("B", b.into())];
+    let plan = skipping(bench, SPMM, &operands, (micro, options))?;
+    let mut c = bench.zeros::<T>(plan.out_shape())?;
+    let times = bench.measure(|| plan.run(&operands, &mut c, &bench.stream))?;
     let error = error(&c)?;
-    let detection = bench.measure(|| product.detect(a, stream))?.cold * 1e3;
-    let alone = bench.measure(|| product.multiply(a, b, &mut c, stream))?;
-    let alone = alone.cold * 1e3;
-    let note = format!(
-        "{said}detection {detection:.1} us and product {alone:.1} us by themselves; err {error:.2} of the bound"
-    );
-    let row = row(&times).ours(product.variants().pop().unwrap_or_default());
-    bench.add(row.judged(error <= 1.0, note))
+    let note = format!("{said}detection inside; err {error:.2} of the bound");
+    bench.add(row(&times).ours(plan.variant()).judged(error <= 1.0, note))
 }
 
 /// Product of cuBLAS in one of its storage orders.

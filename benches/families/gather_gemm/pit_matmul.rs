@@ -6,7 +6,6 @@
 use super::micro::{EMPTY, EXTENT, checked, found, row, sample, uniform, whole, worst_error};
 use crate::prelude::*;
 use einsparse::Determinism;
-use einsparse::dynamic::MatmulOptions;
 
 pub const OP: &str = "pit_matmul";
 /// Number of checked rows of a product.
@@ -34,8 +33,9 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
             for (determinism, said) in
                 [(Determinism::Strict, ""), (Determinism::Relaxed, "sums in any order; ")]
             {
-                let options = MatmulOptions { height, determinism, ..MatmulOptions::default() };
-                found(bench, ([EXTENT; 3], options), both, error, (row, said))?;
+                let options = Options { determinism, ..Options::default() };
+                let micro = format!("{height}x1");
+                found(bench, (&micro, options), both, error, (row, said))?;
             }
             whole(bench, (dtype, [EXTENT; 3], CuBlas::gemm), both, row)?;
         }

@@ -3,8 +3,6 @@
 
 use super::micro::{EMPTY, EXTENT, checked, found, row, sample, whole, worst_error};
 use crate::prelude::*;
-use einsparse::Precision;
-use einsparse::dynamic::MatmulOptions;
 
 pub const OP: &str = "pit_tf32";
 /// Rows of a micro-tile.
@@ -39,9 +37,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
                 let a = |i: usize, k: usize| rounded(a.values()[i * EXTENT + k]);
                 worst_error(a, &b, c, checked(CHECKED))
             };
-            let options =
-                MatmulOptions { height, precision: Precision::Tf32, ..MatmulOptions::default() };
-            found(bench, ([EXTENT; 3], options), both, error, (row, ""))?;
+            let micro = format!("{height}x1");
+            found(bench, (&micro, precise(Dtype::Tf32)), both, error, (row, ""))?;
             dense(bench, both, error, row)?;
             let whole_by = (Dtype::Tf32, [EXTENT; 3], CuBlas::gemm as _);
             whole(bench, whole_by, both, row)?;

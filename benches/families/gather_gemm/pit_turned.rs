@@ -2,9 +2,9 @@
 //! includes the detection. The baseline is cuBLAS on the whole product. Applications: the gradient of B in a product
 //! with a dynamic A, and layers with masked weights.
 
-use super::micro::{EMPTY, EXTENT, checked, row, sample, uniform, whole, worst_error};
+use super::micro::{EMPTY, EXTENT, checked, dynamic, row, sample, skipping, uniform};
+use super::micro::{whole, worst_error};
 use crate::prelude::*;
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 
 pub const OP: &str = "pit_turned";
 /// Number of checked rows of C.
@@ -24,14 +24,15 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
         let both @ [a_there, b_there] = [&bench.upload(&a)?, &b_there];
         let workload = format!("micro1x64-e{}", f64::from(empty) / 100.0);
         let row = |times: &Times| row::<T>(OP, workload.clone(), full * 64, times);
-        let options = MatmulOptions { transpose_a: true, ..MatmulOptions::default() };
-        let mut product = DynamicMatmul::<T>::new(&bench.context, [EXTENT; 3], &options)?;
+        let operands = [("A", dynamic(a_there)), ("B", b_there.into())];
+        let text = "C[m,n] = A[k,m] * B[k,n]";
+        let plan = skipping(bench, text, &operands, ("1x64", Options::default()))?;
         let mut c = bench.zeros::<T>(&[EXTENT; 2])?;
-        let times = bench.measure(|| product.forward(a_there, b_there, &mut c, &bench.stream))?;
+        let times = bench.measure(|| plan.run(&operands, &mut c, &bench.stream))?;
         let own = |i: usize, k: usize| a.values()[k * EXTENT + i];
         let error = worst_error(own, &b, &c, checked(CHECKED))?;
         let note = format!("detection inside; err {error:.2} of the bound");
-        let ours = row(&times).ours(product.variants()[1]);
+        let ours = row(&times).ours(plan.variant());
         bench.add(ours.judged(error <= 1.0, note))?;
         whole(bench, (dtype, [EXTENT; 3], CuBlas::gemm_turned), both, row)?;
     }

@@ -132,20 +132,7 @@ impl PitLaunch {
         self.kernel.row().dtype == Dtype::Tf32 && self.kernel.row().needs & TMA == 0
     }
 
-    /// Queues the product. The lists come from a detection of A earlier on the stream, with packed values, or with `a`
-    /// if A is transposed.
-    pub(crate) fn run(
-        &self,
-        lists: &DeviceLists,
-        a: Option<DenseMatrix>,
-        b: DenseMatrix,
-        c: DenseMatrix,
-        queue: Queue<'_>,
-    ) -> Result<()> {
-        let params = self.params(lists, a, b, c)?;
-        self.start(&params, queue)
-    }
-
+    /// Queues the product. The lists come from a detection of A earlier on the stream.
     pub(crate) fn start(&self, params: &PitParams, queue: Queue<'_>) -> Result<()> {
         if self.grid == 0 {
             return Ok(());
@@ -155,7 +142,8 @@ impl PitLaunch {
         queue.launch(&self.kernel, grid, params)
     }
 
-    /// Returns the params of a run, or an error if the kernel cannot read the operands.
+    /// Returns the params of a run, or an error if the kernel cannot read the operands. The kernel reads packed values
+    /// of A from the lists, or a transposed A from `a`.
     pub(crate) fn params(
         &self,
         lists: &DeviceLists,

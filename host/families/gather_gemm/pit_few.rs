@@ -11,7 +11,7 @@ use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, Turns, aligned, row_bytes, small, within};
 use crate::machine::Machine;
-use crate::registry::{Dtype, none_of};
+use crate::registry::Dtype;
 
 /// Min columns of A per part, and the unit of which shares are multiples.
 const LEAST_SHARE: usize = 256;
@@ -140,30 +140,6 @@ impl PitFewLaunch {
             },
             grid: within("thread blocks", tiles * parts, MAX_GRID_X)?,
         })
-    }
-
-    /// Creates the product with the best kernel of the type.
-    pub(crate) fn best(
-        device: &Device,
-        dtype: Dtype,
-        extents: [usize; 3],
-        above: u32,
-    ) -> Result<Self> {
-        let machine = device.machine();
-        let row = few_row(dtype, extents, machine);
-        let row = row.ok_or_else(|| {
-            let [m, ..] = extents;
-            let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], all {m} rows at a time");
-            none_of(few_rows(dtype), what, |row| {
-                let most = format!("is for {} rows at the most", row.block.0);
-                machine.lacks(row).unwrap_or(most)
-            })
-        })?;
-        Self::new(device, row, extents, above)
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        self.kernel.row().name
     }
 
     /// Returns the thread blocks per tile.

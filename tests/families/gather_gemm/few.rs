@@ -1,7 +1,7 @@
 //! Products of at most 64 rows by one kernel that finds the nonzero columns of A itself. Exact on integers, for any
 //! number of parts, any sections and any row strides.
 
-use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions};
+use einsparse::dynamic::Dynamic;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Scalar};
 
@@ -9,6 +9,7 @@ use super::matmul::{dynamic, integers, multiplies, product, replays};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
 use crate::support::rows::{as_on_hopper, kernels_here, named};
 use crate::support::runs::{finish, plan_of};
+use crate::support::skipping::{FEW, Skipping};
 use crate::support::{gpu, gpu_alone, on_gpu, small};
 
 /// One tile and many, one part and eight, sections that end inside a vector, a word and a stage.
@@ -30,26 +31,23 @@ const EXTENTS: [[usize; 3]; 14] = [
 ];
 
 fn all<T: Scalar>(context: &Context) {
-    let options = MatmulOptions::default();
     for extents in EXTENTS.into_iter().step_by(if small() { 3 } else { 1 }) {
-        multiplies::<T>(context, extents, &options);
+        multiplies::<T>(context, extents, FEW);
     }
     // Parts of more than one round, with more columns than a list holds.
-    multiplies::<T>(context, [3, 30_001, 16], &options);
+    multiplies::<T>(context, [3, 30_001, 16], FEW);
     if small() {
         return;
     }
-    multiplies::<T>(context, [20, 20_003, 24], &options);
-    multiplies::<T>(context, [40, 26_000, 8], &options);
+    multiplies::<T>(context, [20, 20_003, 24], FEW);
+    multiplies::<T>(context, [40, 26_000, 8], FEW);
 }
 
 #[test]
 fn few_rows_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    let product = DynamicMatmul::<f16>::new(&gpu, [5, 513, 1000], &MatmulOptions::default());
-    let variants = product.unwrap().variants();
-    let one = variants.len() == 1 && as_on_hopper(variants[0]).starts_with("pit_few_f16_16");
-    assert!(one, "{variants:?}");
+    let plan = FEW.plan::<f16>(&gpu, [5, 513, 1000]).plan;
+    assert!(as_on_hopper(plan.variant()).starts_with("pit_few_f16_16"), "{plan}");
     all::<f16>(&gpu);
     all::<bf16>(&gpu);
 }
@@ -67,9 +65,9 @@ fn every<T: Scalar>([m, k]: [usize; 2], step: usize) -> Dense<T> {
 
 fn multiplied<T: Scalar>(context: &Context, a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
     let extents @ [m, _, n] = [a.shape()[0], a.shape()[1], b.shape()[1]];
-    let mut of = DynamicMatmul::new(context, extents, &MatmulOptions::default()).unwrap();
+    let of = FEW.plan(context, extents);
     let ([a, b], mut c) = (upload(context, [a, b]), poisoned(context, &[m, n]));
-    finish(context, |stream| of.forward(&a, &b, &mut c, stream));
+    finish(context, |stream| of.run([&a, &b], &mut c, stream));
     c.to_dense().unwrap()
 }
 
@@ -173,15 +171,14 @@ fn few_rows_of_strided_operands_on_the_gpu() {
     for [m, k, n] in [[1, 700, 264], [19, 3001, 320], [64, 95, 8]] {
         let b = integers::<f16>([k, n], 5);
         let b_there = gpu.upload_dense(&b).unwrap();
-        let mut product_of =
-            DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
+        let product_of = FEW.plan(&gpu, [m, k, n]);
         let a = dynamic::<f16>([m, k], m, 70, 3);
         let wanted: Vec<f16> = product(&a, &b).into_iter().map(f16::from_f64).collect();
         for (lda, ldc) in [(k + 3, n + 1), (k.next_multiple_of(8) + 8, n + 2)] {
             let a_there = gpu.upload_strided(&a, lda, f16::NAN).unwrap();
             let nan = nan::<f16>(&[m, n]);
             let mut c = gpu.upload_strided(&nan, ldc, f16::ONE).unwrap();
-            finish(&gpu, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
+            finish(&gpu, |stream| product_of.run([&a_there, &b_there], &mut c, stream));
             assert!(c.to_dense().unwrap().values() == wanted, "{m} {k} {n} {lda} {ldc}");
             let stored = c.to_storage().unwrap();
             let gap = |row: &[f16]| row.get(n).is_none_or(|&x| x == f16::ONE);
@@ -201,18 +198,14 @@ fn few_rows_above_a_threshold_on_the_gpu() {
     let b = vec![f16::ONE; k * n];
     let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([m, k], a), upload([k, n], b));
-    let options = MatmulOptions { threshold: 0.25, ..MatmulOptions::default() };
-    let mut product = DynamicMatmul::new(&gpu, [m, k, n], &options).unwrap();
+    let product = Skipping { threshold: 0.25, ..FEW }.plan(&gpu, [m, k, n]);
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
+    finish(&gpu, |stream| product.run([&a, &b], &mut c, stream));
     let c = c.to_dense().unwrap();
     let row = |i: usize| &c.values()[i * n..(i + 1) * n];
     assert!(row(0).iter().all(|x| x.to_f32() == 0.5), "{:?}", row(0));
     assert!(row(1).iter().all(|x| x.to_f32() == -0.25), "{:?}", row(1));
     assert!(row(2).iter().all(|x| x.is_nan()), "{:?}", row(2));
-    // Detection on its own still gives the same lists.
-    finish(&gpu, |stream| product.detect(&a, stream));
-    assert_eq!(product.index().to_lists().unwrap(), [vec![7, 39]]);
 }
 
 /// Equal bits in every run, in whatever order the parts finish; close to the sum in f64.
@@ -237,10 +230,10 @@ fn few_rows_have_the_same_bits_on_the_gpu() {
     let a = Dense::new(vec![m, k], a).unwrap();
     let b = Dense::new(vec![k, n], random(k * n)).unwrap();
     let (a_there, b_there) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
-    let mut run = || {
+    let product_of = FEW.plan(&gpu, [m, k, n]);
+    let run = || {
         let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-        finish(&gpu, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
+        finish(&gpu, |stream| product_of.run([&a_there, &b_there], &mut c, stream));
         c.to_dense().unwrap().values().to_vec()
     };
     let first = run();
@@ -259,10 +252,10 @@ fn few_rows_in_a_graph() {
     let [m, k, n] = [20, 2000, 328];
     let b = integers::<bf16>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
+    let of = FEW.plan(&gpu, [m, k, n]);
     let all = [(100, 1), (0, 2), (1000, 3), (1, 4), (50, 5), (50, 6)]
         .map(|(per_mille, seed)| dynamic([m, k], m, per_mille, seed));
-    let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run([a, &b_there], c, stream);
     replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 

@@ -1,13 +1,13 @@
 //! Products with an operand whose micro-tiles are dynamic, against a plain product; exact on integers.
 
 use super::turned::exact;
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Result, Scalar, Stream, Tensor};
 
 use crate::support::dense::{nan, poisoned, upload, upload_values};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
+use crate::support::skipping::{LEFT, Skipping};
 use crate::support::words::Words;
 use crate::support::{gpu, gpu_alone, on_gpu};
 
@@ -62,23 +62,19 @@ pub(in crate::families) fn product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec
 }
 
 /// Runs one product over several densities of A, one after the other, into a C of NaN.
-pub(super) fn multiplies<T: Scalar>(
-    context: &Context,
-    extents: [usize; 3],
-    options: &MatmulOptions,
-) {
+pub(super) fn multiplies<T: Scalar>(context: &Context, extents: [usize; 3], skipping: Skipping) {
     let [m, k, n] = extents;
     let b = integers::<T>([k, n], 5);
     let room = n.next_multiple_of(8) + 8;
     let b_there = context.upload_strided(&b, room, T::ONE).unwrap();
-    let mut product_of = DynamicMatmul::<T>::new(context, extents, &options.clone()).unwrap();
+    let product_of = skipping.plan::<T>(context, extents);
     for per_mille in [1000, 0, 1, 100, 500, 30] {
-        let a = dynamic::<T>([m, k], options.height, per_mille, 9 + per_mille);
+        let a = dynamic::<T>([m, k], skipping.height, per_mille, 9 + per_mille);
         let a_there = context.upload_dense(&a).unwrap();
         let poison = nan::<T>(&[m, n]);
         let gap = T::from_f64(77.0);
         let mut c = context.upload_strided(&poison, room, gap).unwrap();
-        finish(context, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
+        finish(context, |stream| product_of.run([&a_there, &b_there], &mut c, stream));
         let stored = c.to_storage().unwrap();
         let wanted = product(&a, &b);
         for (i, row) in stored.chunks(room).enumerate().take(m) {
@@ -87,7 +83,7 @@ pub(super) fn multiplies<T: Scalar>(
                 let wanted = T::from_f64(wanted).to_f64();
                 assert!(
                     found.to_f64() == wanted,
-                    "{} {extents:?} {options:?} {per_mille}: C[{i},{j}] = {found}, not {wanted}",
+                    "{} {extents:?} {skipping:?} {per_mille}: C[{i},{j}] = {found}, not {wanted}",
                     T::NAME
                 );
             }
@@ -98,7 +94,7 @@ pub(super) fn multiplies<T: Scalar>(
 fn all<T: Scalar>(context: &Context) {
     for height in [128, 64, 32] {
         for determinism in [Determinism::Strict, Determinism::Relaxed] {
-            let options = MatmulOptions { height, determinism, ..MatmulOptions::default() };
+            let skipping = Skipping { height, determinism, ..LEFT };
             for extents in [
                 [128, 64, 256],
                 [1, 1, 8],
@@ -108,7 +104,7 @@ fn all<T: Scalar>(context: &Context) {
                 [0, 64, 64],
                 [64, 0, 64],
             ] {
-                multiplies::<T>(context, extents, &options);
+                multiplies::<T>(context, extents, skipping);
             }
         }
     }
@@ -116,8 +112,8 @@ fn all<T: Scalar>(context: &Context) {
 
 #[test]
 fn dynamic_product_on_the_cpu() {
-    multiplies::<f32>(&Context::unchecked_cpu(), [70, 50, 9], &MatmulOptions::default());
-    multiplies::<f16>(&Context::unchecked_cpu(), [70, 50, 9], &MatmulOptions::default());
+    multiplies::<f32>(&Context::unchecked_cpu(), [70, 50, 9], LEFT);
+    multiplies::<f16>(&Context::unchecked_cpu(), [70, 50, 9], LEFT);
 }
 
 #[test]
@@ -139,8 +135,8 @@ fn dynamic_product_keeps_nan_where_it_is() {
     let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([m, k], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
-    finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
+    let product = LEFT.plan(&gpu, [m, k, n]);
+    finish(&gpu, |stream| product.run([&a, &b], &mut c, stream));
     let c = c.to_dense().unwrap();
     for (i, row) in c.values().chunks(n).enumerate() {
         for &x in row {
@@ -184,20 +180,23 @@ fn dynamic_product_in_a_graph() {
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
+    let of = LEFT.plan(&gpu, [m, k, n]);
     let all = [(100, 1), (0, 2), (900, 3), (50, 4), (50, 5)]
         .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
-    let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run([a, &b_there], c, stream);
     replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 
 #[test]
 fn dynamic_product_refuses_what_it_cannot() {
     let cpu = Context::unchecked_cpu();
-    let options = MatmulOptions { height: 0, ..MatmulOptions::default() };
-    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &options).unwrap_err();
-    assert!(matches!(error, Error::Operand { .. }), "{error}");
+    for threshold in [-1.0, f64::NAN] {
+        let wrong = Skipping { threshold, ..LEFT };
+        let error = wrong.try_plan::<f16>(&cpu, [8, 8, 8]).unwrap_err();
+        assert!(matches!(error, Error::Operand { .. }), "{error}");
+        assert!(error.to_string().contains(&threshold.to_string()), "{error}");
+    }
     let Some(gpu) = gpu() else { return };
-    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], &MatmulOptions::default()).unwrap_err();
+    let error = LEFT.try_plan::<f32>(&gpu, [8, 8, 8]).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
 }

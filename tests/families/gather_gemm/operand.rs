@@ -125,6 +125,65 @@ fn dynamic_operands_on_the_gpu() {
     agree::<f32>(&gpu, &[None]);
 }
 
+/// Plans of batches list the kernels whose micro-tiles end where items end.
+#[test]
+fn batches_are_chosen_for_by_their_share() {
+    let cpu = Context::unchecked_cpu();
+    let zeros = |shape: &[usize]| cpu.zeros::<f16>(shape).unwrap();
+    let (a, b, odd) = (zeros(&[4, 1024, 1024]), zeros(&[4, 1024, 1024]), zeros(&[4, 96, 1024]));
+    let line = "C[z,m,n] = A[z,m,k] * B[z,k,n]";
+    let candidates = |line: &str, operands: [Operand<'_, f16>; 2]| {
+        let [a, b] = operands;
+        let plan = plan_of(&cpu, line, &[("A", a), ("B", b)], &named(None));
+        let names: Vec<_> = plan.choice().candidates().map(|(name, _)| name).collect();
+        (names, plan.choice().to_string())
+    };
+    let skips = |names: &[&str]| names.iter().any(|name| name.starts_with("pit_"));
+    let on = |name: &str| here_on(&cpu.machine(), name);
+    let (names, _) = candidates(line, [Dynamic::new(&a).into(), (&b).into()]);
+    for height in [128, 64, 32] {
+        let name = on(&format!("pit_f16_{height}x1"));
+        assert!(names.contains(&name), "{names:?}");
+    }
+    let (names, _) = candidates(line, [Dynamic::new(&odd).into(), (&b).into()]);
+    assert_eq!(names, [on("pit_f16_32x1")]);
+    let by_columns = "C[z,m,n] = A[z,k,m] * B[z,k,n]";
+    for line in [line, by_columns] {
+        let (names, _) = candidates(line, [(&a).into(), Dynamic::new(&b).into()]);
+        assert_eq!(names, [on("pit_right_f16_1x64")], "{line}");
+    }
+    // Other expressions and shares run as for dense operands.
+    let full = Dynamic::new(&a).expecting(SparsityHint::MicroTiles(1.0));
+    for (line, operands, reason) in [
+        (by_columns, [Dynamic::new(&a).into(), (&b).into()], "not with A[z,k,m]"),
+        (line, [full.into(), (&b).into()], "nearly all micro-tiles"),
+        (
+            "C[z,m,n] = relu(A[z,m,k] * B[z,k,n])",
+            [Dynamic::new(&a).into(), (&b).into()],
+            "epilogue",
+        ),
+    ] {
+        let (names, choice) = candidates(line, operands);
+        assert!(!skips(&names) && choice.contains(reason), "{line}: {choice}");
+    }
+}
+
+/// The CPU multiplies elements up to the threshold too.
+#[test]
+fn thresholds_on_the_cpu() {
+    let cpu = Context::unchecked_cpu();
+    let a = integers::<f32>([9, 7], 1);
+    let b = integers::<f32>([7, 5], 2);
+    let (a_there, b_there) = (cpu.upload_dense(&a).unwrap(), cpu.upload_dense(&b).unwrap());
+    let small = Dynamic::new(&a_there).threshold(100.0);
+    let c = einsum!(cpu, LINE, A = small, B = &b_there).unwrap();
+    let wanted: Vec<f32> = product(&a, &b).into_iter().map(|x| x as f32).collect();
+    assert!(c.to_dense().unwrap().values() == wanted);
+    let plan = cpu.plan(LINE).operand("A", Dynamic::new(&a_there).threshold(-1.0));
+    let error = plan.operand("B", &b_there).build().unwrap_err();
+    assert!(error.to_string().contains("threshold -1"), "{error}");
+}
+
 /// If no kernel detects micro-tiles, a dynamic operand is used as a dense tensor.
 #[test]
 fn dynamic_operands_of_other_plans_are_dense() {

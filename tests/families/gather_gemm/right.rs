@@ -1,7 +1,6 @@
 //! Products with a dynamic operand on the right, against a plain product. Exact on integers, for either storage order
 //! of the left operand.
 
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar, Tensor};
 
@@ -9,15 +8,11 @@ use super::matmul::{integers, product, replays};
 use super::turned::{exact, pieces};
 use crate::support::dense::{nan, poisoned, strided, transposed};
 use crate::support::runs::finish;
+use crate::support::skipping::{RIGHT, Skipping};
 use crate::support::{gpu, gpu_alone, on_gpu};
 
-fn options(transpose_a: bool, determinism: Determinism) -> MatmulOptions {
-    MatmulOptions {
-        sparse: SparseSide::Right,
-        transpose_a,
-        determinism,
-        ..MatmulOptions::default()
-    }
+fn skipping(by_columns: bool, determinism: Determinism) -> Skipping {
+    Skipping { by_columns, determinism, ..RIGHT }
 }
 
 /// Uploads A in the requested storage order, with `gap` elements of NaN between its rows.
@@ -39,23 +34,18 @@ pub(super) fn room(columns: usize) -> usize {
 
 /// Runs one product over several densities of B, one after the other, into a C of NaN with other values between its
 /// rows.
-fn multiplies<T: Scalar>(
-    context: &Context,
-    [m, k, n]: [usize; 3],
-    options: &MatmulOptions,
-    gap: usize,
-) {
+fn multiplies<T: Scalar>(context: &Context, [m, k, n]: [usize; 3], skipping: Skipping, gap: usize) {
     let a = integers::<T>([m, k], 5);
-    let a_there = left(context, &a, options.transpose_a, gap);
-    let mut product_of = DynamicMatmul::<T>::new(context, [m, k, n], &options.clone()).unwrap();
+    let a_there = left(context, &a, skipping.by_columns, gap);
+    let product_of = skipping.plan::<T>(context, [m, k, n]);
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let b = pieces::<T>([k, n], per_mille, 9 + per_mille);
         let b_there = context.upload_strided(&b, n + 16, T::ONE).unwrap();
         let between = T::from_f64(77.0);
         let poison = nan::<T>(&[m, n]);
         let mut c = context.upload_strided(&poison, n + 8, between).unwrap();
-        finish(context, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
-        let what = format!("{} {m} {k} {n} {options:?} {gap} {per_mille}", T::NAME);
+        finish(context, |stream| product_of.run([&a_there, &b_there], &mut c, stream));
+        let what = format!("{} {m} {k} {n} {skipping:?} {gap} {per_mille}", T::NAME);
         exact(&c, &product(&a, &b), &what);
         let stored = c.to_storage().unwrap();
         let gaps = stored.chunks(n + 8).flat_map(|row| &row[n..]);
@@ -66,10 +56,10 @@ fn multiplies<T: Scalar>(
 #[test]
 fn right_product_on_the_cpu() {
     for by_columns in [false, true] {
-        let options = options(by_columns, Determinism::Strict);
-        multiplies::<f32>(&Context::unchecked_cpu(), [9, 50, 70], &options, 3);
-        multiplies::<f16>(&Context::unchecked_cpu(), [9, 50, 64], &options, 0);
-        multiplies::<f32>(&Context::unchecked_cpu(), [5, 0, 7], &options, 0);
+        let skipping = skipping(by_columns, Determinism::Strict);
+        multiplies::<f32>(&Context::unchecked_cpu(), [9, 50, 70], skipping, 3);
+        multiplies::<f16>(&Context::unchecked_cpu(), [9, 50, 64], skipping, 0);
+        multiplies::<f32>(&Context::unchecked_cpu(), [5, 0, 7], skipping, 0);
     }
 }
 
@@ -86,12 +76,12 @@ fn all<T: Scalar>(gpu: &Context) {
             [0, 64, 64],
             [64, 64, 0],
         ] {
-            let rows = options(false, determinism);
+            let rows = skipping(false, determinism);
             // Reads vectors with a partial last one, or single elements if the rows allow no vectors.
-            multiplies::<T>(gpu, [m, k, n], &rows, room(k));
-            multiplies::<T>(gpu, [m, k, n], &rows, 0);
-            let columns = options(true, determinism);
-            multiplies::<T>(gpu, [m, k, n], &columns, room(m));
+            multiplies::<T>(gpu, [m, k, n], rows, room(k));
+            multiplies::<T>(gpu, [m, k, n], rows, 0);
+            let columns = skipping(true, determinism);
+            multiplies::<T>(gpu, [m, k, n], columns, room(m));
         }
     }
 }
@@ -108,11 +98,10 @@ fn right_product_in_a_graph() {
     let a = integers::<f16>([m, k], 5);
     for by_columns in [false, true] {
         let a_there = left(&gpu, &a, by_columns, 0);
-        let options = options(by_columns, Determinism::Strict);
-        let mut of = DynamicMatmul::new(&gpu, [m, k, n], &options).unwrap();
+        let of = skipping(by_columns, Determinism::Strict).plan(&gpu, [m, k, n]);
         let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5)]
             .map(|(per_mille, seed)| pieces([k, n], per_mille, seed));
-        let mut run = |b: &_, c: &mut _, stream: &_| of.forward(&a_there, b, c, stream);
+        let mut run = |b: &_, c: &mut _, stream: &_| of.run([&a_there, b], c, stream);
         replays(&gpu, &all, [m, n], &mut run, |b| product(&a, b));
     }
 }
@@ -130,9 +119,8 @@ fn keeps_nan(context: &Context, by_columns: bool) {
     let a_there = left(context, &a, by_columns, 0);
     let b_there = context.upload_dense(&b).unwrap();
     let mut c = poisoned::<f16>(context, &[m, n]);
-    let options = options(by_columns, Determinism::Strict);
-    let mut product = DynamicMatmul::new(context, [m, k, n], &options).unwrap();
-    finish(context, |stream| product.forward(&a_there, &b_there, &mut c, stream));
+    let product = skipping(by_columns, Determinism::Strict).plan(context, [m, k, n]);
+    finish(context, |stream| product.run([&a_there, &b_there], &mut c, stream));
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         for (j, x) in row.iter().enumerate() {
             let wanted = if j == 100 { a.values()[i * k + 9] } else { f16::ZERO };
@@ -147,9 +135,6 @@ fn keeps_nan(context: &Context, by_columns: bool) {
 
 #[test]
 fn right_product_keeps_nan_where_it_is() {
-    for by_columns in [false, true] {
-        keeps_nan(&Context::unchecked_cpu(), by_columns);
-    }
     let Some(gpu) = gpu() else { return };
     for by_columns in [false, true] {
         keeps_nan(&gpu, by_columns);
@@ -158,9 +143,7 @@ fn right_product_keeps_nan_where_it_is() {
 
 /// Items are stored one after the other. One detection, one transposition and one product serve all of them.
 fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by_columns: bool) {
-    let options = options(by_columns, Determinism::Strict);
-    let batch = DynamicMatmul::<T>::batched(context, items, [m, k, n], &options);
-    let mut batch = batch.unwrap();
+    let batch = skipping(by_columns, Determinism::Strict).batch::<T>(context, items, [m, k, n]);
     let each = |z: usize| {
         let seed = z as u64;
         let per_mille = [300, 0, 1000, 50][z % 4];
@@ -180,7 +163,7 @@ fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by
     let b = three(&|z| each(z).1);
     let mut c = poisoned::<T>(context, &[items, m, n]);
     for run in 0..2 {
-        finish(context, |stream| batch.forward(&a, &b, &mut c, stream));
+        finish(context, |stream| batch.run([&a, &b], &mut c, stream));
         let wanted: Vec<f64> = (0..items).flat_map(|z| product(&each(z).0, &each(z).1)).collect();
         let what = format!("{items} of {m} {k} {n} {by_columns}, run {run}");
         exact(&c, &wanted, &what);
@@ -208,22 +191,24 @@ fn batches_of_right_products() {
 #[test]
 fn right_product_refuses_what_it_cannot() {
     let cpu = Context::unchecked_cpu();
-    let plain = options(false, Determinism::Strict);
-    let wrong = MatmulOptions { threshold: f64::NAN, ..plain.clone() };
-    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &wrong).unwrap_err();
+    let wrong = Skipping { threshold: f64::NAN, ..RIGHT };
+    let error = wrong.try_plan::<f16>(&cpu, [8, 8, 8]).unwrap_err();
     assert!(error.to_string().contains("NaN"), "{error}");
-    let mut product = DynamicMatmul::<f32>::new(&cpu, [8, 4, 8], &plain.clone()).unwrap();
+    let product = RIGHT.plan::<f32>(&cpu, [8, 4, 8]);
     let (a, b) = (cpu.zeros(&[4, 8]).unwrap(), cpu.zeros(&[4, 8]).unwrap());
     let mut c = cpu.zeros(&[8, 8]).unwrap();
-    let error = product.forward(&a, &b, &mut c, &cpu.stream().unwrap()).unwrap_err();
+    let error = product.run([&a, &b], &mut c, &cpu.stream().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], &plain.clone()).unwrap_err();
+    let error = RIGHT.try_plan::<f32>(&gpu, [8, 8, 8]).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let mut odd = DynamicMatmul::<f16>::new(&gpu, [8, 8, 12], &plain).unwrap();
-    let (a, b) = (gpu.zeros(&[8, 8]).unwrap(), gpu.zeros(&[8, 12]).unwrap());
-    let mut c = gpu.zeros(&[8, 12]).unwrap();
-    let error = odd.forward(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
+    let error = RIGHT.try_plan::<f16>(&gpu, [8, 8, 12]).unwrap_err();
+    assert!(error.to_string().contains("pieces of rows of B by 16 bytes"), "{error}");
+    // Rows of B of this run do not begin at multiples of 16 bytes.
+    let product = RIGHT.plan::<f16>(&gpu, [8, 8, 8]);
+    let (a, mut c) = (gpu.zeros(&[8, 8]).unwrap(), gpu.zeros(&[8, 8]).unwrap());
+    let b = gpu.upload_strided(&integers::<f16>([8, 8], 1), 12, f16::ZERO).unwrap();
+    let error = product.run([&a, &b], &mut c, &gpu.stream().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
 }
 
@@ -241,12 +226,11 @@ fn right_products_are_the_same_at_every_run() {
     };
     let b = gpu.upload_dense(&Dense::from_fn(vec![k, n], masked).unwrap());
     let (a, b) = (a.unwrap(), b.unwrap());
-    let mut product =
-        DynamicMatmul::new(&gpu, [m, k, n], &options(false, Determinism::Strict)).unwrap();
+    let product = RIGHT.plan(&gpu, [m, k, n]);
     let mut first: Option<Vec<f16>> = None;
     for _ in 0..5 {
         let mut c = poisoned::<f16>(&gpu, &[m, n]);
-        finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
+        finish(&gpu, |stream| product.run([&a, &b], &mut c, stream));
         let found = c.to_dense().unwrap().values().to_vec();
         let same = first.get_or_insert_with(|| found.clone());
         assert!(found == *same);

@@ -3,17 +3,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use einsparse::dynamic::{
-    DetectOptions, Detector, DynamicMatmul, GroupedGemm, GroupedOptions, MatmulOptions, Routing,
-    SparseSide,
-};
+use einsparse::dynamic::{DetectOptions, Detector, GroupedGemm, GroupedOptions, Routing};
 use einsparse::formats::{Dense, f16};
 use einsparse::nn::{FeedForward, Moe};
-use einsparse::{Context, Determinism, Stream, Tensor};
+use einsparse::{Context, Stream, Tensor};
 
 use super::matmul::{dynamic, integers};
-use super::turned::transposing;
 use crate::families::discover::routing::{Router, choices};
+use crate::support::skipping::{LEFT, RIGHT, Skipping, TRANSPOSED};
 use crate::support::{gpu, small};
 
 /// Number of operand sets of an operator, each with its own result.
@@ -88,32 +85,23 @@ fn micro_tiles_on_two_streams() {
     for height in [32, 128] {
         let draw = |s: u64| dynamic([m, k], height, shares(s), s + 5);
         let of = uploaded(&gpu, (0..SETS as u64).map(draw));
-        let options = MatmulOptions { height, ..MatmulOptions::default() };
-        let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options.clone()).unwrap();
+        let product = Skipping { height, ..LEFT }.plan(&gpu, [m, k, n]);
         keeps_apart(&gpu, "matmul", &[m, n], &mut |set, c, stream| {
-            product.forward(&of[set], &bs[set], c, stream)
-        });
-        let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options).unwrap();
-        let halves = [gpu.stream().unwrap(), gpu.stream().unwrap()];
-        keeps_apart(&gpu, "detect and multiply", &[m, n], &mut |set, c, stream| {
-            product.detect(&of[set], &halves[set % 2])?;
-            product.multiply(&of[set], &bs[set], c, stream)
+            product.run([&of[set], &bs[set]], c, stream)
         });
     }
     let draw = |s: u64| dynamic([k, m], 1, shares(s), s + 7);
     let turned = uploaded(&gpu, (0..SETS as u64).map(draw));
-    let options = transposing(Determinism::Strict);
-    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options).unwrap();
+    let product = TRANSPOSED.plan(&gpu, [m, k, n]);
     keeps_apart(&gpu, "turned", &[m, n], &mut |set, c, stream| {
-        product.forward(&turned[set], &bs[set], c, stream)
+        product.run([&turned[set], &bs[set]], c, stream)
     });
     let a = uploaded(&gpu, (0..SETS as u64).map(|s| integers([m, k], s + 11)));
     let draw = |s: u64| dynamic([k, n], 1, shares(s), s + 13);
     let right = uploaded(&gpu, (0..SETS as u64).map(draw));
-    let options = MatmulOptions { sparse: SparseSide::Right, ..MatmulOptions::default() };
-    let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options).unwrap();
+    let product = RIGHT.plan(&gpu, [m, k, n]);
     keeps_apart(&gpu, "right", &[m, n], &mut |set, c, stream| {
-        product.forward(&a[set], &right[set], c, stream)
+        product.run([&a[set], &right[set]], c, stream)
     });
 }
 

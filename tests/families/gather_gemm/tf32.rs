@@ -2,25 +2,26 @@
 //! of ten bits of mantissa on random values.
 
 use crate::support::rows::{as_on_hopper, here, here_on};
-use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions, SparsityHint};
+use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::Dense;
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor};
 
 use super::matmul::{dynamic, integers, multiplies, product, replays};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
 use crate::support::runs::{finish, plan_of};
+use crate::support::skipping::{LEFT, Skipping};
 use crate::support::{Rng, gpu, gpu_alone, small};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 const HEIGHTS: [usize; 3] = [128, 64, 32];
 
-fn options(height: usize) -> MatmulOptions {
-    MatmulOptions { height, precision: Precision::Tf32, ..MatmulOptions::default() }
+fn skipping(height: usize) -> Skipping {
+    Skipping { height, precision: Precision::Tf32, ..LEFT }
 }
 
 #[test]
 fn tf32_product_on_the_cpu() {
-    multiplies::<f32>(&Context::unchecked_cpu(), [70, 50, 9], &options(128));
+    multiplies::<f32>(&Context::unchecked_cpu(), [70, 50, 9], skipping(128));
 }
 
 /// Every height, strict and relaxed order. Extents are around those of tiles, stages and vectors; micro-tiles are all
@@ -30,7 +31,7 @@ fn tf32_product_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for height in HEIGHTS {
         for determinism in [Determinism::Strict, Determinism::Relaxed] {
-            let options = MatmulOptions { determinism, ..options(height) };
+            let skipping = Skipping { determinism, ..skipping(height) };
             for extents in [
                 [128, 64, 256],
                 [1, 1, 8],
@@ -41,7 +42,7 @@ fn tf32_product_on_the_gpu() {
                 [0, 64, 64],
                 [64, 0, 64],
             ] {
-                multiplies::<f32>(&gpu, extents, &options);
+                multiplies::<f32>(&gpu, extents, skipping);
             }
         }
     }
@@ -78,14 +79,14 @@ fn tf32_product_of_random_values() {
     let b = random([k, n], 1, 1.0, &mut rng);
     let b_there = gpu.upload_dense(&b).unwrap();
     for height in HEIGHTS {
-        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &options(height)).unwrap();
-        assert!(as_on_hopper(product_of.variants()[1]).starts_with("pit_tf32"));
+        let product_of = skipping(height).plan(&gpu, [m, k, n]);
+        assert!(as_on_hopper(product_of.plan.variant()).starts_with("pit_tf32"));
         for share in [0.1, 0.5, 1.0] {
             let a = random([m, k], height, share, &mut rng);
             let a_there = gpu.upload_dense(&a).unwrap();
-            let mut run = || {
+            let run = || {
                 let mut c = poisoned::<f32>(&gpu, &[m, n]);
-                finish(&gpu, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
+                finish(&gpu, |stream| product_of.run([&a_there, &b_there], &mut c, stream));
                 c.to_dense().unwrap().values().to_vec()
             };
             let (found, again) = (run(), run());
@@ -120,13 +121,13 @@ fn tf32_product_rounds_both_operands() {
         gpu.upload_dense(&Dense::from_fn(vec![rows, columns], of).unwrap()).unwrap()
     };
     for height in HEIGHTS {
-        let mut product = DynamicMatmul::new(&gpu, [m, k, n], &options(height)).unwrap();
+        let product = skipping(height).plan(&gpu, [m, k, n]);
         for (apart, rounded) in [(0.25, 0.0), (0.75, 1.0), (1.0, 1.0), (1.25, 1.0)] {
             let (value, rounded) = (1.0 + apart * unit, 1.0 + rounded * unit);
             for [of_a, of_b] in [[value, 1.0], [1.0, value]] {
                 let (a, b) = (on(m, k, of_a), on(k, n, of_b));
                 let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
-                finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
+                finish(&gpu, |stream| product.run([&a, &b], &mut c, stream));
                 for (at, &found) in c.to_dense().unwrap().values().iter().enumerate() {
                     let meets = (at / n) % k == (at % n) % k;
                     let wanted = if meets { rounded } else { 0.0 };
@@ -155,9 +156,9 @@ fn tf32_product_keeps_nan_where_it_is() {
         let (a, b) = (upload([m, k], a), upload([k, n], b));
         let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
         let stream = gpu.stream().unwrap();
-        let mut product = DynamicMatmul::new(&gpu, [m, k, n], &options(height)).unwrap();
-        product.forward(&poison, &b, &mut c, &stream).unwrap();
-        product.forward(&a, &b, &mut c, &stream).unwrap();
+        let product = skipping(height).plan(&gpu, [m, k, n]);
+        product.run([&poison, &b], &mut c, &stream).unwrap();
+        product.run([&a, &b], &mut c, &stream).unwrap();
         stream.synchronize().unwrap();
         let c = c.to_dense().unwrap();
         let beside = 200 / height * height..200 / height * height + height;
@@ -186,12 +187,11 @@ fn tf32_product_above_a_threshold() {
         let b = integers::<f32>([k, n], 5);
         let counted = Dense::from_fn(vec![m, k], |i| if i[1] % 3 == 0 { 1f32 } else { 0.0 });
         let wanted = product(&counted.unwrap(), &b);
-        let options = MatmulOptions { threshold: 0.25, ..options(height) };
-        let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &options).unwrap();
+        let product_of = Skipping { threshold: 0.25, ..skipping(height) }.plan(&gpu, [m, k, n]);
         let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
         let nan = nan::<f32>(&[m, n]);
         let mut c = gpu.upload_strided(&nan, n + 1, 77.0).unwrap();
-        finish(&gpu, |stream| product_of.forward(&a, &b, &mut c, stream));
+        finish(&gpu, |stream| product_of.run([&a, &b], &mut c, stream));
         let stored = c.to_storage().unwrap();
         for (i, row) in stored.chunks(n + 1).enumerate().take(m) {
             for (j, &found) in row.iter().enumerate().take(n) {
@@ -225,8 +225,8 @@ fn tf32_product_of_a_batch() {
         };
         let (a, b) = (stacked(&a, [items, m, k]), stacked(&b, [items, k, n]));
         let mut c = gpu.zeros::<f32>(&[items, m, n]).unwrap();
-        let mut product = DynamicMatmul::batched(&gpu, items, [m, k, n], &options(height)).unwrap();
-        finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
+        let product = skipping(height).batch(&gpu, items, [m, k, n]);
+        finish(&gpu, |stream| product.run([&a, &b], &mut c, stream));
         let found = c.to_dense().unwrap();
         let found = found.values().iter().map(|&x| f64::from(x));
         assert!(found.eq(wanted), "{height}");
@@ -239,10 +239,10 @@ fn tf32_product_in_a_graph() {
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f32>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = DynamicMatmul::new(&gpu, [m, k, n], &options(128)).unwrap();
+    let of = skipping(128).plan(&gpu, [m, k, n]);
     let all = [(100, 1), (0, 2), (900, 3), (50, 4), (1000, 5), (1, 6)]
         .map(|(per_mille, seed)| dynamic([m, k], 128, per_mille, seed));
-    let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run([a, &b_there], c, stream);
     replays(&gpu, &all, [m, n], &mut run, |a| product(a, &b));
 }
 

@@ -1,15 +1,14 @@
 //! Products with micro-tiles and more tiles than multiprocessors. A thread block computes several tiles, with lists of
 //! all lengths in sequence. Exact on integers.
 
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Determinism, Scalar, Stream, Tensor};
+use einsparse::{Context, Scalar, Stream, Tensor};
 
 use super::matmul::integers;
-use super::turned::transposing;
 use crate::support::dense::{nan, strided};
 use crate::support::gpu;
 use crate::support::runs::finish;
+use crate::support::skipping::{LEFT, Skipping, TRANSPOSED};
 
 /// Number of panels; tiles have 256 columns, the last one fewer. They fill three rounds of 132 multiprocessors and part
 /// of a fourth.
@@ -78,14 +77,12 @@ fn multiplies<T: Scalar>(context: &Context, height: usize, stream: &Stream) {
     let rows = PANELS * height - 8;
     let b = integers::<T>([DEPTH, COLUMNS], 5);
     let b_there = context.upload_dense(&b).unwrap();
-    let options = MatmulOptions { height, ..MatmulOptions::default() };
-    let extents = [rows, DEPTH, COLUMNS];
-    let mut product = DynamicMatmul::<T>::new(context, extents, &options).unwrap();
+    let product = Skipping { height, ..LEFT }.plan::<T>(context, [rows, DEPTH, COLUMNS]);
     // A C whose rows are not aligned is stored element by element.
     for (turn, room) in [(0, COLUMNS), (1, COLUMNS + 24), (2, COLUMNS + 3)] {
         let a = context.upload_dense(&mixed::<T>(rows, height, turn));
         let mut c = poisoned::<T>(context, rows, room);
-        product.forward(&a.unwrap(), &b_there, &mut c, stream).unwrap();
+        product.run([&a.unwrap(), &b_there], &mut c, stream).unwrap();
         stream.synchronize().unwrap();
         check(&c, &b, (height, turn));
     }
@@ -107,16 +104,14 @@ fn turned_product_of_many_tiles() {
     let rows = PANELS * 64 - 8;
     let b = integers::<f16>([DEPTH, COLUMNS], 5);
     let b_there = gpu.upload_dense(&b).unwrap();
-    let extents = [rows, DEPTH, COLUMNS];
-    let options = transposing(Determinism::Strict);
-    let mut product = DynamicMatmul::<f16>::new(&gpu, extents, &options).unwrap();
+    let product = TRANSPOSED.plan::<f16>(&gpu, [rows, DEPTH, COLUMNS]);
     for turn in 0..3 {
         let a = mixed::<f16>(rows, 64, turn);
         let at = |i: &[usize]| a.values()[i[1] * DEPTH + i[0]];
         let a = Dense::from_fn(vec![DEPTH, rows], at).unwrap();
         let a = gpu.upload_dense(&a).unwrap();
         let mut c = poisoned::<f16>(&gpu, rows, COLUMNS);
-        finish(&gpu, |stream| product.forward(&a, &b_there, &mut c, stream));
+        finish(&gpu, |stream| product.run([&a, &b_there], &mut c, stream));
         check(&c, &b, (64, turn));
     }
 }

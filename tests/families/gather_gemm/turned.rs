@@ -1,7 +1,7 @@
 //! Products with a transposed dynamic operand, batches, expressions that only need one dense pass, and a step of sparse
 //! training made of these products.
 
-use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions};
+use einsparse::dynamic::Dynamic;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 
@@ -9,16 +9,12 @@ use super::matmul::{dynamic, integers, product, replays};
 use crate::support::dense::{poisoned, transposed, upload, upload_values};
 use crate::support::rows::{here, here_on, named};
 use crate::support::runs::{finish, plan_and_run, plan_of};
+use crate::support::skipping::{LEFT, Skipping, TRANSPOSED};
 use crate::support::{gpu, gpu_alone, on_both};
 
 /// Returns A as `[k, m]`. Pieces of 64 elements of a row are full with a probability of `per_mille` in 1000.
 pub(super) fn pieces<T: Scalar>([k, m]: [usize; 2], per_mille: u64, seed: u64) -> Dense<T> {
     transposed(&dynamic::<T>([m, k], 64, per_mille, seed))
-}
-
-/// Options for an A that is stored as `[k, m]`.
-pub(super) fn transposing(determinism: Determinism) -> MatmulOptions {
-    MatmulOptions { transpose_a: true, determinism, ..MatmulOptions::default() }
 }
 
 pub(super) fn exact<T: Scalar>(found: &Tensor<T>, wanted: &[f64], what: &str) {
@@ -34,13 +30,12 @@ fn turns<T: Scalar>(context: &Context, extents: [usize; 3], determinism: Determi
     let [m, k, n] = extents;
     let b = integers::<T>([k, n], 5);
     let b_there = context.upload_strided(&b, n + 8, T::ONE).unwrap();
-    let mut product_of =
-        DynamicMatmul::<T>::new(context, extents, &transposing(determinism)).unwrap();
+    let product_of = Skipping { determinism, ..TRANSPOSED }.plan::<T>(context, extents);
     for per_mille in [1000, 0, 1, 100, 500, 30] {
         let a = pieces::<T>([k, m], per_mille, 9 + per_mille);
         let a_there = context.upload_strided(&a, m + 16, T::ONE).unwrap();
         let mut c = poisoned::<T>(context, &[m, n]);
-        finish(context, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
+        finish(context, |stream| product_of.run([&a_there, &b_there], &mut c, stream));
         let wanted = product(&transposed(&a), &b);
         exact(&c, &wanted, &format!("{} {extents:?} {per_mille}", T::NAME));
     }
@@ -77,10 +72,10 @@ fn turned_product_in_a_graph() {
     let [m, k, n] = [256, 512, 256];
     let b = integers::<f16>([k, n], 5);
     let [b_there] = upload(&gpu, [&b]);
-    let mut of = DynamicMatmul::new(&gpu, [m, k, n], &transposing(Determinism::Strict)).unwrap();
+    let of = TRANSPOSED.plan(&gpu, [m, k, n]);
     let all = [(100, 1), (0, 2), (900, 3), (50, 4)]
         .map(|(per_mille, seed)| pieces([k, m], per_mille, seed));
-    let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
+    let mut run = |a: &_, c: &mut _, stream: &_| of.run([a, &b_there], c, stream);
     replays(&gpu, &all, [m, n], &mut run, |a| product(&transposed(a), &b));
 }
 
@@ -97,9 +92,8 @@ fn turned_product_keeps_nan_where_it_is() {
     let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([k, m], a), upload([k, n], b));
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let mut product =
-        DynamicMatmul::new(&gpu, [m, k, n], &transposing(Determinism::Strict)).unwrap();
-    finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
+    let product = TRANSPOSED.plan(&gpu, [m, k, n]);
+    finish(&gpu, |stream| product.run([&a, &b], &mut c, stream));
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         let there = (64..128).contains(&i);
         assert!(row.iter().all(|x| x.is_nan() == there), "row {i}");
@@ -108,27 +102,22 @@ fn turned_product_keeps_nan_where_it_is() {
 
 #[test]
 fn turned_product_refuses_what_it_cannot() {
-    let cpu = Context::unchecked_cpu();
-    let plain = transposing(Determinism::Strict);
-    let wrong = MatmulOptions { threshold: f64::NAN, ..plain.clone() };
-    let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &wrong).unwrap_err();
+    let wrong = Skipping { threshold: f64::NAN, ..TRANSPOSED };
+    let error = wrong.try_plan::<f16>(&Context::unchecked_cpu(), [8, 8, 8]).unwrap_err();
     assert!(error.to_string().contains("NaN"), "{error}");
-    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], &plain.clone()).unwrap_err();
-    assert!(error.to_string().contains("has 2 items"), "{error}");
+    // This context checks for an H200.
+    let error = TRANSPOSED.try_batch::<f16>(&Context::cpu(), 2, [8, 8, 8]).unwrap_err();
+    assert!(error.to_string().contains("not with A[z,k,m]"), "{error}");
     let Some(gpu) = gpu() else { return };
-    let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], &plain.clone()).unwrap_err();
+    let error = TRANSPOSED.try_plan::<f32>(&gpu, [8, 8, 8]).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-    let mut odd = DynamicMatmul::<f16>::new(&gpu, [12, 8, 8], &plain).unwrap();
-    let (a, b) = (gpu.zeros(&[8, 12]).unwrap(), gpu.zeros(&[8, 8]).unwrap());
-    let mut c = gpu.zeros(&[12, 8]).unwrap();
-    let error = odd.forward(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
-    assert!(matches!(error, Error::Operand { .. }), "{error}");
+    let error = TRANSPOSED.try_plan::<f16>(&gpu, [12, 8, 8]).unwrap_err();
+    assert!(error.to_string().contains("pieces of rows of A by 16 bytes"), "{error}");
 }
 
 fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], height: usize) {
     let [m, k, n] = extents;
-    let options = MatmulOptions { height, ..MatmulOptions::default() };
-    let mut batch = DynamicMatmul::<T>::batched(context, items, extents, &options).unwrap();
+    let batch = Skipping { height, ..LEFT }.batch::<T>(context, items, extents);
     let a = dynamic::<T>([items * m, k], height, 200, 3);
     let b = integers::<T>([items * k, n], 4);
     let three = |dense: &Dense<T>, rows: usize| {
@@ -138,7 +127,7 @@ fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], heig
     };
     let (a_there, b_there) = (three(&a, m), three(&b, k));
     let mut c = poisoned::<T>(context, &[items, m, n]);
-    finish(context, |stream| batch.forward(&a_there, &b_there, &mut c, stream));
+    finish(context, |stream| batch.run([&a_there, &b_there], &mut c, stream));
     let item = |dense: &Dense<T>, z: usize, rows: usize| {
         let columns = dense.shape()[1];
         let values = dense.values()[z * rows * columns..(z + 1) * rows * columns].to_vec();
@@ -153,9 +142,10 @@ fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], heig
 fn batches_of_dynamic_products() {
     let cpu = Context::unchecked_cpu();
     batches::<f32>(&cpu, 3, [64, 20, 5], 32);
-    let options = MatmulOptions::default();
-    let error = DynamicMatmul::<f16>::batched(&cpu, 2, [100, 8, 8], &options).unwrap_err();
-    assert!(error.to_string().contains("100 rows"), "{error}");
+    for m in [100, 192] {
+        let error = LEFT.try_batch::<f16>(&Context::cpu(), 2, [m, 8, 8]).unwrap_err();
+        assert!(error.to_string().contains(&format!("items have {m} rows")), "{error}");
+    }
     let Some(gpu) = gpu() else { return };
     for (items, extents, height) in [
         (3, [256, 200, 264], 128),

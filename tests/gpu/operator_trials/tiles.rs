@@ -1,11 +1,11 @@
-//! Operands that are sparse for one step: products that skip their empty micro-tiles, on the left, transposed, and on
-//! the right.
+//! Dynamic operands: products that skip their empty micro-tiles, on the left, transposed, and on the right. The CPU
+//! multiplies all elements.
 
-use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
 use einsparse::{Precision, Scalar};
 
 use super::results::same;
 use super::trial::{Given, Outcome, Trial};
+use crate::support::skipping::{LEFT, RIGHT, Skipping, TRANSPOSED};
 
 /// Number of elements of a row segment.
 const WIDTH: usize = 64;
@@ -43,17 +43,18 @@ fn with_nan<T: Scalar>(t: &mut Trial<'_>, name: &str, shape: &[usize]) -> Given<
     })
 }
 
-/// Rows of a micro-tile. The CPU supports any number.
-fn height(t: &mut Trial<'_>) -> usize {
-    match !t.is_for_gpu() && t.once_in(3) {
-        true => t.one(&[2, 5, 16]),
-        false => t.one(&[128, 64, 32]),
-    }
-}
-
 /// Whether an element makes its micro-tile nonempty.
 fn counts(x: f64, threshold: f64) -> bool {
     x.is_nan() || x.abs() > threshold
+}
+
+/// Threshold of a product, or one that is refused.
+fn threshold(t: &mut Trial<'_>) -> f64 {
+    let threshold = t.one(&[0.0, 0.0, 1.0]);
+    match t.is_made_wrong("a threshold that is none") {
+        true => t.one(&[-1.0, f64::NAN, -f64::INFINITY]),
+        false => threshold,
+    }
 }
 
 /// Shape of a batch. A batch of one item has no batch axis.
@@ -68,47 +69,39 @@ fn of_items(items: usize, matrix: [usize; 2]) -> Vec<usize> {
 pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let items = t.one(&[1, 1, 1, 2, 3]);
-    let height = height(t);
+    let height = t.one(&[128, 64, 32]);
     let m = match items {
         1 => t.rows(),
         _ => height * t.one(&[0, 1, 2]),
     };
     let [k, n] = [t.rows(), t.columns()];
-    let mut options = MatmulOptions {
-        height,
-        threshold: t.one(&[0.0, 0.0, 1.0]),
-        precision: t.one(&[Precision::Full, Precision::Tf32]),
-        ..MatmulOptions::default()
-    };
-    let mut planned = (items, m);
-    if t.is_made_wrong("micro-tiles that are none") {
-        match t.below(3) {
-            0 => options.height = t.below(2),
-            1 => options.threshold = t.one(&[-1.0, f64::NAN]),
-            _ => planned = (2, height + 1),
-        }
-    }
-    let extents = [planned.1, k, n];
-    let made = DynamicMatmul::<T>::batched(t.context, planned.0, extents, &options.clone());
-    let mut of = t.made(made)?;
+    let precision = t.one(&[Precision::Full, Precision::Tf32]);
+    // The kernel for few rows has micro-tiles of all rows.
+    let few = items == 1 && m <= 64 && T::DTYPE.bytes() == 2 && t.once_in(2);
+    let threshold = threshold(t);
+    let skipping = Skipping { height, few, threshold, precision, ..LEFT };
+    let height = if few { m.max(1) } else { height };
+    let extents = [m, k, n];
+    let made = skipping.try_batch::<T>(t.context, items, extents);
+    let of = t.made(made)?;
     let a = tiled::<T>(t, "A", &of_items(items, [m, k]), (height, 1));
     let b = with_nan::<T>(t, "B", &of_items(items, [k, n]));
     let mut c = t.written::<T>("C", &of_items(items, [m, n]));
-    t.run(&mut c, |c, stream| of.forward(&a.there, &b.there, c, stream))?;
-    let mut wanted = vec![0.0; items * m * n];
+    t.run(&mut c, |c, stream| of.run([&a.there, &b.there], c, stream))?;
+    let (mut wanted, all) = (vec![0.0; items * m * n], !t.context.is_cuda());
     for row in 0..items * m {
         let first = row / height * height;
         let panel = first..(first + height).min(items * m);
         for x in 0..k {
-            let is_there = |row: usize| counts(a.values[row * k + x], options.threshold);
-            if panel.clone().any(is_there) {
+            let is_there = |row: usize| counts(a.values[row * k + x], threshold);
+            if all || panel.clone().any(is_there) {
                 let line = &b.values[(row / m * k + x) * n..][..n];
                 let to = wanted[row * n..][..n].iter_mut().zip(line);
                 to.for_each(|(to, b)| *to += a.values[row * k + x] * b);
             }
         }
     }
-    let what = format!("C of {items} x {extents:?} {options:?} {:?}", of.variants());
+    let what = format!("C of {items} x {extents:?} {skipping:?}: {}", of.plan);
     same(&what, &c, &wanted);
     Ok(())
 }
@@ -117,30 +110,26 @@ pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
 pub fn on_the_turn<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let [m, k, n] = [t.columns(), t.rows(), t.columns()];
-    let mut threshold = t.one(&[0.0, 0.0, 1.0]);
-    if t.is_made_wrong("a threshold that is none") {
-        threshold = t.one(&[-1.0, f64::NAN, -f64::INFINITY]);
-    }
-    let options = MatmulOptions { transpose_a: true, threshold, ..MatmulOptions::default() };
-    let made = DynamicMatmul::<T>::new(t.context, [m, k, n], &options);
-    let mut of = t.made(made)?;
+    let threshold = threshold(t);
+    let made = Skipping { threshold, ..TRANSPOSED }.try_plan::<T>(t.context, [m, k, n]);
+    let of = t.made(made)?;
     let a = tiled::<T>(t, "A", &[k, m], (1, WIDTH));
     let b = with_nan::<T>(t, "B", &[k, n]);
     let mut c = t.written::<T>("C", &[m, n]);
-    t.run(&mut c, |c, stream| of.forward(&a.there, &b.there, c, stream))?;
-    let mut wanted = vec![0.0; m * n];
+    t.run(&mut c, |c, stream| of.run([&a.there, &b.there], c, stream))?;
+    let (mut wanted, all) = (vec![0.0; m * n], !t.context.is_cuda());
     for row in 0..m {
         let first = row / WIDTH * WIDTH;
         for x in 0..k {
             let piece = &a.values[x * m..][first..(first + WIDTH).min(m)];
-            if piece.iter().any(|&a| counts(a, threshold)) {
+            if all || piece.iter().any(|&a| counts(a, threshold)) {
                 let line = &b.values[x * n..][..n];
                 let to = wanted[row * n..][..n].iter_mut().zip(line);
                 to.for_each(|(to, b)| *to += a.values[x * m + row] * b);
             }
         }
     }
-    let what = format!("C of {:?} {:?}", [m, k, n], of.variants());
+    let what = format!("C of {:?}: {}", [m, k, n], of.plan);
     same(&what, &c, &wanted);
     Ok(())
 }
@@ -151,20 +140,14 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(3);
     let items = t.one(&[1, 1, 1, 2, 3]);
     let [m, k, n] = [t.columns(), t.rows(), t.columns()];
-    let mut options = MatmulOptions {
-        sparse: SparseSide::Right,
-        transpose_a: t.once_in(2),
-        threshold: t.one(&[0.0, 0.0, 1.0]),
-        ..MatmulOptions::default()
-    };
-    if t.is_made_wrong("a threshold that is none") {
-        options.threshold = t.one(&[-1.0, f64::NAN]);
-    }
-    let made = DynamicMatmul::<T>::batched(t.context, items, [m, k, n], &options.clone());
-    let mut of = t.made(made)?;
-    let of_a = if options.transpose_a { [k, m] } else { [m, k] };
+    let by_columns = t.once_in(2);
+    let threshold = threshold(t);
+    let skipping = Skipping { by_columns, threshold, ..RIGHT };
+    let made = skipping.try_batch::<T>(t.context, items, [m, k, n]);
+    let of = t.made(made)?;
+    let of_a = if by_columns { [k, m] } else { [m, k] };
     let is_nan: Vec<bool> = (0..items * k).map(|_| t.once_in(16)).collect();
-    let in_column = |i: usize| match options.transpose_a {
+    let in_column = |i: usize| match by_columns {
         true => i / m,
         false => i / (m * k) * k + i % k,
     };
@@ -174,26 +157,26 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     });
     let b = tiled::<T>(t, "B", &of_items(items, [k, n]), (1, WIDTH));
     let mut c = t.written::<T>("C", &of_items(items, [m, n]));
-    t.run(&mut c, |c, stream| of.forward(&a.there, &b.there, c, stream))?;
-    let mut wanted = vec![0.0; items * m * n];
+    t.run(&mut c, |c, stream| of.run([&a.there, &b.there], c, stream))?;
+    let (mut wanted, all) = (vec![0.0; items * m * n], !t.context.is_cuda());
     for row in 0..items * m {
         let (item, i) = (row / m, row % m);
         for x in item * k..(item + 1) * k {
-            let factor = match options.transpose_a {
+            let factor = match by_columns {
                 true => a.values[x * m + i],
                 false => a.values[row * k + x - item * k],
             };
             let pieces = b.values[x * n..][..n].chunks(WIDTH);
             let to = wanted[row * n..][..n].chunks_mut(WIDTH);
             for (to, piece) in to.zip(pieces) {
-                if piece.iter().any(|&b| counts(b, options.threshold)) {
+                if all || piece.iter().any(|&b| counts(b, threshold)) {
                     let each = to.iter_mut().zip(piece);
                     each.for_each(|(to, b)| *to += factor * b);
                 }
             }
         }
     }
-    let what = format!("C of {items} x {:?} {:?}", [m, k, n], of.variants());
+    let what = format!("C of {items} x {:?} {skipping:?}: {}", [m, k, n], of.plan);
     same(&what, &c, &wanted);
     Ok(())
 }

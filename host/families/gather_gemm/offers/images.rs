@@ -23,7 +23,7 @@ use crate::launch::Turns;
 use crate::offer::bind::{as_dense, device_tensor, find};
 use crate::offer::{Candidate, Options, Run, Types, ZerosRule};
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
+use crate::tensor::{AnyOperand, AnyTensor, DynamicOptions};
 
 /// Names in refusals.
 const FAMILY: &str = "pit_conv";
@@ -36,16 +36,18 @@ fn refused<T>(family: &str, reason: &str) -> Result<Offered<T>> {
     Ok(Err(Some(Refusal::of(family, reason))))
 }
 
-/// Returns the axis along which a dynamic operand is sparse, and the expected share of nonempty micro-tiles. If both
-/// operands are dynamic, A's channels are skipped.
+/// Axis along which a dynamic operand is sparse, expected share of nonempty micro-tiles, and threshold.
+type Sparse = (ConvolutionAxis, f64, f64);
+
+/// Returns the sparsity of the dynamic operand. If both operands are dynamic, A's channels are skipped.
 fn sparse(
     names: &[String; 2],
-    dynamic: &[(&str, SparsityHint)],
+    dynamic: &[(&str, DynamicOptions)],
     shape: &ConvolutionShape,
-) -> Option<(ConvolutionAxis, f64)> {
+) -> Option<Sparse> {
     let of = |at: usize, axis: ConvolutionAxis| {
         let own = dynamic.iter().find(|(own, _)| *own == names[at]);
-        own.map(|(_, expected)| (axis, expected.share(shape.looked(axis)[1])))
+        own.map(|(_, own)| (axis, own.expected.share(shape.looked(axis)[1]), own.threshold))
     };
     of(0, ConvolutionAxis::Channels).or_else(|| of(1, ConvolutionAxis::Filters))
 }
@@ -65,10 +67,10 @@ impl Skipping {
         device: &Arc<Device>,
         dtype: Dtype,
         shape: ConvolutionShape,
-        axis: ConvolutionAxis,
+        (axis, threshold): (ConvolutionAxis, f64),
     ) -> Result<Self> {
         let looked = shape.looked(axis);
-        let channels = ChannelsLaunch::new(device, dtype, looked, above(dtype, 0.0))?;
+        let channels = ChannelsLaunch::new(device, dtype, looked, above(dtype, threshold))?;
         let lists = channels.lists(device)?;
         let places = (axis == ConvolutionAxis::Filters, list_stride(looked[2]));
         Ok(Skipping {
@@ -233,7 +235,7 @@ impl ImageKernels {
 fn ways(
     (device, dtype): (&Arc<Device>, Dtype),
     shape: ConvolutionShape,
-    sparse: Option<(ConvolutionAxis, f64)>,
+    sparse: Option<Sparse>,
     (all, asked): ([DenseMatrix; 3], Option<&str>),
 ) -> Result<std::result::Result<(Way, Vec<Candidate>), String>> {
     let mut reasons = Vec::new();
@@ -247,8 +249,8 @@ fn ways(
         Ok(way) => ways.push(way),
         Err(reason) => reasons.push(reason),
     };
-    if let Some((axis, expected)) = sparse {
-        let skips = or_reason(Skipping::new(device, dtype, shape, axis))?;
+    if let Some((axis, expected, threshold)) = sparse {
+        let skips = or_reason(Skipping::new(device, dtype, shape, (axis, threshold)))?;
         offer(skips.map(|own| {
             let cost = own.product.cost(expected, device.machine());
             (Way::Skips(Box::new(own)), cost)

@@ -24,7 +24,7 @@ use crate::offer::{
     Answer, Compiled, Offer, Question, Run, Unfit, ZerosRule, multiplied_as, write_kernel,
 };
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
+use crate::tensor::{AnyOperand, AnyTensor, DynamicOptions};
 use bound::Bound;
 
 /// Returns the offers for an expression with a dynamic operand.
@@ -35,15 +35,19 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| Answer::refused("pit", reason);
     let missing = "skips micro-tiles of the first matrix, and that is not dynamic";
     let found = asked(question, (|form| &form.sparse, missing), extents);
-    let (form, expected, extents) = match found {
+    let asked = match found {
         Ok(asked) => asked,
         Err(unfit) => return unfit.answer("pit"),
     };
+    let (items, extents @ [m, k, n]) = (asked.items, asked.extents);
     // With few rows, a micro-tile has the rows of A.
-    let share =
-        |row: &Row| expected.share(if finds_columns(row) { extents[0] } else { height(row) });
-    let turned = form.order.transposed;
-    let few = few_rows(question.types.operands).filter(|_| !turned);
+    let expected = asked.dynamic.expected;
+    let share = |row: &Row| expected.share(if finds_columns(row) { m } else { height(row) });
+    let turned = asked.form.order.transposed;
+    if turned && items > 1 {
+        return refused("computes batches with A[z,m,k], not with A[z,k,m]");
+    }
+    let few = few_rows(question.types.operands).filter(|_| !turned && items == 1);
     let dtype = multiplied_as(question.types.operands, question.options.precision);
     let rows = rows(dtype, turned).chain(few);
     let Some(first) = rows.clone().next() else {
@@ -51,64 +55,93 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             "computes f16 and bf16, and with A[m,k] f32 if the plan has Precision::Tf32",
         );
     };
-    let asked = question.options.variant.as_deref();
+    let wanted = question.options.variant.as_deref();
     let machine = question.machine;
     // A requested kernel that this GPU cannot run is refused with the reason.
-    let runs = |row: &&Row| asked == Some(row.name) || machine.lacks(row).is_none();
+    let runs = |row: &&Row| wanted == Some(row.name) || machine.lacks(row).is_none();
     let mut rows = rows.filter(runs).peekable();
     if rows.peek().is_none() {
         return refused(&machine.lacks(first).unwrap_or_default());
     }
-    let rows = rows.filter(|row| few::is_offered(row, extents, asked, machine));
-    let wanted = |row: &&Row| asked == Some(row.name) || is_worth_it(row, share(row));
-    let mut rows = rows.filter(wanted).peekable();
+    // Micro-tiles must end where an item ends.
+    let ends = |row: &&Row| items == 1 || m.is_multiple_of(height(row));
+    let is_refused = rows.clone().any(|row| wanted == Some(row.name) && !ends(&row));
+    let mut rows = rows.filter(ends).peekable();
+    if is_refused || rows.peek().is_none() {
+        return refused(&format!("requires items of whole micro-tiles, and items have {m} rows"));
+    }
+    let rows = rows.filter(|row| few::is_offered(row, extents, wanted, machine));
+    let gains = |row: &&Row| wanted == Some(row.name) || is_worth_it(row, share(row));
+    let mut rows = rows.filter(gains).peekable();
     if rows.peek().is_none() {
         return refused("gains nothing where nearly all micro-tiles hold something");
     }
     let offers = rows.map(|row| {
-        let cost = predict(row, extents, share(row), machine);
-        offer(question, row, extents, (form.clone(), cost))
+        let cost = predict(row, [items.saturating_mul(m), k, n], share(row), machine);
+        offer(question, row, asked.clone(), cost)
     });
     Answer::of(offers.collect())
 }
 
-/// Product, expected sparsity of the dynamic matrix, and `[m, k, n]`.
-type Asked<'q> = (SpmmForm, &'q SparsityHint, [usize; 3]);
+/// Requested product.
+#[derive(Clone)]
+struct Asked {
+    form: SpmmForm,
+    /// Options of the dynamic matrix.
+    dynamic: DynamicOptions,
+    items: usize,
+    /// `[m, k, n]` of an item.
+    extents: [usize; 3],
+}
+
+/// Items, and `[m, k, n]` of an item.
+type Extents = (usize, [usize; 3]);
 
 /// Returns the requested product, or the reason why the kernels of this module or of `pit_right` do not support it.
 /// Inputs: the matrix that must be dynamic, the reason if it is not, and `extents`.
-fn asked<'q>(
-    question: &'q Question<'q, '_>,
+fn asked(
+    question: &Question<'_, '_>,
     (dynamic, missing): (fn(&SpmmForm) -> &String, &str),
-    extents: fn(&Question<'_, '_>, &SpmmForm) -> Result<[usize; 3], Unfit>,
-) -> Result<Asked<'q>, Unfit> {
+    extents: fn(&Question<'_, '_>, &SpmmForm) -> Result<Extents, Unfit>,
+) -> Result<Asked, Unfit> {
     if question.options.zeros == ZerosRule::Strict {
         let reason = "multiplies zeros inside micro-tiles, but the plan requires Zeros::Strict";
         return Err(reason.into());
     }
-    let form = question.indirect.as_gemm().filter(plain);
+    let product = question.indirect;
+    let form = product.as_gemm().or_else(|| product.as_gemm_batch()).filter(plain);
     let form = form.filter(|_| question.types.alike()).ok_or(
-        "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], without factors and epilogue in the type of the operands",
+        "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], or batches C[z,m,n] of these, without factors and \
+         epilogue in the type of the operands",
     )?;
     let mut all = question.dynamic.iter();
     let found = all.find(|(name, _)| name == dynamic(&form));
-    let (_, expected) = found.ok_or(missing)?;
-    let extents = extents(question, &form)?;
-    Ok((form, expected, extents))
+    let (_, dynamic) = *found.ok_or(missing)?;
+    let (items, extents) = extents(question, &form)?;
+    Ok(Asked { form, dynamic, items, extents })
+}
+
+/// Returns the number of matrices in an operand, and their extents.
+fn matrices(shape: &[usize]) -> Result<(usize, [usize; 2]), Unfit> {
+    match *shape {
+        [rows, columns] => Ok((1, [rows, columns])),
+        [items, rows, columns] => Ok((items, [rows, columns])),
+        _ => Err("multiplies matrices".into()),
+    }
 }
 
 /// Returns the offer of one of the kernels.
 fn offer<'q>(
     question: &'q Question<'q, '_>,
     row: &'static Row,
-    extents: [usize; 3],
-    (form, cost): (SpmmForm, Cost),
+    asked: Asked,
+    cost: Cost,
 ) -> Offer<'q> {
     if finds_columns(row) {
-        return Offer::of(row, cost, move |device| few::Made::new(device, row, extents, &form));
+        return Offer::of(row, cost, move |device| few::Made::new(device, row, &asked));
     }
     // If the values of a full A do not fit in memory, a dense kernel may be selected.
-    Offer::with_room(row, cost, move |device| Made::new(device, row, extents, (&form, question)))
+    Offer::with_room(row, cost, move |device| Made::new(device, row, &asked, question))
 }
 
 /// Returns the kernels that multiply in this type, for A stored as `[m, k]`, or as `[k, m]` if `turned`.
@@ -127,16 +160,14 @@ fn height(row: &Row) -> usize {
     row.block.0.max(row.block.1) as usize
 }
 
-/// Returns `[m, k, n]`, or the reason why the kernels do not support these operands.
-fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], Unfit> {
+/// Returns items and `[m, k, n]`, or the reason why the kernels do not support these operands.
+fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<Extents, Unfit> {
     let (a, b) =
         (find(question.operands(), &form.sparse)?, find(question.operands(), &form.dense)?);
     let AnyOperand::Dense(rows) = b else {
         return Err(wrong(&form.dense, "an uploaded dense tensor", b).into());
     };
-    let (&[first, second], &[_, n]) = (a.shape(), b.shape()) else {
-        return Err("multiplies matrices".into());
-    };
+    let ((items, [first, second]), (_, [_, n])) = (matrices(a.shape())?, matrices(b.shape())?);
     let turned = form.order.transposed;
     let (m, k) = if turned { (second, first) } else { (first, second) };
     let vector = 16 / question.types.operands.bytes();
@@ -152,7 +183,7 @@ fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], U
     if turned && !gathered(a) {
         return Err("gathers pieces of rows of A by 16 bytes, which it is not a multiple of".into());
     }
-    Ok([m, k, n])
+    Ok((items, [m, k, n]))
 }
 
 /// Returns whether the form has neither factor nor epilogue, and every operand is stored as written, except A, which
@@ -175,6 +206,8 @@ struct Made {
     lists: DeviceLists,
     /// Serializes runs, which share the lists.
     turns: Turns,
+    /// Whether there is one item.
+    single: bool,
     bound: Bound,
 }
 
@@ -182,12 +215,15 @@ impl Made {
     fn new(
         device: &Arc<Device>,
         row: &'static Row,
-        extents: [usize; 3],
-        (form, question): (&SpmmForm, &Question<'_, '_>),
+        asked: &Asked,
+        question: &Question<'_, '_>,
     ) -> Result<Self> {
-        let work =
-            PitWork { turned: form.order.transposed, ..PitWork::single(extents, height(row)) };
-        let how = (0.0, question.options.determinism);
+        let work = PitWork {
+            items: asked.items,
+            turned: asked.form.order.transposed,
+            ..PitWork::single(asked.extents, height(row))
+        };
+        let how = (asked.dynamic.threshold, question.options.determinism);
         let types = (question.types.operands, row.dtype);
         let (detect, product) = kernels_as(device, types, work, how)?;
         Ok(Made {
@@ -196,7 +232,8 @@ impl Made {
             detect,
             product,
             turns: Turns::new(device)?,
-            bound: Bound::new(form, extents, [extents[0], extents[1]]),
+            single: asked.items == 1,
+            bound: Bound::new(asked),
         })
     }
 }
@@ -215,8 +252,9 @@ impl Compiled for Made {
         let [a, b, c] = self.bound.matrices(run, out)?;
         // All errors are detected before anything is queued.
         let product = self.product.params(&self.lists, Some(a), b, c)?;
+        let next = self.single.then_some(b);
         self.turns.queue(true, queue.stream(), || {
-            self.detect.run_ahead_of(Some(b), a, &self.lists, queue)?;
+            self.detect.run_ahead_of(next, a, &self.lists, queue)?;
             self.product.start(&product, queue)
         })
     }

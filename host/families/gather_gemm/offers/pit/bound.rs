@@ -1,12 +1,12 @@
 //! Operands of a product with a dynamic operand, bound to the tensors of a run.
 
+use super::Asked;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
-use crate::indirect::SpmmForm;
 use crate::offer::Run;
 use crate::tensor::AnyTensor;
 
-/// Names of the operands, and extents of A, B and C.
+/// Names of the operands, and extents of A, B and C as stored.
 #[derive(Debug)]
 pub(super) struct Bound {
     names: [String; 2],
@@ -14,9 +14,15 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Creates the operands of a product of extents `[m, k, n]`; A is stored as `of_a`.
-    pub(super) fn new(form: &SpmmForm, [m, k, n]: [usize; 3], of_a: [usize; 2]) -> Self {
-        Bound { names: [form.sparse.clone(), form.dense.clone()], extents: [of_a, [k, n], [m, n]] }
+    /// Creates the operands of a product. The items of a batch follow each other, as rows of one matrix.
+    pub(super) fn new(asked: &Asked) -> Self {
+        let ([m, k, n], form) = (asked.extents, &asked.form);
+        let of_a = if form.order.transposed { [k, m] } else { [m, k] };
+        let all = |[rows, columns]: [usize; 2]| [asked.items.saturating_mul(rows), columns];
+        Bound {
+            names: [form.sparse.clone(), form.dense.clone()],
+            extents: [of_a, [k, n], [m, n]].map(all),
+        }
     }
 
     pub(super) fn matrices(&self, run: &Run<'_>, out: &AnyTensor) -> Result<[DenseMatrix; 3]> {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
+use super::Asked;
 use super::bound::Bound;
 use crate::device::Device;
 use crate::error::Result;
 use crate::families::gather_gemm::cost::pit::finds_columns;
+use crate::families::gather_gemm::found::above;
 use crate::families::gather_gemm::{PitFewLaunch, few_row};
-use crate::indirect::SpmmForm;
 use crate::machine::Machine;
 use crate::offer::{Compiled, Run, write_kernel};
 use crate::tensor::AnyTensor;
@@ -40,17 +41,12 @@ pub(super) struct Made {
 }
 
 impl Made {
-    pub(super) fn new(
-        device: &Arc<Device>,
-        row: &'static Row,
-        extents: [usize; 3],
-        form: &SpmmForm,
-    ) -> Result<Self> {
-        let above = crate::families::gather_gemm::found::above(row.dtype, 0.0);
+    pub(super) fn new(device: &Arc<Device>, row: &'static Row, asked: &Asked) -> Result<Self> {
+        let above = above(row.dtype, asked.dynamic.threshold);
         Ok(Made {
             row,
-            launch: PitFewLaunch::new(device, row, extents, above)?,
-            bound: Bound::new(form, extents, [extents[0], extents[1]]),
+            launch: PitFewLaunch::new(device, row, asked.extents, above)?,
+            bound: Bound::new(asked),
         })
     }
 }

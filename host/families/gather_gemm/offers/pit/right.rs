@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use einsparse_kernels::table::Row;
 
-use super::asked;
 use super::bound::Bound;
+use super::{Asked, Extents, asked, matrices};
 use crate::device::Device;
 use crate::error::Result;
 use crate::families::discover::DeviceLists;
@@ -24,49 +24,50 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if question.dynamic.is_empty() {
         return Ok(Answer::default());
     }
-    let (form, row, share, extents) = match found(question) {
+    let (asked, row, share) = match found(question) {
         Ok(found) => found,
         Err(unfit) => return unfit.answer("pit_right"),
     };
-    let ([m, k, n], machine) = (extents, question.machine);
-    let mut cost = predict(row, [n, k, m], share, machine);
-    if !form.order.transposed {
-        let us = transposition_us([m, k], question.types.operands.bytes(), machine);
+    let ([m, k, n], machine) = (asked.extents, question.machine);
+    let all = |extent: usize| asked.items.saturating_mul(extent);
+    let mut cost = predict(row, [all(n), k, m], share, machine);
+    if !asked.form.order.transposed {
+        let us = transposition_us([all(m), k], question.types.operands.bytes(), machine);
         cost.us += us;
         cost.hbm_us += us;
     }
-    let how = (0.0, question.options.determinism);
+    let determinism = question.options.determinism;
     // If the transpose does not fit in memory, a dense kernel may be selected.
     Answer::of(vec![Offer::with_room(row, cost, move |device| {
-        Made::new(device, row, extents, (&form, how))
+        Made::new(device, row, &asked, determinism)
     })])
 }
 
-/// Product, kernel, expected share of nonempty micro-tiles, and `[m, k, n]`.
-type Found = (SpmmForm, &'static Row, f64, [usize; 3]);
+/// Product, kernel, and expected share of nonempty micro-tiles.
+type Found = (Asked, &'static Row, f64);
 
 /// Returns the requested product, or the reason why the kernels do not support it.
 fn found(question: &Question<'_, '_>) -> Result<Found, Unfit> {
     let missing = "skips pieces of rows of the second matrix, and that is not dynamic";
-    let (form, expected, extents) = asked(question, (|form| &form.dense, missing), extents)?;
+    let product = asked(question, (|form| &form.dense, missing), extents)?;
     let mut rows = pit_rows(question.types.operands, true, true);
     let first = rows.clone().next().ok_or("computes f16 and bf16")?;
-    let asked = question.options.variant.as_deref();
+    let wanted = question.options.variant.as_deref();
     let machine = question.machine;
     // A requested kernel that this GPU cannot run is refused with the reason.
-    let runs = |row: &&Row| asked == Some(row.name) || machine.lacks(row).is_none();
+    let runs = |row: &&Row| wanted == Some(row.name) || machine.lacks(row).is_none();
     let Some(row) = rows.find(runs) else {
         return Err(machine.lacks(first).unwrap_or_default().as_str().into());
     };
-    let share = expected.share(WIDTH);
-    if asked != Some(row.name) && !is_worth_it(row, share) {
+    let share = product.dynamic.expected.share(WIDTH);
+    if wanted != Some(row.name) && !is_worth_it(row, share) {
         return Err("gains nothing where nearly all micro-tiles hold something".into());
     }
-    Ok((form, row, share, extents))
+    Ok((product, row, share))
 }
 
-/// Returns `[m, k, n]`, or the reason why the kernels do not support these operands.
-fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], Unfit> {
+/// Returns items and `[m, k, n]`, or the reason why the kernels do not support these operands.
+fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<Extents, Unfit> {
     let (a, b) =
         (find(question.operands(), &form.sparse)?, find(question.operands(), &form.dense)?);
     let AnyOperand::Dense(rows) = a else {
@@ -75,9 +76,7 @@ fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], U
     let AnyOperand::Dense(pieces) = b else {
         return Err(wrong(&form.dense, "an uploaded dense tensor", b).into());
     };
-    let (&[first, second], &[_, n]) = (a.shape(), b.shape()) else {
-        return Err("multiplies matrices".into());
-    };
+    let ((items, [first, second]), (_, [_, n])) = (matrices(a.shape())?, matrices(b.shape())?);
     let vector = 16 / question.types.operands.bytes();
     let whole = |x: usize| x.is_multiple_of(vector);
     let given = question.options.alignment.unwrap_or(vector).max(1);
@@ -85,12 +84,12 @@ fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], U
         return Err("gathers pieces of rows of B by 16 bytes, which it is not a multiple of".into());
     }
     if !form.order.transposed {
-        return Ok([first, second, n]);
+        return Ok((items, [first, second, n]));
     }
     if !whole(rows.leading()) {
         return Err("gathers rows of A by 16 bytes, which it is not a multiple of".into());
     }
-    Ok([second, first, n])
+    Ok((items, [second, first, n]))
 }
 
 /// Detection, transpose and product, and the lists that they share.
@@ -108,18 +107,18 @@ impl Made {
     fn new(
         device: &Arc<Device>,
         row: &'static Row,
-        extents: [usize; 3],
-        (form, how): (&SpmmForm, (f64, Determinism)),
+        asked: &Asked,
+        determinism: Determinism,
     ) -> Result<Self> {
-        let by_columns = form.order.transposed;
-        let kernels = RightKernels::new(device, row.dtype, 1, extents, by_columns, how)?;
-        let [m, k, _] = extents;
+        let (items, by_columns) = (asked.items, asked.form.order.transposed);
+        let how = (asked.dynamic.threshold, determinism);
+        let kernels = RightKernels::new(device, row.dtype, items, asked.extents, by_columns, how)?;
         Ok(Made {
             row,
             lists: kernels.detect.lists(device)?,
             kernels,
             turns: Turns::new(device)?,
-            bound: Bound::new(form, extents, if by_columns { [k, m] } else { [m, k] }),
+            bound: Bound::new(asked),
         })
     }
 }

@@ -1,0 +1,168 @@
+//! Products with a dynamic operand, by plans that name the kernel that skips its empty micro-tiles.
+
+use einsparse::dynamic::{Dynamic, SparsityHint};
+use einsparse::formats::Dense;
+use einsparse::registry::{Dtype, Scalar};
+use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Result, Stream, Tensor};
+
+use super::rows::{as_on_hopper, here};
+
+/// A product, and the kernel of its plan. Names of kernels are valid for every element type: a plan of another type
+/// refuses the kernel on a GPU, and the CPU multiplies all elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Skipping {
+    /// Whether B is dynamic, instead of A.
+    pub right: bool,
+    /// Whether A is stored as `[k, m]`.
+    pub by_columns: bool,
+    /// Rows of a micro-tile of an A of `[m, k]`.
+    pub height: usize,
+    /// Whether the kernel for few rows is named, which finds the nonzero columns itself.
+    pub few: bool,
+    pub threshold: f64,
+    pub determinism: Determinism,
+    pub precision: Precision,
+}
+
+/// A dynamic A of `[m, k]`, in micro-tiles of 128 rows.
+pub const LEFT: Skipping = Skipping {
+    right: false,
+    by_columns: false,
+    height: 128,
+    few: false,
+    threshold: 0.0,
+    determinism: Determinism::Strict,
+    precision: Precision::Full,
+};
+/// A dynamic A of at most 64 rows.
+pub const FEW: Skipping = Skipping { few: true, ..LEFT };
+/// A dynamic A of `[k, m]`.
+pub const TRANSPOSED: Skipping = Skipping { by_columns: true, ..LEFT };
+/// A dynamic B.
+pub const RIGHT: Skipping = Skipping { right: true, ..LEFT };
+
+/// A plan of a [`Skipping`].
+#[derive(Debug)]
+pub struct SkippingPlan<T: Scalar> {
+    pub plan: Plan<T>,
+    skipping: Skipping,
+}
+
+impl Skipping {
+    fn text(&self, items: usize) -> &'static str {
+        match (items, self.by_columns) {
+            (1, false) => "C[m,n] = A[m,k] * B[k,n]",
+            (1, true) => "C[m,n] = A[k,m] * B[k,n]",
+            (_, false) => "C[z,m,n] = A[z,m,k] * B[z,k,n]",
+            (_, true) => "C[z,m,n] = A[z,k,m] * B[z,k,n]",
+        }
+    }
+
+    /// Shape of a matrix of the product. A batch of one item has no batch axis.
+    fn shape(items: usize, [rows, columns]: [usize; 2]) -> Vec<usize> {
+        match items {
+            1 => vec![rows, columns],
+            _ => vec![items, rows, columns],
+        }
+    }
+
+    /// The kernel with these micro-tiles on the GPU of the tests.
+    fn kernel(&self, dtype: Dtype) -> &'static str {
+        let of = match (dtype, self.precision) {
+            (Dtype::Bf16, _) => "bf16",
+            (Dtype::F32, Precision::Tf32) => "tf32",
+            _ => "f16",
+        };
+        match (self.right, self.by_columns) {
+            (true, _) => here(&format!("pit_right_{}_1x64", if of == "bf16" { of } else { "f16" })),
+            (_, true) => here(&format!("pit_{}_1x64", if of == "bf16" { of } else { "f16" })),
+            _ => here(&format!("pit_{of}_{}x1", self.height)),
+        }
+    }
+
+    fn operands<'a, T: Scalar>(
+        &self,
+        [a, b]: [&'a Tensor<T>; 2],
+    ) -> [(&'static str, Operand<'a, T>); 2] {
+        // Kernels of every height are offered at this share.
+        let expected = SparsityHint::MicroTiles(0.01);
+        let dynamic = |x| Dynamic::new(x).expecting(expected).threshold(self.threshold).into();
+        match self.right {
+            false => [("A", dynamic(a)), ("B", b.into())],
+            true => [("A", a.into()), ("B", dynamic(b))],
+        }
+    }
+
+    /// Plans a batch of products of extents `[m, k, n]`, for any row strides.
+    pub fn try_batch<T: Scalar>(
+        self,
+        context: &Context,
+        items: usize,
+        [m, k, n]: [usize; 3],
+    ) -> Result<SkippingPlan<T>> {
+        let of_a = if self.by_columns { [k, m] } else { [m, k] };
+        // Rows begin at multiples of 16 bytes, which kernels require.
+        let zeros = |matrix: [usize; 2]| {
+            let dense = Dense::zeros(Self::shape(items, matrix))?;
+            context.upload_strided::<T>(&dense, matrix[1].next_multiple_of(8), T::ZERO)
+        };
+        let (a, b) = (zeros(of_a)?, zeros([k, n])?);
+        let operands = self.operands([&a, &b]);
+        let built = |variant: Option<&str>| {
+            let options = Options {
+                determinism: self.determinism,
+                precision: self.precision,
+                variant: variant.map(str::to_owned),
+                ..Options::default()
+            };
+            context.plan(self.text(items)).operands(&operands).options(&options).build()
+        };
+        let plan = match self.few {
+            true => {
+                let all = built(None)?;
+                let few = |name: &&str| as_on_hopper(name).starts_with("pit_few");
+                let mut names = all.choice().candidates().map(|(name, _)| name);
+                let kernel = names.find(few).unwrap_or_else(|| here("pit_few_f16_64_n256"));
+                built(Some(kernel))?
+            }
+            false => built(Some(self.kernel(T::DTYPE)))?,
+        };
+        if context.is_cuda() {
+            assert!(plan.variant().starts_with("pit_"), "{plan}");
+        }
+        Ok(SkippingPlan { plan, skipping: self })
+    }
+
+    /// [`Self::try_batch`] of one product.
+    pub fn try_plan<T: Scalar>(
+        self,
+        context: &Context,
+        extents: [usize; 3],
+    ) -> Result<SkippingPlan<T>> {
+        self.try_batch(context, 1, extents)
+    }
+
+    #[track_caller]
+    pub fn plan<T: Scalar>(self, context: &Context, extents: [usize; 3]) -> SkippingPlan<T> {
+        self.batch(context, 1, extents)
+    }
+
+    #[track_caller]
+    pub fn batch<T: Scalar>(
+        self,
+        context: &Context,
+        items: usize,
+        extents: [usize; 3],
+    ) -> SkippingPlan<T> {
+        match self.try_batch(context, items, extents) {
+            Ok(made) => made,
+            Err(error) => panic!("{items} of {extents:?}, {self:?}: {error}"),
+        }
+    }
+}
+
+impl<T: Scalar> SkippingPlan<T> {
+    pub fn run(&self, ab: [&Tensor<T>; 2], c: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        self.plan.run(&self.skipping.operands(ab), c, stream)
+    }
+}
