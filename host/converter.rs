@@ -335,7 +335,7 @@ impl Converter {
             }
         };
         match given.iter().find(|(_, address, has)| *has && *address == 0) {
-            Some((name, ..)) => Err(Error::operand(name, "is at address 0")),
+            Some((name, ..)) => Err(Error::at_zero(name)),
             None => Ok(()),
         }
     }

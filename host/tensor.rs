@@ -407,12 +407,9 @@ impl<T: Scalar> Tensor<T> {
         let own: usize = self.shape().iter().product();
         let width = self.shape().last().copied().unwrap_or(1);
         if storage_len(shape, leading)? != own || self.leading() != width {
-            let reason = format!(
-                "is {:?} with {} elements from one row to the next, which is not {shape:?}",
-                self.shape(),
-                self.leading()
-            );
-            return Err(Error::operand("tensor", reason));
+            let found =
+                format!("{:?} with a row stride of {} elements", self.shape(), self.leading());
+            return Err(Error::shape("tensor", found, format!("the new shape is {shape:?}")));
         }
         self.any.shape = shape.to_vec();
         self.any.leading = leading;

@@ -210,7 +210,8 @@ fn ranks_that_disagree_learn_of_it() {
         let part = Sharded::of(&group, &a, &rows)?.local().clone();
         let read = match group.rank() {
             1 => {
-                Err(Error::Io { path: "a.mtx".into(), line: Some(17), reason: "ends early".into() })
+                let (path, kind) = ("a.mtx".into(), std::io::ErrorKind::UnexpectedEof);
+                Err(Error::Io { path, line: Some(17), kind, reason: "ends early".into() })
             }
             _ => Ok(part),
         };

@@ -128,18 +128,16 @@ impl<'a> AnyOperands<'a> {
         strides: &[usize],
         values: Slice<'a>,
     ) -> Result<()> {
-        let fail = |reason| Err(Error::operand(name, reason));
         if shape.len() != strides.len() {
-            return fail(format!("has {} axes and {} strides", shape.len(), strides.len()));
+            let (axes, strides) = (shape.len(), strides.len());
+            return Err(Error::shape(name, format!("{axes} axes"), format!("{strides} strides")));
         }
         if let Some(reach) = reach(shape, strides)
             && reach > values.len() as u128
         {
-            return fail(format!(
-                "reaches element {} of {}: shape {shape:?}, strides {strides:?}",
-                reach - 1,
-                values.len()
-            ));
+            let last = reach - 1;
+            let found = format!("shape {shape:?} with strides {strides:?} reaches element {last}");
+            return Err(Error::shape(name, found, format!("{} elements were given", values.len())));
         }
         self.dense(name, shape, strides.to_vec(), values);
         Ok(())
@@ -232,13 +230,11 @@ impl<'a> AnyOperands<'a> {
     }
 
     pub(super) fn tensor(&self, name: &str) -> Result<&View<'a>> {
-        self.tensors.get(name).ok_or_else(|| Error::operand(name, "was not given"))
+        self.tensors.get(name).ok_or_else(|| Error::missing(name))
     }
 
     pub(super) fn index_array(&self, name: &str) -> Result<&IndexView<'a>> {
-        self.indices
-            .get(name)
-            .ok_or_else(|| Error::operand(name, "is an index array and was not given"))
+        self.indices.get(name).ok_or_else(|| Error::missing_for(name, "it is an index array"))
     }
 }
 
@@ -248,7 +244,8 @@ pub(crate) fn as_long_as_its_shape(name: &str, shape: &[usize], slots: usize) ->
     if wanted == slots as u128 {
         return Ok(());
     }
-    Err(Error::operand(name, format!("has shape {shape:?} and {slots} values, {wanted} wanted")))
+    let expected = format!("shape {shape:?} requires {wanted} values");
+    Err(Error::shape(name, expected, format!("{slots} values were given")))
 }
 
 fn by_axis<'a>(coordinates: [Vec<u32>; 2]) -> Vec<(Role, Cow<'a, [u32]>)> {
@@ -268,8 +265,8 @@ fn check_format(sparse: &SparseOperand, tensor: AnyPattern<'_>) -> Result<()> {
         _ => wanted == found,
     };
     if !same {
-        let reason = format!("is stored as {found}, and the expression is written for {wanted}");
-        return Err(Error::operand(&sparse.name, reason));
+        let expected = format!("{wanted}, for which the expression is written");
+        return Err(Error::format(&sparse.name, expected, found));
     }
     if tensor.shape().len() != sparse.coordinates.len() {
         return Err(Error::Shape {
@@ -312,12 +309,7 @@ impl<'a, T: Scalar> Output<'a, T> {
     /// # Errors
     /// [`Error::Operand`] if the length of `values` differs from the number of elements of `shape`.
     pub fn new(shape: &[usize], values: &'a mut [T]) -> Result<Self> {
-        let wanted = shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
-        if wanted != values.len() as u128 {
-            let reason =
-                format!("has shape {shape:?} and {} elements, {wanted} wanted", values.len());
-            return Err(Error::operand("output", reason));
-        }
+        as_long_as_its_shape("output", shape, values.len())?;
         Ok(Output { shape: shape.to_vec(), strides: row_major(shape), values })
     }
 
@@ -362,8 +354,7 @@ impl<'a> AnyOutput<'a> {
 fn row_strides(shape: &[usize], row_stride: usize, len: usize) -> Result<Vec<usize>> {
     let row = shape.last().copied().unwrap_or(1);
     if row_stride < row {
-        let reason = format!("row stride {row_stride} is less than a row of {row}");
-        return Err(Error::operand("output", reason));
+        return Err(Error::stride("output", row_stride, format!("at least {row}")));
     }
     let mut padded = shape.to_vec();
     if let Some(last) = padded.last_mut() {
@@ -372,8 +363,11 @@ fn row_strides(shape: &[usize], row_stride: usize, len: usize) -> Result<Vec<usi
     let strides = row_major(&padded);
     match reach(shape, &strides) {
         Some(reach) if reach > len as u128 => {
-            let reason = format!("reaches element {} of {len}", reach - 1);
-            Err(Error::operand("output", reason))
+            let found = format!(
+                "shape {shape:?} with row stride {row_stride} reaches element {}",
+                reach - 1
+            );
+            Err(Error::shape("output", found, format!("{len} elements were given")))
         }
         _ => Ok(strides),
     }

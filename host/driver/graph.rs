@@ -98,10 +98,9 @@ impl Graph {
         }
         let mut open = OpenCapture::begin(stream)?;
         work(stream)?;
-        let captured = open.end()?.ok_or_else(|| crate::Error::Cuda {
-            call: "cuStreamEndCapture".into(),
-            reason: "no graph came back".into(),
-        })?;
+        let captured = open
+            .end()?
+            .ok_or_else(|| crate::Error::cuda("cuStreamEndCapture", "no graph came back"))?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is alive, and `exec` can hold one handle.
         let code = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, captured.0, 0) };

@@ -66,7 +66,7 @@ impl<T: Scalar> ChannelDetector<T> {
     /// or items; [`Error::NoKernel`] for other element types; [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
-            return Err(Error::operand("threshold", format!("is {threshold}, not a magnitude")));
+            return Err(Error::range("threshold", threshold, ">= 0"));
         }
         let [items, rows, columns] = shape;
         elements("A", &shape)?;

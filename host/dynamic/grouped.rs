@@ -19,6 +19,9 @@ pub use matrices::Matrices;
 pub(crate) use product::{GroupedProduct, GroupedRun};
 pub(crate) use weight::{GroupedWeight, WeightOptions};
 
+/// Allowed value of `scaled` in products for training.
+pub(crate) const NO_GRADIENTS: &str = "false for training: scaled matrices have no gradients";
+
 /// Options of a [`GroupedGemm`].
 ///
 /// ```
@@ -172,13 +175,11 @@ impl<T: Scalar> GroupedGemm<T> {
     /// ([`Moe`](crate::nn::Moe) stores them).
     pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         if options.scaled {
-            return Err(Error::operand("scaled", "matrices have no gradients"));
+            return Err(Error::range("scaled", true, NO_GRADIENTS));
         }
         if options.gate.is_some() {
-            return Err(Error::operand(
-                "gate",
-                "is not supported in a product for training: its gradient requires the pre-activation; `nn::Moe` saves it",
-            ));
+            let allowed = "None in a product for training: its gradient requires the pre-activation, which `nn::Moe` saves";
+            return Err(Error::range("gate", "Some", allowed));
         }
         let shadow = Shadow::of(routing.shadow(), |routing| Self::for_training(routing, options))?;
         let product = Self::new(routing, options)?;

@@ -92,12 +92,11 @@ impl Routing {
         [tokens, top_k]: [usize; 2],
         experts: Range<usize>,
     ) -> Result<Self> {
-        if top_k == 0 || experts.is_empty() {
-            let count = experts.len();
-            return Err(Error::operand(
-                "choices",
-                format!("are {top_k} of each token among {count} experts"),
-            ));
+        if top_k == 0 {
+            return Err(Error::range("top_k", top_k, ">= 1"));
+        }
+        if experts.is_empty() {
+            return Err(Error::range("experts", experts.len(), ">= 1"));
         }
         let count = tokens.saturating_mul(top_k);
         if count >= 1 << 30 {
@@ -287,11 +286,6 @@ pub(crate) fn without_gaps(
     if matrix.leading == matrix.columns {
         return Ok(matrix);
     }
-    Err(Error::operand(
-        name,
-        format!(
-            "has rows {} elements apart, {} long; it is read without gaps",
-            matrix.leading, matrix.columns
-        ),
-    ))
+    let expected = format!("{}, without gaps between rows", matrix.columns);
+    Err(Error::stride(name, matrix.leading, expected))
 }

@@ -146,8 +146,7 @@ impl Einsum {
         solve(std::mem::take(&mut found.sums), &mut found.extents)?;
         let out = self.check_out(&mut found)?;
         if let Some(name) = shapes.keys().find(|n| !found.used.contains(&n.as_str())) {
-            let reason = format!("is given, but `{self}` does not name it");
-            return Err(Error::operand(name, reason));
+            return Err(Error::unknown(name, self));
         }
         let indices = found.extents.into_iter().map(|(n, (e, _))| (n.into(), e)).collect();
         Ok(Extents { indices, out })
@@ -200,8 +199,7 @@ impl<'a> Found<'a> {
         let name = access.tensor.as_str();
         self.used.push(name);
         let Some(shape) = self.shapes.get(name) else {
-            let reason = format!("is named in `{access}`, but was not given");
-            return Err(Error::operand(name, reason));
+            return Err(Error::missing_in(name, access));
         };
         if shape.len() != access.indices.len() {
             return Err(rank(name, &access.to_string(), access.indices.len(), shape));

@@ -162,8 +162,9 @@ impl<T: Scalar> ShardedMoe<T> {
 
     fn dealt(deal: Deal, trained: bool) -> Result<Self> {
         if deal.options.scaled || deal.options.quantize {
-            let reason = "matrices are those of one GPU; over ranks they have the layer's type";
-            return Err(Error::operand("scaled", reason));
+            let allowed = "false over several ranks: matrices have the layer's type";
+            let option = if deal.options.scaled { "scaled" } else { "quantize" };
+            return Err(Error::range(option, true, allowed));
         }
         let MoeOptions { tokens, top_k, model, .. } = deal.options;
         let (context, mine, own) = (deal.group.context(), deal.mine(), deal.own());

@@ -184,7 +184,7 @@ impl<T: Scalar> ShardedSpmm<T> {
                 && matches!(pattern, AnyPattern::Csr(planned) if **planned == **a.pattern())
         };
         if parts.len() != self.parts.len() || !self.parts.iter().zip(&parts).all(same) {
-            return Err(Error::other_pattern("A"));
+            return Err(Error::other_pattern("A", "", format_args!("csr {:?}", a.local().shape())));
         }
         for (part, (_, a)) in self.parts.iter_mut().zip(&parts) {
             part.a.set_values(a.values())?;

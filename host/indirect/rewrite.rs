@@ -82,7 +82,7 @@ fn find(e: &Einsum, operand: &str) -> Result<usize> {
             operand,
             format!("is sparse and used {n} times in `{e}`; once is possible"),
         )),
-        (None, 0) => Err(Error::operand(operand, format!("is not named in `{e}`"))),
+        (None, 0) => Err(Error::unknown(operand, e)),
         (None, _) => Err(Error::operand(operand, format!("is sparse, but not a factor of `{e}`"))),
     }
 }
@@ -115,7 +115,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
         _ if order == 2 => return Ok(()),
         _ => "2",
     };
-    Err(Error::operand(operand, format!("has order {order}, but {format} requires {wanted}")))
+    Err(Error::shape(operand, format!("order {order}"), format!("{format} requires {wanted}")))
 }
 
 /// Returns a name that is not in `taken`: `base`, `base'`, `base''`, ...

@@ -50,8 +50,7 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
     pub fn new(context: &Context, shape: [usize; 2]) -> Result<Self> {
         elements("dY", &shape)?;
         if context.checks() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
-            return Err(Error::operand("db", reason));
+            return Err(Error::dtype("db", "f32", Out::DTYPE.name()));
         }
         Ok(BiasGradient {
             context: context.clone(),

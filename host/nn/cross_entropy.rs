@@ -54,8 +54,7 @@ impl<T: Scalar> CrossEntropy<T> {
     /// [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, [rows, classes]: [usize; 2]) -> Result<Self> {
         if classes == 0 {
-            let reason = format!("are {rows} rows of 0 classes; a label names one of them");
-            return Err(Error::operand("logits", reason));
+            return Err(Error::range("classes", classes, ">= 1: a label names one of them"));
         }
         let shape = [rows, classes];
         elements("logits", &shape)?;

@@ -5,7 +5,9 @@ mod kept;
 
 use crate::context::{Context, Shadow};
 use crate::device::Stream;
-use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, Routing};
+use crate::dynamic::{
+    Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, NO_GRADIENTS, Routing,
+};
 use crate::dynamic::{operand, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result, check_shape};
@@ -241,7 +243,7 @@ impl<T: Scalar> Moe<T> {
     /// and for scaled matrices.
     pub fn for_training(context: &Context, options: &MoeOptions) -> Result<Self> {
         if options.scaled {
-            return Err(Error::operand("scaled", "matrices have no gradients"));
+            return Err(Error::range("scaled", true, NO_GRADIENTS));
         }
         let shadow = Shadow::new(context, |context| Self::for_training(context, options))?;
         let mut layer = Self::new(context, options)?;

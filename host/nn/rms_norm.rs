@@ -53,8 +53,7 @@ impl<T: Scalar> RmsNorm<T> {
         tokens_in_columns: bool,
     ) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
-            let reason = format!("is {epsilon}, not added to a mean of squares");
-            return Err(Error::operand("epsilon", reason));
+            return Err(Error::range("epsilon", epsilon, ">= 0"));
         }
         let layout = Layout::new("x", [tokens, width], tokens_in_columns)?;
         Ok(RmsNorm {

@@ -86,11 +86,11 @@ impl<T: Scalar> Rotary<T> {
     pub fn new(context: &Context, options: &RotaryOptions) -> Result<Self> {
         let RotaryOptions { tokens, heads, key_heads, dim, base, .. } = *options;
         if !dim.is_multiple_of(ROTARY_PAIRS) || dim == 0 {
-            let reason = format!("is {dim}; heads are a multiple of {ROTARY_PAIRS} elements");
-            return Err(Error::operand("dim", reason));
+            let allowed = format!("a multiple of {ROTARY_PAIRS} above 0");
+            return Err(Error::range("dim", dim, allowed));
         }
         if !base.is_finite() || base <= 0.0 {
-            return Err(Error::operand("base", format!("is {base}, not above 0")));
+            return Err(Error::range("base", base, "> 0 and finite"));
         }
         let all = key_heads.saturating_mul(2).saturating_add(heads);
         let width = elements("a token of x", &[all, dim])?;
@@ -142,11 +142,7 @@ impl<T: Scalar> Rotary<T> {
         {
             tensor.check(name, &self.context, &[tokens, heads, dim])?;
             if tensor.leading() != dim {
-                let reason = format!(
-                    "has {} elements from one row to the next, not {dim}",
-                    tensor.leading()
-                );
-                return Err(Error::operand(name, reason));
+                return Err(Error::stride(name, tensor.leading(), dim));
             }
         }
         let runs = self.launch.queue(|launch| {

@@ -67,10 +67,8 @@ impl<T: Scalar> Router<T> {
     pub fn new(context: &Context, options: &RouterOptions) -> Result<Self> {
         let RouterOptions { tokens, experts, top_k, normalized } = *options;
         if top_k == 0 || top_k > experts {
-            return Err(Error::operand(
-                "choices",
-                format!("are {top_k} of each token among {experts} experts"),
-            ));
+            let allowed = format!(">= 1 and at most the number of experts, {experts}");
+            return Err(Error::range("top_k", top_k, allowed));
         }
         elements("logits", &[tokens, experts])?;
         let launch = context.prepared(|device| {

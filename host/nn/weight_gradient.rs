@@ -68,12 +68,11 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         elements("dY", &[rows, outputs])?;
         elements("dW", &[inputs, outputs])?;
         if inputs == 0 || outputs == 0 {
-            let reason = format!("is {inputs} x {outputs}; neither may be 0");
-            return Err(Error::operand("dW", reason));
+            let found = format!("{inputs} x {outputs}");
+            return Err(Error::range("extents of dW", found, "at least 1 x 1"));
         }
         if context.checks() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
-            return Err(Error::operand("dW", reason));
+            return Err(Error::dtype("dW", "f32", Out::DTYPE.name()));
         }
         let launch = context.prepared(|device| {
             let dtype = multiplied_as(T::DTYPE, precision);

@@ -299,8 +299,7 @@ fn check_log_sum(
     if leading == m {
         return Ok(());
     }
-    let reason = format!("has rows {leading} elements apart, not {m}");
-    Err(Error::operand("log_sum", reason))
+    Err(Error::stride("log_sum", leading, m))
 }
 
 /// Given mask: its entries, or flags.
@@ -331,7 +330,7 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
     let scale = options.scale.unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
     match scale > 0.0 && scale.is_finite() {
         true => Ok(scale),
-        false => Err(Error::operand("scale", format!("is {scale}, not above 0"))),
+        false => Err(Error::range("scale", scale, "> 0 and finite")),
     }
 }
 

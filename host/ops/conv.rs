@@ -91,7 +91,7 @@ fn belongs(stream: &Stream, device: &Device) -> Result<()> {
     if stream.belongs_to(device) {
         return Ok(());
     }
-    Err(Error::operand("stream", "belongs to another context than the kernel map"))
+    Err(Error::elsewhere("stream"))
 }
 
 impl<T: Scalar> SparseConv3d<T> {
@@ -199,7 +199,7 @@ impl<T: Scalar> SparseConv3d<T> {
             });
         }
         if !map.context().holds(tensor.device()) {
-            return Err(Error::operand(name, "is in another context than the kernel map"));
+            return Err(Error::elsewhere(name));
         }
         Ok(())
     }
@@ -271,7 +271,7 @@ impl<T: Scalar> SparseConv3d<T> {
                 Ok(())
             }
             (Arrays::Device(..), None) => {
-                Err(Error::operand("map", "is on a GPU, but the convolution is on the CPU"))
+                Err(Error::context("map", "the CPU, as the convolution", "GPU memory"))
             }
         }
     }
@@ -303,8 +303,8 @@ impl<T: Scalar> SparseConv3d<T> {
         self.check([("input", input, Part::Input), ("dy", dy, Part::Output)])?;
         self.check_part("dw", dw, Part::Weights)?;
         if Out::DTYPE != T::DTYPE && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}, neither {} nor f32", Out::DTYPE.name(), T::DTYPE.name());
-            return Err(Error::operand("dw", reason));
+            let expected = format!("{} or f32", T::DTYPE.name());
+            return Err(Error::dtype("dw", expected, Out::DTYPE.name()));
         }
         let ([c, m], map) = (self.channels, &*self.map);
         match map.arrays() {

@@ -175,9 +175,9 @@ impl<T: Scalar> Conv2d<T> {
         bias: Option<&Tensor<T>>,
         out: &mut Tensor<T>,
     ) -> Result<()> {
-        if weights.leading() != self.shape.window[1] {
-            let reason = format!("have rows {} elements apart", weights.leading());
-            return Err(Error::operand("weights", reason));
+        let width = self.shape.window[1];
+        if weights.leading() != width {
+            return Err(Error::stride("weights", weights.leading(), width));
         }
         let input = (input.host().or_elsewhere("input")?, input.leading());
         let weights = weights.host().or_elsewhere("weights")?;

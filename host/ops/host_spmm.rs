@@ -92,8 +92,11 @@ impl<T: Scalar> HostSpmm<T> {
     ) -> Result<Self> {
         let a = a.into();
         let &[m, k] = a.shape() else {
-            let reason = format!("is {:?}, not a matrix", a.shape());
-            return Err(Error::operand("A", reason));
+            return Err(Error::shape(
+                "A",
+                format!("shape {:?}", a.shape()),
+                "a matrix is expected",
+            ));
         };
         // The plan checks operands that belong to the context.
         let shadow = match &a {

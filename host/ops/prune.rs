@@ -32,7 +32,7 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 /// another context.
 pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<SparseTensor<T>> {
     if !context.holds(dense.device()) {
-        return Err(Error::operand("dense", "is in another context"));
+        return Err(Error::elsewhere("dense"));
     }
     let on_host = || context.upload(convert::prune_to_nm(&dense.to_dense()?)?);
     let (Some(row), &[rows, columns]) = (pruner(T::DTYPE), dense.shape()) else {

@@ -105,11 +105,8 @@ impl<T: Scalar> SparseSoftmax<T> {
         let (Some(runs), Some(columns), true) =
             (tensor.runs(), columns_of(tensor.pattern()), single)
         else {
-            let reason = format!(
-                "is {format} {:?}; a softmax over rows takes matrices of single entries in row order",
-                tensor.shape()
-            );
-            return Err(Error::operand("scores", reason));
+            let found = format!("{format} {:?}", tensor.shape());
+            return Err(Error::format("scores", "a matrix of single entries in row order", found));
         };
         let live = live(runs, columns, options)?;
         let launch = context.prepared(|device| {
@@ -275,17 +272,13 @@ impl<T: Scalar> SparseSoftmax<T> {
         }
         check_shape(name, &self.shape, tensor.shape())?;
         if tensor.format() != self.format {
-            let reason = format!("is {}, planned with {}", tensor.format(), self.format);
-            return Err(Error::operand(name, reason));
+            return Err(Error::other_pattern(name, self.format, tensor.format()));
         }
         let same = |runs: &Arc<Runs>| Arc::ptr_eq(runs, &self.runs) || **runs == *self.runs;
         if !tensor.runs().is_some_and(same) {
             let entries = tensor.runs().map_or(0, |runs| runs.total);
-            let reason = format!(
-                "has other rows than planned ({entries} entries, planned with {})",
-                self.runs.total
-            );
-            return Err(Error::operand(name, reason));
+            let [planned, found] = [self.runs.total, entries].map(|n| format!("{n} entries"));
+            return Err(Error::other_pattern(name, planned, found));
         }
         self.check_place(name, tensor.device().map(|arrays| &arrays.device))
     }
@@ -293,7 +286,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     fn check_place(&self, name: &str, device: Option<&Arc<Device>>) -> Result<()> {
         match self.context.holds(device) {
             true => Ok(()),
-            false => Err(Error::operand(name, "is in another context")),
+            false => Err(Error::elsewhere(name)),
         }
     }
 }
@@ -309,9 +302,8 @@ fn live(runs: &Runs, columns: &[u32], options: &SoftmaxOptions) -> Result<Option
         && (lengths.is_empty() || !rows.is_multiple_of(lengths.len()))
         && rows > 0
     {
-        let reason =
-            format!("are {}, which does not divide {rows} rows into equal parts", lengths.len());
-        return Err(Error::operand("lengths", reason));
+        let allowed = format!("a number of lengths that divides {rows} rows");
+        return Err(Error::range("lengths", lengths.len(), allowed));
     }
     let limit = |row: usize| {
         let causal = options

@@ -133,10 +133,8 @@ impl<T: Scalar> Ttm<T> {
     ) -> Result<Self> {
         let mut shape = tensor.shape().to_vec();
         if axis >= shape.len() {
-            return Err(Error::operand(
-                "T",
-                format!("has order {} and no axis {axis}", shape.len()),
-            ));
+            let allowed = format!("below {}, the order of T", shape.len());
+            return Err(Error::range("axis", axis, allowed));
         }
         let kept: Vec<usize> = (0..shape.len()).filter(|&own| own != axis).collect();
         let asked = Gathered {

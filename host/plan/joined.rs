@@ -155,10 +155,13 @@ impl Joined {
         with_lists(&[], &self.values, operands, Some(name), |own| self.plan.run(own, out, stream))
     }
 
-    /// Whether a tensor has the planned pattern of the sparse output.
-    pub(super) fn is_output(&self, name: &str, out: AnyPattern<'_>) -> bool {
+    /// Checks that a tensor has the planned pattern of the sparse output.
+    pub(super) fn check_output(&self, name: &str, out: AnyPattern<'_>) -> Result<()> {
         let mut own = self.values.iter().filter(|v| v.operand == name);
-        own.all(|v| v.pattern.view() == out)
+        match own.find(|v| v.pattern.view() != out) {
+            None => Ok(()),
+            Some(v) => Err(Error::pattern(name, v.pattern.view(), out)),
+        }
     }
 }
 
@@ -247,9 +250,7 @@ pub(super) fn run_into(
     (name, out): (&str, &mut AnySparseTensor),
     stream: &Stream,
 ) -> Result<()> {
-    if !joined.is_output(name, out.pattern()) {
-        return Err(Error::other_pattern(name));
-    }
+    joined.check_output(name, out.pattern())?;
     let mut values = AnyTensor::of_values(out)?;
     match values.device() {
         Some(_) => joined.queue(operands, &mut values, stream),

@@ -55,9 +55,12 @@ impl<T: Scalar> Tensor<T> {
             len => len - (leading - width),
         };
         let bytes = size_of::<T>();
-        if len > 0 && (address == 0 || !address.is_multiple_of(bytes as u64)) {
-            let reason = format!("address {address:#x} is not that of elements of {bytes} bytes");
-            return Err(Error::operand("memory of another owner", reason));
+        const NAME: &str = "memory of another owner";
+        if len > 0 && address == 0 {
+            return Err(Error::at_zero(NAME));
+        }
+        if len > 0 && !address.is_multiple_of(bytes as u64) {
+            return Err(Error::alignment(NAME, "address", address, bytes));
         }
         let storage = match context.device() {
             Some(device) => {

@@ -172,7 +172,7 @@ fn adding_wants_something_to_add_to() {
 #[test]
 fn no_gpu_and_no_kernel_have_words() {
     let error = Context::cuda(999).map(|c| c.to_string()).unwrap_err();
-    let Error::Cuda { call, reason } = &error else { panic!("{error:?}") };
+    let Error::Cuda { call, reason, .. } = &error else { panic!("{error:?}") };
     assert!(!call.is_empty() && !reason.is_empty());
     let tried = vec![("spmm_csr_f32_n32".to_owned(), "moves 4 elements at once".to_owned())];
     let error = Error::NoKernel { indirect: "C[m,n] += AV[p] * B[AK[p],n]".into(), tried };

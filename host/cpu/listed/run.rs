@@ -59,15 +59,13 @@ fn listed<A: Sum>(
     way: usize,
 ) -> Result<usize> {
     if e.factors.is_empty() || e.factors.len() > EINSUM_FACTORS {
-        let reason = format!("is made of {} factors, 1 to 5 wanted", e.factors.len());
-        return Err(Error::operand(&e.out.tensor, reason));
+        return Err(Error::range("factors", e.factors.len(), format!("1 to {EINSUM_FACTORS}")));
     }
     let strides = |name: &str| Some(operands.tensor(name).ok()?.strides.clone());
     let vector = 16 / dtype.bytes();
     let all = ways(e, (&out.shape, &out.strides), &strides, vector);
     let Some(way) = all.get(way) else {
-        let reason = format!("has {} ways", all.len());
-        return Err(Error::operand(&e.out.tensor, reason));
+        return Err(Error::range("way", way, format!("below {}", all.len())));
     };
     let of = |name: Option<&String>| -> Result<Vec<usize>> {
         name.map_or(Ok(Vec::new()), |n| Ok(operands.tensor(n)?.strides.clone()))

@@ -143,8 +143,8 @@ impl GroupedLaunch {
         within("columns of W", extents.columns(), i32::MAX as usize - 256)?;
         for (what, value) in [("rows of W", k), ("columns of C", n)] {
             if !value.is_multiple_of(vector) {
-                let reason = format!("has {value} {what}; {} copies {vector} at once", row.name);
-                return Err(Error::operand("W", reason));
+                let allowed = format!("a multiple of {vector}, which {} copies at once", row.name);
+                return Err(Error::range(what, value, allowed));
             }
             within(what, value, i32::MAX as usize - 256)?;
         }
@@ -248,8 +248,7 @@ impl GroupedLaunch {
             aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }
         if self.extents.scaled && !w.leading.is_multiple_of(16) {
-            let reason = format!("has rows {} bytes apart, not a multiple of 16", w.leading);
-            return Err(Error::operand(of_w, reason));
+            return Err(Error::alignment(of_w, "row stride", w.leading as u64, 16));
         }
         let dtype = self.kernel.row().dtype;
         let bytes = |of: &str, leading: usize| row_bytes(of, leading, dtype.bytes());

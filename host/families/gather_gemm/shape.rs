@@ -93,10 +93,7 @@ impl ConvolutionShape {
             [("window", self.window), ("stride", self.stride), ("dilation", self.dilation)]
         {
             if pair.contains(&0) {
-                return Err(Error::operand(
-                    name,
-                    format!("is {pair:?}; both have to be at least 1"),
-                ));
+                return Err(Error::range(name, format!("{pair:?}"), "at least 1 along both axes"));
             }
         }
         let along = |axis: usize| {

@@ -53,12 +53,10 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
     /// [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
-            let reason = format!("is {epsilon}, not a variance");
-            return Err(Error::operand("epsilon", reason));
+            return Err(Error::range("epsilon", epsilon, ">= 0"));
         }
         if context.checks() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
-            return Err(Error::operand("affine", reason));
+            return Err(Error::dtype("affine", "f32", Out::DTYPE.name()));
         }
         elements("x", &shape)?;
         Ok(ResidualNormGradient {

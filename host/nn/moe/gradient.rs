@@ -45,16 +45,13 @@ pub(super) struct Backward<T> {
 impl<T: Scalar> Backward<T> {
     pub(super) fn new(routing: &Routing, o: &MoeOptions) -> Result<Self> {
         if o.activation == Activation::Gelu {
-            return Err(Error::operand(
-                "activation",
-                "is gelu, whose gradient requires the pre-activation; it is saved only with a gate",
-            ));
+            let allowed =
+                "Identity or Relu without a gate: the gradient of Gelu requires the pre-activation";
+            return Err(Error::range("activation", "Gelu", allowed));
         }
         if o.model == 0 || o.hidden == 0 {
-            return Err(Error::operand(
-                "layer",
-                format!("has {} columns and {} hidden ones", o.model, o.hidden),
-            ));
+            let found = format!("{} x {}", o.model, o.hidden);
+            return Err(Error::range("model x hidden", found, "at least 1 x 1"));
         }
         let context = routing.context();
         let slots = routing.slots();

@@ -67,11 +67,11 @@ impl<T: Scalar> CachedAttention<T> {
     ) -> Result<Self> {
         let (heads, key_heads) = heads_of(options, 1)?;
         if options.lengths.is_some() {
-            return Err(Error::operand("lengths", "are data of each run here"));
+            return Err(Error::range("lengths", "Some", "None: lengths are data of each run"));
         }
-        if options.causal.is_some() {
-            let reason = "hides nothing here: the query is the last token";
-            return Err(Error::operand("causal", reason));
+        if let Some(causal) = options.causal {
+            let allowed = "None: the query is the last token, which sees all keys";
+            return Err(Error::range("causal", format!("Some({causal})"), allowed));
         }
         let scale = scale_of(options)?;
         let extents = DecodeExtents {

@@ -154,11 +154,10 @@ impl<T: Scalar> DynamicAttention<T> {
     ) -> Result<Self> {
         let (heads, key_heads) = heads_of(options, 1)?;
         if masks == 0 || !heads.is_multiple_of(masks) {
-            let reason = format!("are {masks}, which do not divide {heads} heads into equal parts");
-            return Err(Error::operand("masks", reason));
+            return Err(Error::range("masks", masks, format!("a divisor of {heads} heads")));
         }
         if options.lengths.is_some() {
-            return Err(Error::operand("lengths", "are data of each run here"));
+            return Err(Error::range("lengths", "Some", "None: lengths are data of each run"));
         }
         let extents = AttentionExtents { heads, key_heads, m, n, d: options.dim };
         elements("queries", &[heads, m, options.dim])?;
@@ -267,8 +266,8 @@ impl<T: Scalar> DynamicAttention<T> {
             }
         }
         let Some(blocks) = mask.key_blocks else {
-            let reason = format!("are missing; 64 queries were planned with {most} of them");
-            return Err(Error::operand("key_blocks", reason));
+            let reason = format!("64 queries were planned with {most} of them");
+            return Err(Error::missing_for("key_blocks", reason));
         };
         let (masks, down) = (self.masks_of(blocks.shape()), self.extents.m.div_ceil(64));
         blocks.check("key_blocks", &self.context, &[masks, down, most])?;

@@ -208,8 +208,12 @@ impl<T: Scalar> AttentionGradient<T> {
         })?;
         let AttentionExtents { heads, key_heads, m, n, d } = self.own.extents;
         if m != n {
-            let reason = format!("is {m} x {n}; rows hold a query and a key each");
-            return Err(Error::operand("mask", reason));
+            let found = format!("{m} x {n}");
+            return Err(Error::shape(
+                "mask",
+                found,
+                "rows hold a query and a key each: m must be n",
+            ));
         }
         let width = (heads + 2 * key_heads) * d;
         qkv.check("qkv", &self.context, &[m, width])?;

@@ -110,11 +110,10 @@ impl AttentionMask {
 
 /// Validates that all numbers are below an extent.
 fn below(what: &str, numbers: &[usize], extent: usize) -> Result<()> {
-    match numbers.iter().find(|&&number| number >= extent) {
+    match numbers.iter().position(|&number| number >= extent) {
         None => Ok(()),
-        Some(number) => {
-            let reason = format!("has {what} {number}; there are {extent}");
-            Err(Error::operand("mask", reason))
+        Some(at) => {
+            Err(Error::index("mask", (at, numbers[at] as u64), format!("each {what}"), extent))
         }
     }
 }

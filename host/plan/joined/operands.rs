@@ -104,8 +104,11 @@ pub(super) fn with_lists<R>(
     let mut flat = Vec::new();
     for own in values.iter().filter(|v| operands.iter().any(|(n, _)| *n == v.operand)) {
         let operand = find(operands, &own.operand)?;
-        if !operand.pattern().is_some_and(|pattern| own.pattern.view() == pattern) {
-            return Err(Error::other_pattern(&own.operand));
+        let Some(pattern) = operand.pattern() else {
+            return Err(wrong(&own.operand, "a sparse tensor", operand));
+        };
+        if own.pattern.view() != pattern {
+            return Err(Error::pattern(&own.operand, own.pattern.view(), pattern));
         }
         flat.push((own.name.as_str(), flat_values(&own.operand, operand)?));
     }
