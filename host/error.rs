@@ -1,9 +1,10 @@
 //! The error type of the library.
 
-use std::fmt::Display;
+mod make;
+
 use std::io;
 
-use einsparse_formats::{AnyPattern, FormatError};
+use einsparse_formats::FormatError;
 
 /// A kernel (or executor) that was a candidate for an indirect Einsum, and the reason for its refusal. Users see
 /// refusals as pairs of strings, name and reason.
@@ -236,6 +237,22 @@ pub enum Error {
         /// Format, shape and number of slots of the operand.
         found: String,
     },
+    /// The operator was not created for this call, such as a gradient of a layer that was created for inference.
+    #[error("operand `{name}`: was not planned for this call; {fix}")]
+    NotPlanned {
+        /// Name of the operator or operand.
+        name: String,
+        /// How to create the operator for this call.
+        fix: String,
+    },
+    /// A CUDA graph cannot capture the call, or a captured graph prevents it.
+    #[error("operand `{name}`: {reason}")]
+    Capture {
+        /// Name of the operand or stream.
+        name: String,
+        /// Reason.
+        reason: String,
+    },
     /// An operand is invalid for a reason that no other variant describes.
     #[error("operand `{name}`: {reason}")]
     Operand {
@@ -250,201 +267,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Creates [`Error::NoKernel`] from the refusals of the candidates.
-    pub(crate) fn no_kernel(
-        indirect: impl Into<String>,
-        tried: impl IntoIterator<Item = Refusal>,
-    ) -> Self {
-        Error::NoKernel {
-            indirect: indirect.into(),
-            tried: tried.into_iter().map(Into::into).collect(),
-        }
-    }
-
-    /// Creates an error of operand `name`.
-    pub(crate) fn operand(name: impl AsRef<str>, reason: impl Into<String>) -> Self {
-        Error::Operand { name: name.as_ref().to_owned(), reason: reason.into() }
-    }
-
-    /// Adds the operand's name to an error of the formats crate.
-    pub(crate) fn of_operand(self, name: &str) -> Self {
-        match self {
-            Error::Format(error) => Self::operand(name, error.to_string()),
-            other => other,
-        }
-    }
-
-    /// Error of two shapes or extents that differ.
-    pub(crate) fn shape(
-        index: impl Into<String>,
-        left: impl Into<String>,
-        right: impl Into<String>,
-    ) -> Self {
-        Error::Shape { index: index.into(), left: left.into(), right: right.into() }
-    }
-
-    /// Error of an operand that was not given.
-    pub(crate) fn missing(name: impl AsRef<str>) -> Self {
-        Error::MissingOperand { name: name.as_ref().to_owned(), reason: String::new() }
-    }
-
-    /// Error of an operand that was not given, with the reason why it is required.
-    pub(crate) fn missing_for(name: impl AsRef<str>, reason: impl Into<String>) -> Self {
-        Error::MissingOperand { name: name.as_ref().to_owned(), reason: reason.into() }
-    }
-
-    /// Error of an operand that was not given, with the part of the expression that reads it.
-    pub(crate) fn missing_in(name: impl AsRef<str>, reader: impl Display) -> Self {
-        Self::missing_for(name, format!("`{reader}` reads it"))
-    }
-
-    /// Error of an operand whose raw address is 0 although it is read.
-    pub(crate) fn at_zero(name: impl AsRef<str>) -> Self {
-        Self::missing_for(name, "it is read, and its address is 0")
-    }
-
-    /// Error of an index past the extent of the axis that it indexes.
-    pub(crate) fn index(
-        array: impl Into<String>,
-        (position, value): (usize, u64),
-        of: impl Into<String>,
-        bound: usize,
-    ) -> Self {
-        let (array, of, bound) = (array.into(), of.into(), bound as u64);
-        Error::InvalidIndex { array, position, value, of, bound }
-    }
-
-    /// Error of an operand that `expression` does not name.
-    pub(crate) fn unknown(name: impl AsRef<str>, expression: impl Display) -> Self {
-        Error::UnknownOperand { name: name.as_ref().to_owned(), expression: expression.to_string() }
-    }
-
-    /// Error of an operand of another kind. Both kinds have an article.
-    pub(crate) fn kind(name: impl AsRef<str>, expected: impl Display, found: impl Display) -> Self {
-        Error::OperandKind {
-            name: name.as_ref().to_owned(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
-    }
-
-    /// Error of elements of an unsupported type.
-    pub(crate) fn dtype(
-        name: impl AsRef<str>,
-        expected: impl Display,
-        found: impl Display,
-    ) -> Self {
-        Error::ElementType {
-            name: name.as_ref().to_owned(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
-    }
-
-    /// Error of a sparse operand in an unsupported format.
-    pub(crate) fn format(
-        name: impl AsRef<str>,
-        expected: impl Display,
-        found: impl Display,
-    ) -> Self {
-        Error::StorageFormat {
-            name: name.as_ref().to_owned(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
-    }
-
-    /// Error of a tensor whose format has no coordinates that can be walked.
-    pub(crate) fn not_walked(name: &str, found: impl Display) -> Self {
-        Self::format(name, "coo, group-coo, csr or csc", found)
-    }
-
-    /// Error of an address or a stride in bytes that is not a multiple of `required` bytes.
-    pub(crate) fn alignment(
-        name: impl AsRef<str>,
-        part: &str,
-        found: u64,
-        required: usize,
-    ) -> Self {
-        Error::Alignment {
-            name: name.as_ref().to_owned(),
-            part: part.to_owned(),
-            found,
-            required: required as u64,
-            fix: String::new(),
-        }
-    }
-
-    /// Error of a row stride, in elements.
-    pub(crate) fn stride(name: impl AsRef<str>, found: usize, expected: impl Display) -> Self {
-        let expected = expected.to_string();
-        Error::RowStride { name: name.as_ref().to_owned(), expected, found }
-    }
-
-    /// Error of an option or number outside of its allowed range. Its text is "`name` must be `allowed`, got `value`".
-    pub(crate) fn range(name: impl AsRef<str>, value: impl Display, allowed: impl Display) -> Self {
-        Error::OutOfRange {
-            name: name.as_ref().to_owned(),
-            value: value.to_string(),
-            allowed: allowed.to_string(),
-        }
-    }
-
-    /// Error of a matrix whose number of columns is not a multiple of what a kernel copies at once.
-    pub(crate) fn columns(name: &str, columns: usize, multiple: usize) -> Self {
-        let allowed = format!("a multiple of {multiple}, which the kernel copies at once");
-        Self::range(format!("columns of {name}"), columns, allowed)
-    }
-
-    /// Error of an operand in another context or memory.
-    pub(crate) fn context(
-        name: impl AsRef<str>,
-        expected: impl Display,
-        found: impl Display,
-    ) -> Self {
-        Error::OtherContext {
-            name: name.as_ref().to_owned(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
-    }
-
-    /// Error of an operand in another context than that of the plan or operator.
-    pub(crate) fn elsewhere(name: impl AsRef<str>) -> Self {
-        Self::context(name, "the context of the plan or operator", "another context")
-    }
-
-    /// Error of an operand in host memory where a plan reads device memory.
-    pub(crate) fn on_host(name: impl AsRef<str>) -> Self {
-        let expected = "the context: upload it with `Context::upload` before planning";
-        Self::context(name, expected, "host memory")
-    }
-
-    /// Error of a sparse operand whose pattern or format differs from the planned one.
-    pub(crate) fn pattern(name: &str, planned: AnyPattern<'_>, found: AnyPattern<'_>) -> Self {
-        let described =
-            |p: AnyPattern<'_>| format!("{} {:?} with {} slots", p.format(), p.shape(), p.slots());
-        Error::OtherPattern {
-            name: name.to_owned(),
-            planned: described(planned),
-            found: described(found),
-        }
-    }
-
-    /// [`Error::pattern`] where the patterns were compared without being kept.
-    pub(crate) fn other_pattern(name: &str, planned: impl Display, found: impl Display) -> Self {
-        Error::OtherPattern {
-            name: name.to_owned(),
-            planned: planned.to_string(),
-            found: found.to_string(),
-        }
-    }
-
-    /// Error of a GPU step that is not a failed driver call.
-    pub(crate) fn cuda(call: impl Into<String>, reason: impl Into<String>) -> Self {
-        Error::Cuda { call: call.into(), code: None, reason: reason.into() }
-    }
-
     /// Returns the name of the operand, option or index that the error is about.
     ///
     /// ```
@@ -470,6 +292,8 @@ impl Error {
             | Error::OutOfRange { name, .. }
             | Error::OtherContext { name, .. }
             | Error::OtherPattern { name, .. }
+            | Error::NotPlanned { name, .. }
+            | Error::Capture { name, .. }
             | Error::Operand { name, .. } => Some(name),
             _ => None,
         }
@@ -490,6 +314,8 @@ impl Error {
         | Error::OutOfRange { name, .. }
         | Error::OtherContext { name, .. }
         | Error::OtherPattern { name, .. }
+        | Error::NotPlanned { name, .. }
+        | Error::Capture { name, .. }
         | Error::Operand { name, .. } = &mut self
         {
             new.clone_into(name);

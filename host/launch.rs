@@ -109,8 +109,10 @@ pub(crate) fn aligned(row: &Row, name: &str, address: u64, leading: usize) -> Re
     let bytes = row.vector as usize * element;
     aligned_to(name, (address, row_bytes), bytes).map_err(|error| match error {
         Error::Alignment { name, part, found, required, .. } => {
-            let fix =
-                format!("{} requires it; plan with `Options::alignment` = 1 without it", row.name);
+            let fix = format!(
+                "required by {}: plan with `Options::alignment` = 1 for operands that are not aligned",
+                row.name
+            );
             Error::Alignment { name, part, found, required, fix }
         }
         other => other,

@@ -138,7 +138,10 @@ fn what_makes_no_sense_is_refused() {
         assert_error!(error, Error::Format(FormatError::Shape { found, .. }) if found == value);
     }
     let error = with("csr", BlockChoice::NonZero);
-    assert_error!(error, Error::OutOfRange { name, value, .. } if name == "format" && value == "csr");
+    assert_error!(
+        error,
+        Error::OutOfRange { name, value, .. } if name == "format" && value == "csr"
+    );
     let zero = Format::Bsr { block: (0, 2) };
     let refused = ctx.blocks_from_dense(&dense, zero, BlockChoice::NonZero);
     assert_error!(

@@ -86,7 +86,10 @@ fn what_does_not_fit_is_refused_with_its_numbers() {
     ];
     for (dtype, change) in types {
         let refused = taken(other(change)).unwrap_err();
-        assert_error!(refused, Error::ElementType { found, expected, .. } if found == dtype && expected == "f32");
+        assert_error!(
+            refused,
+            Error::ElementType { found, expected, .. } if found == dtype && expected == "f32"
+        );
     }
     let odd = taken(other(|of| of.byte_offset = 2)).unwrap_err();
     assert_error!(odd, Error::Alignment { required: 4, .. });

@@ -60,7 +60,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
     /// Binds a dense tensor with strides in elements: a slice, a transpose, or a broadcast (stride 0).
     ///
     /// # Errors
-    /// [`Error::Operand`] if `strides` has another rank than `shape`, or addresses elements past the end of `values`.
+    /// [`Error::Shape`] if `strides` has another rank than `shape`, or addresses elements past the end of `values`.
     pub fn strided(
         &mut self,
         name: &str,
@@ -76,7 +76,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
     /// values are validated against the axis that they index when a run starts.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the length of `data` differs from the number of elements of `shape`.
+    /// [`Error::Shape`] if the length of `data` differs from the number of elements of `shape`.
     pub fn index(&mut self, name: &str, shape: &[usize], data: &'a [u32]) -> Result<&mut Self> {
         self.any.index(name, shape, data)?;
         Ok(self)
@@ -91,7 +91,8 @@ impl<'a, T: Scalar> Operands<'a, T> {
     /// Binds the sparse operand of `e`: its values and index arrays, under the names that the rewrite assigned.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `e` is without a sparse operand, or is written for another format or order.
+    /// [`Error::Operand`] if `e` is without a sparse operand, [`Error::StorageFormat`] or [`Error::Shape`] if it is
+    /// written for another format or order.
     pub fn sparse(&mut self, e: &IndirectEinsum, tensor: &'a AnySparse<T>) -> Result<&mut Self> {
         self.any.sparse(e, tensor.pattern(), Slice::of(tensor.values()))?;
         Ok(self)
@@ -307,7 +308,7 @@ impl<'a, T: Scalar> Output<'a, T> {
     /// Creates an output of a whole tensor.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the length of `values` differs from the number of elements of `shape`.
+    /// [`Error::Shape`] if the length of `values` differs from the number of elements of `shape`.
     pub fn new(shape: &[usize], values: &'a mut [T]) -> Result<Self> {
         as_long_as_its_shape("output", shape, values.len())?;
         Ok(Output { shape: shape.to_vec(), strides: row_major(shape), values })
@@ -317,7 +318,7 @@ impl<'a, T: Scalar> Output<'a, T> {
     /// are not modified.
     ///
     /// # Errors
-    /// [`Error::Operand`] if rows overlap or extend past the end of `values`.
+    /// [`Error::RowStride`] if rows overlap, [`Error::Shape`] if they extend past the end of `values`.
     pub fn with_row_stride(
         shape: &[usize],
         row_stride: usize,

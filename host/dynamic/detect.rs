@@ -91,9 +91,9 @@ impl<T: Scalar> Detector<T> {
     /// Creates a detector for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the micro-tile is empty, the threshold is negative or NaN, or a bit mask has another
-    /// element type or a width that differs from the shape. [`Error::NoKernel`] for element types and, on a GPU,
-    /// micro-tiles without a kernel. [`Error::Overflow`] for extents past 2^31.
+    /// [`Error::OutOfRange`] if the micro-tile is empty or the threshold is negative or NaN. [`Error::ElementType`] or
+    /// [`Error::Shape`] if a bit mask has another element type or another width. [`Error::NoKernel`] for element types
+    /// and, on a GPU, micro-tiles without a kernel. [`Error::Overflow`] for extents past 2^31.
     pub fn new(
         context: &Context,
         shape: [usize; 2],
@@ -107,7 +107,7 @@ impl<T: Scalar> Detector<T> {
     ///
     /// # Errors
     /// [`Error::Shape`] if the matrix (the numbers) does not have the planned shape, or the index is of another
-    /// detector. [`Error::Operand`] if one of them is in another context.
+    /// detector. [`Error::OtherContext`] if one of them is in another context.
     pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
         self.detect(matrix, index, stream)
     }

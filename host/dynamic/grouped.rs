@@ -145,8 +145,8 @@ impl<T: Scalar> GroupedGemm<T> {
     /// Creates a product over the slots of routings of this shape.
     ///
     /// # Errors
-    /// On a GPU, [`Error::NoKernel`] for element types without a kernel, and [`Error::Operand`] for GELU and for
-    /// extents that are not multiples of 8. [`Error::Operand`] for scaled matrices that do not satisfy
+    /// On a GPU, [`Error::NoKernel`] for element types without a kernel, and [`Error::OutOfRange`] for GELU and for
+    /// extents that are not multiples of 8. [`Error::OutOfRange`] for scaled matrices that do not satisfy
     /// [`scaled`](GroupedOptions::scaled); [`Error::Overflow`].
     pub fn new(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         Self::with_variant(routing, options, None)
@@ -171,7 +171,7 @@ impl<T: Scalar> GroupedGemm<T> {
     /// Creates a product with its gradients.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Operand`] for a gate, whose gradient requires sums that are not stored
+    /// As [`new`](Self::new); [`Error::OutOfRange`] for a gate, whose gradient requires sums that are not stored
     /// ([`Moe`](crate::nn::Moe) stores them).
     pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         if options.scaled {
@@ -202,8 +202,8 @@ impl<T: Scalar> GroupedGemm<T> {
     /// choice, `[tokens, top_k]`. On a GPU, it does not allocate and does not wait.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::Operand`] if an operand is in another
-    /// context or is not aligned to 16 bytes.
+    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::OtherContext`] if an operand is in
+    /// another context; [`Error::Alignment`] if one is not aligned to 16 bytes.
     pub fn forward<'a>(
         &self,
         routing: &Routing,
@@ -233,7 +233,7 @@ impl<T: Scalar> GroupedGemm<T> {
     /// shape is `[slots, k]` in both cases.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward); [`Error::Operand`] if the product was not created with
+    /// As [`forward`](Self::forward); [`Error::NotPlanned`] if the product was not created with
     /// [`for_training`](Self::for_training).
     pub fn backward_input(
         &self,
@@ -285,7 +285,7 @@ impl<T: Scalar> GroupedGemm<T> {
 
     fn gradients(&self) -> Result<&Gradients<T>> {
         self.gradients.as_ref().ok_or_else(|| {
-            Error::operand("product", "was made without its gradients: `GroupedGemm::for_training`")
+            Error::not_planned("product", "create it with `GroupedGemm::for_training`")
         })
     }
 }

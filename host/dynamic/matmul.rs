@@ -246,9 +246,9 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// captured in graphs.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand does not have the planned extents. [`Error::Operand`] if an operand is in another
-    /// context, or if address or row stride of an operand that is accessed in units of 16 bytes is not a multiple of 16
-    /// bytes: B, and an A of `[k, m]`. [`Error::Operand`] if n is not a multiple of 8 with a sparse B.
+    /// [`Error::Shape`] if an operand does not have the planned extents. [`Error::OtherContext`] if an operand is in
+    /// another context, or if address or row stride of an operand that is accessed in units of 16 bytes is not a
+    /// multiple of 16 bytes: B, and an A of `[k, m]`. [`Error::Operand`] if n is not a multiple of 8 with a sparse B.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,

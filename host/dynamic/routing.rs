@@ -64,7 +64,7 @@ impl Routing {
     /// Creates a routing for choices of `[tokens, top_k]` among `experts`.
     ///
     /// # Errors
-    /// [`Error::Operand`] if there are no experts, or no choices per token; [`Error::Overflow`] for 2^30 or more
+    /// [`Error::OutOfRange`] if there are no experts, or no choices per token; [`Error::Overflow`] for 2^30 or more
     /// choices, or more than 1024 experts; [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2], experts: usize) -> Result<Self> {
         Self::among(context, shape, 0..experts)
@@ -164,8 +164,8 @@ impl Routing {
     /// a CUDA graph. Runs, and the products that read their slots, wait for each other, on any stream.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the number of choices differs; [`Error::Operand`] if they are in another context, or have
-    /// gaps.
+    /// [`Error::Shape`] if the number of choices differs; [`Error::OtherContext`] if they are in another context;
+    /// [`Error::RowStride`] if they have gaps.
     pub fn run(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
         in_turn(self.turns(), stream, || self.queue(choices, stream))
     }

@@ -131,7 +131,8 @@ impl Einsum {
     /// - [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers; for a window longer
     ///   than its axis; for an affine index with several indices of unknown extent; for an index that appears only on
     ///   the left.
-    /// - [`Error::Operand`] for a missing operand, or one that the expression does not name.
+    /// - [`Error::MissingOperand`] for a missing operand, [`Error::UnknownOperand`] for one that the expression does
+    ///   not name.
     pub fn check(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Extents> {
         self.validate()?;
         let mut found =

@@ -136,7 +136,7 @@ mod tests {
             assert!(error.contains("openssl rand -hex 16"), "{error}");
         }
         let short = error(&[far, ("EINSPARSE_TOKEN", " secret ")]);
-        assert!(short.contains("has 6 characters, and at least 16 are needed"), "{short}");
+        assert!(short.contains("at least 16 characters, got 6 characters"), "{short}");
         let [one, same, other] =
             ["a secret of a group", " a secret of a group\n", "a secret of another"].map(|token| {
                 match of(&[far, ("EINSPARSE_TOKEN", token)]).unwrap().id.secret {

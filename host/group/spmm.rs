@@ -175,7 +175,7 @@ impl<T: Scalar> ShardedSpmm<T> {
     /// Replaces the values of A. The pattern must be the planned one.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a different pattern.
+    /// [`Error::OtherPattern`] for a different pattern.
     pub fn set_values(&mut self, a: &Sharded<Csr<T>>, stream: &Stream) -> Result<()> {
         let parts = cut(&self.halo, a.local(), (self.transposed, self.beside.is_some()))?;
         let same = |(part, (rows, a)): (&Part<T>, &(Range<usize>, Csr<T>))| {

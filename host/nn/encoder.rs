@@ -124,9 +124,9 @@ impl<T: Scalar> Encoder<T> {
     /// Creates an encoder for these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `heads` does not divide `width`, if `epsilon` is negative or NaN, or if no kernel supports
-    /// the extents; [`Error::NoKernel`] for types other than f16 and bf16, and for heads of other widths than 64 and
-    /// 128; [`Error::Overflow`] for more than 131,072 packed rows; [`Error::OutOfMemory`].
+    /// [`Error::OutOfRange`] if `heads` does not divide `width`, if `epsilon` is negative or NaN, or if no kernel
+    /// supports the extents; [`Error::NoKernel`] for types other than f16 and bf16, and for heads of other widths than
+    /// 64 and 128; [`Error::Overflow`] for more than 131,072 packed rows; [`Error::OutOfMemory`].
     pub fn new(context: &Context, options: &EncoderOptions) -> Result<Self> {
         let EncoderOptions { width, heads, .. } = *options;
         if heads == 0 || !width.is_multiple_of(heads) {

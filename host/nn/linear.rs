@@ -95,8 +95,8 @@ impl<T: Scalar> Linear<T> {
     /// Creates a layer with these weights, `[outputs, inputs]`, in the context.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the weights are not a matrix; [`Error::NoKernel`] if no kernel of the context supports
-    /// their format or type.
+    /// [`Error::Shape`] if the weights are not a matrix; [`Error::NoKernel`] if no kernel of the context supports their
+    /// format or type.
     pub fn new(
         context: &Context,
         weight: impl AsSparse<T>,

@@ -81,7 +81,7 @@ impl<T: Scalar> Rotary<T> {
     /// Creates the operation for these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `dim` is not a multiple of 16 or `base` is not above 0; [`Error::NoKernel`] for other
+    /// [`Error::OutOfRange`] if `dim` is not a multiple of 16 or `base` is not above 0; [`Error::NoKernel`] for other
     /// element types.
     pub fn new(context: &Context, options: &RotaryOptions) -> Result<Self> {
         let RotaryOptions { tokens, heads, key_heads, dim, base, .. } = *options;
@@ -125,8 +125,8 @@ impl<T: Scalar> Rotary<T> {
     /// two axes, they are operands of [`SparseAttention`](crate::ops::SparseAttention).
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
-    /// context, or if outputs have gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
+    /// context; [`Error::RowStride`] if outputs have gaps.
     pub fn forward(
         &self,
         x: &Tensor<T>,

@@ -46,9 +46,9 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// Creates the operation for `[rows, inputs, outputs]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without inputs or outputs. Except on [`Context::unchecked_cpu`], also [`Error::Operand`] if
-    /// the results are not f32, [`Error::Overflow`] for more than 65,534 inputs or 2^31 - 1 rows, [`Error::NoKernel`]
-    /// for other element types, [`Error::OutOfMemory`].
+    /// [`Error::OutOfRange`] without inputs or outputs. Except on [`Context::unchecked_cpu`], also
+    /// [`Error::ElementType`] if the results are not f32, [`Error::Overflow`] for more than 65,534 inputs or 2^31 - 1
+    /// rows, [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3]) -> Result<Self> {
         Self::with_precision(context, extents, Precision::Full)
     }
@@ -96,7 +96,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// `[outputs]`. Allocates nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
     /// context.
     pub fn backward_weight(
         &self,

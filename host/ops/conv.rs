@@ -150,7 +150,7 @@ impl<T: Scalar> SparseConv3d<T> {
     /// Queues the forward pass; `bias` is `[m]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] or [`Error::Operand`] if an operand does not match the planned convolution.
+    /// [`Error::Shape`] or [`Error::OtherContext`] if an operand does not match the planned convolution.
     pub fn forward(
         &self,
         input: &Tensor<T>,
@@ -285,8 +285,8 @@ impl<T: Scalar> SparseConv3d<T> {
     /// the map is fixed to its pairs, and later rebuilds are refused.
     ///
     /// # Errors
-    /// See [`SparseConv3d::forward`]; [`Error::Operand`] for another type. Also [`Error::Operand`] in a capture if this
-    /// is the first call, or the first call since a rebuild.
+    /// See [`SparseConv3d::forward`]; [`Error::ElementType`] for another type. Also [`Error::Capture`] in a capture if
+    /// this is the first call, or the first call since a rebuild.
     ///
     /// [`KernelMapBuilder`]: super::KernelMapBuilder
     pub fn backward_weight<Out: Scalar>(
@@ -330,7 +330,7 @@ impl<T: Scalar> SparseConv3d<T> {
                     None if stream.raw().is_capturing()? => {
                         let reason = "has a gradient of weights to deal, which a capture cannot: ask for it once before, behind a \
                                       rebuild if the capture has one";
-                        return Err(Error::operand("map", reason));
+                        return Err(Error::capture("map", reason));
                     }
                     None => {
                         let dtype = multiplied_as(T::DTYPE, self.options.precision);

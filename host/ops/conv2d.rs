@@ -79,9 +79,9 @@ impl<T: Scalar> Conv2d<T> {
     /// `[outputs, channels or 1, rows, columns]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; [`Error::NoKernel`]
-    /// if no kernel supports the convolution; [`Error::Overflow`] for more than 2^28 positions of a plane or 2^31 of a
-    /// channel.
+    /// [`Error::Shape`] for weights of other channels and windows that do not fit, [`Error::OutOfRange`] for extents of
+    /// 0; [`Error::NoKernel`] if no kernel supports the convolution; [`Error::Overflow`] for more than 2^28 positions
+    /// of a plane or 2^31 of a channel.
     pub fn new(
         context: &Context,
         input: [usize; 4],
@@ -118,8 +118,8 @@ impl<T: Scalar> Conv2d<T> {
     /// position are neither read nor written. The call neither allocates nor waits.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::Operand`] if one belongs to another
-    /// context.
+    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::OtherContext`] if one belongs to
+    /// another context.
     pub fn forward(
         &self,
         input: &Tensor<T>,

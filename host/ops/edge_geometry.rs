@@ -103,8 +103,8 @@ impl<T: Scalar> EdgeGeometry<T> {
     /// Plans the geometry of edges between atoms; both numbers in `nodes` are the number of atoms.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lists of different lengths, an atom index out of range, and constants out of range;
-    /// [`Error::NoKernel`] for types other than f32 and f64.
+    /// [`Error::Shape`] for lists of different lengths; [`Error::InvalidIndex`] for an atom index out of range;
+    /// [`Error::OutOfRange`] for constants out of range; [`Error::NoKernel`] for types other than f32 and f64.
     pub fn new(
         context: &Context,
         edges: Edges<'_>,

@@ -94,8 +94,8 @@ impl<T: Scalar> MessagePassing<T> {
     /// Plans message passing for a graph `[targets, sources]` and `features` features per vertex.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the graph is not a matrix or its format lacks coordinates; [`Error::NoKernel`] if no
-    /// kernel of the context supports the format or the type.
+    /// [`Error::Shape`] if the graph is not a matrix; [`Error::StorageFormat`] if its format lacks coordinates;
+    /// [`Error::NoKernel`] if no kernel of the context supports the format or the type.
     pub fn new(
         context: &Context,
         graph: impl AsSparse<T>,

@@ -50,8 +50,8 @@ impl<T: Scalar> SampledTensor<T> {
     /// Plans the product for the pattern of a tensor, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without
-    /// kernels.
+    /// [`Error::StorageFormat`] for a format without coordinates; [`Error::NoKernel`] for orders and element types
+    /// without kernels.
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
         let host = pattern.pattern();
         let mut axes = places(host)?;

@@ -90,8 +90,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// Plans a softmax over the rows of `tensor`'s pattern. The values are not read.
     ///
     /// # Errors
-    /// [`Error::Operand`] for another format or context, and for lengths that do not divide the rows into equal groups;
-    /// [`Error::NoKernel`] for f64.
+    /// [`Error::StorageFormat`] or [`Error::OtherContext`] for another format or context; [`Error::OutOfRange`] for
+    /// lengths that do not divide the rows into equal groups; [`Error::NoKernel`] for f64.
     pub fn new(
         context: &Context,
         tensor: &SparseTensor<T>,
@@ -227,7 +227,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// context of the GPU. `stream` is a stream of that context, which this call makes current on the thread.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
+    /// [`Error::Alignment`] for addresses that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
         // SAFETY: guaranteed by the caller.
@@ -267,8 +267,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// Validates a tensor. Columns are not compared: the masks are those of the planned pattern.
     fn check(&self, name: &str, tensor: &SparseTensor<T>) -> Result<()> {
         if self.options.heads != 1 {
-            let reason = format!("is one set of values, planned for {}", self.options.heads);
-            return Err(Error::operand(name, reason));
+            let heads = self.options.heads;
+            let found = "a sparse tensor with one set of values";
+            return Err(Error::kind(name, format!("a dense tensor of {heads} heads"), found));
         }
         check_shape(name, &self.shape, tensor.shape())?;
         if tensor.format() != self.format {

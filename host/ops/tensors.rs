@@ -114,8 +114,8 @@ impl<T: Scalar> Ttm<T> {
     /// Plans the product for a tensor in COO, GroupCOO, CSR or CSC, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates or an axis that the tensor does not have;
-    /// [`Error::NoKernel`] for element types without kernels.
+    /// [`Error::StorageFormat`] for a format without coordinates; [`Error::OutOfRange`] for an axis that the tensor
+    /// does not have; [`Error::NoKernel`] for element types without kernels.
     pub fn new(context: &Context, tensor: &SparseTensor<T>, axis: usize, n: usize) -> Result<Self> {
         Ttm::with_variant(context, tensor, axis, n, None)
     }

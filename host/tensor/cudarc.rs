@@ -74,7 +74,7 @@ impl Context {
     /// memory.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `theirs` is not the primary context; otherwise as [`Context::cuda`].
+    /// [`Error::OtherContext`] if `theirs` is not the primary context; otherwise as [`Context::cuda`].
     pub fn from_cudarc(theirs: &CudaContext) -> Result<Context> {
         let of = Of::context(theirs);
         let ordinal = u32::try_from(of.ordinal).map_err(|_| of.elsewhere("CudaContext", None))?;
@@ -92,7 +92,7 @@ impl<T: Scalar> Tensor<T> {
     /// work of the GPU. When the tensor is dropped, it waits again and drops the slice.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the slice has another number of elements, [`Error::Operand`] if it is outside of the
+    /// [`Error::Shape`] if the slice has another number of elements, [`Error::OtherContext`] if it is outside of the
     /// context.
     pub fn from_cudarc(context: &Context, slice: CudaSlice<T>, shape: &[usize]) -> Result<Self> {
         let device = shared(context, slice.context(), "CudaSlice")?;

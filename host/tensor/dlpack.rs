@@ -18,8 +18,9 @@ impl<T: Scalar> Tensor<T> {
     /// Requires the feature `dlpack`. `tensor` is a `versioned::Dlpack` or `legacy::Dlpack` of the crate `dlpark`.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the device or type differs, if the strides are not supported, or if the address is not
-    /// aligned to the elements. The message has the expected and the given value.
+    /// [`Error::OtherContext`] if the device differs, [`Error::ElementType`] if the type differs, [`Error::Alignment`]
+    /// if the address is not aligned to the elements, [`Error::Operand`] if the strides are not supported. All have the
+    /// expected and the given value.
     ///
     /// # Safety
     /// - The description in `tensor` is correct, and its memory satisfies the requirements of [`Tensor::from_raw`].

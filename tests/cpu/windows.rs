@@ -85,7 +85,10 @@ fn outputs_that_are_given_tell_extents() {
     assert_eq!(run("C[x] += A[2*x+i] * B[i]"), [21.5, 43.5]);
     assert_eq!(run("C[x] += A[3*x+i] * B[i]"), [21.5, 54.5]);
     let far = einsum!(cpu, "C[x] += A[4*x+i] * B[i]", A = &a, B = &b, C = &start);
-    assert_error!(far.unwrap_err(), Error::Shape { right, .. } if right.contains("requires 6 elements"));
+    assert_error!(
+        far.unwrap_err(),
+        Error::Shape { right, .. } if right.contains("requires 6 elements")
+    );
 }
 
 /// Nonzeros at positions whose coordinates sum to a multiple of three.

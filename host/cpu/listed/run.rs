@@ -39,9 +39,9 @@ impl Arrays for Host {
 /// way in which lanes iterate; the way with vectors is first, if it exists. Returns the number of ways.
 ///
 /// # Errors
-/// As for [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) if `way` is out of range, or if the
-/// number of factors is 0 or more than five; [`Error::Overflow`](crate::Error::Overflow) if a number exceeds those of
-/// the kernels.
+/// As for [`run`](super::super::run); [`Error::OutOfRange`](crate::Error::OutOfRange) if `way` is out of range, or if
+/// the number of factors is 0 or more than five; [`Error::Overflow`](crate::Error::Overflow) if a number exceeds those
+/// of the kernels.
 pub fn run_listed<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,

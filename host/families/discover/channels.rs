@@ -188,7 +188,7 @@ impl ChannelsLaunch {
     /// created by [`ChannelsLaunch::lists`]. The caller serializes runs with the same lists.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the address or the row stride is not a multiple of 16 bytes.
+    /// [`Error::Alignment`] if the address or the row stride is not a multiple of 16 bytes.
     pub(crate) fn run(
         &self,
         matrix: DenseMatrix,

@@ -86,7 +86,7 @@ impl ConvolutionShape {
     /// Returns the rows and columns of an image of C.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] if the window is larger than the
+    /// [`Error::OutOfRange`] for a window, stride or dilation of 0; [`Error::Shape`] if the window is larger than the
     /// padded image; [`Error::Overflow`] if the padded image exceeds `i32::MAX` positions along an axis.
     pub fn out(&self) -> Result<[usize; 2]> {
         for (name, pair) in

@@ -107,7 +107,7 @@ impl<T: Scalar> Moe<T> {
     /// through `h = gate(a) b` to the sums `a` and `b`, which the forward run stored, rounded to `T`.
     ///
     /// # Errors
-    /// Returns the errors of [`forward`]; [`Error::Operand`] if the layer was not created for training.
+    /// Returns the errors of [`forward`]; [`Error::NotPlanned`] if the layer was not created for training.
     ///
     /// [`forward`]: Moe::forward
     pub fn backward(
@@ -147,10 +147,7 @@ impl<T: Scalar> Moe<T> {
     ) -> Result<()> {
         let relu = self.options.activation == Activation::Relu;
         let Some(backward) = &mut self.backward else {
-            return Err(Error::operand(
-                "layer",
-                "was created without gradients; create it with `Moe::for_training`",
-            ));
+            return Err(Error::not_planned("layer", "create it with `Moe::for_training`"));
         };
         let routing = &self.routing;
         let operands = GroupedRun {

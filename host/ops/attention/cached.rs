@@ -57,9 +57,9 @@ impl<T: Scalar> CachedAttention<T> {
     /// sequence. They must not set lengths, which are data here, nor a causal limit: the query is the last token.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lengths, a causal limit, and inconsistent options; [`Error::OutOfMemory`]. On a GPU also
-    /// [`Error::NoKernel`] for a type other than f16 and bf16 or a `dim` other than 64 and 128; [`Error::Overflow`] if
-    /// more than 16 heads share a head of keys.
+    /// [`Error::OutOfRange`] for lengths, a causal limit, and inconsistent options; [`Error::OutOfMemory`]. On a GPU
+    /// also [`Error::NoKernel`] for a type other than f16 and bf16 or a `dim` other than 64 and 128;
+    /// [`Error::Overflow`] if more than 16 heads share a head of keys.
     pub fn new(
         context: &Context,
         [batch, capacity]: [usize; 2],
@@ -112,8 +112,8 @@ impl<T: Scalar> CachedAttention<T> {
     /// neither allocates nor waits. It can be captured in a CUDA graph, each launch of which reads the lengths again.
     ///
     /// # Errors
-    /// Fails for tensors of another shape or context than planned; on a GPU also with [`Error::Operand`] for addresses
-    /// and row strides that are not multiples of 16 bytes. The output is then unchanged.
+    /// Fails for tensors of another shape or context than planned; on a GPU also with [`Error::Alignment`] for
+    /// addresses and row strides that are not multiples of 16 bytes. The output is then unchanged.
     pub fn forward(
         &self,
         q: &Tensor<T>,

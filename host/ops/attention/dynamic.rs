@@ -98,7 +98,7 @@ impl<T: Scalar> DynamicAttention<T> {
     /// `options` are those of [`SparseAttention`](super::SparseAttention) without lengths, which are data here.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a number of masks that does not divide the heads, for lengths, and for inconsistent
+    /// [`Error::OutOfRange`] for a number of masks that does not divide the heads, for lengths, and for inconsistent
     /// options; [`Error::NoKernel`] as for [`SparseAttention::new`](super::SparseAttention::new); [`Error::Overflow`]
     /// for more than 131,072 keys; [`Error::OutOfMemory`].
     pub fn new(
@@ -211,8 +211,8 @@ impl<T: Scalar> DynamicAttention<T> {
     /// It can be captured in a CUDA graph, each launch of which reads the masks again.
     ///
     /// # Errors
-    /// Fails for tensors of another shape or context than planned. [`Error::Operand`] if flags are given and blocks of
-    /// keys were planned, or the reverse. The output is then unchanged.
+    /// Fails for tensors of another shape or context than planned. [`Error::Operand`] or [`Error::NotPlanned`] if flags
+    /// are given and blocks of keys were planned, or the reverse. The output is then unchanged.
     pub fn forward(
         &self,
         [q, k, v]: [&Tensor<T>; 3],
@@ -249,8 +249,8 @@ impl<T: Scalar> DynamicAttention<T> {
         }
         let Some(most) = self.most else {
             if mask.key_blocks.is_some() {
-                let reason = "are given, and were not planned with `of_key_blocks`";
-                return Err(Error::operand("key_blocks", reason));
+                let fix = "create the attention with `DynamicAttention::of_key_blocks`";
+                return Err(Error::not_planned("key_blocks", fix));
             }
             return Ok(RawMasks::Flags(self.check_flags(mask)?));
         };

@@ -167,8 +167,8 @@ impl<T: Scalar> SparseAttention<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks with an index out of range, and inconsistent options; [`Error::NoKernel`] and
-    /// [`Error::Overflow`] as for [`SparseAttention::new`].
+    /// [`Error::InvalidIndex`] for masks with an index out of range; [`Error::OutOfRange`] for inconsistent options;
+    /// [`Error::NoKernel`] and [`Error::Overflow`] as for [`SparseAttention::new`].
     pub fn structured(
         context: &Context,
         shape: [usize; 2],

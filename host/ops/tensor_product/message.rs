@@ -97,8 +97,8 @@ impl<T: Scalar> EquivariantMessage<T> {
     /// Plans messages of `channels` channels, and their gradients.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lists of different lengths and for a vertex index out of range; [`Error::NoKernel`] if no
-    /// kernel of the context supports the type.
+    /// [`Error::Shape`] for lists of different lengths; [`Error::InvalidIndex`] for a vertex index out of range;
+    /// [`Error::NoKernel`] if no kernel of the context supports the type.
     pub fn new(
         context: &Context,
         couplings: &Couplings,

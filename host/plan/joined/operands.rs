@@ -28,21 +28,6 @@ pub(in crate::plan) fn sparse_factors(
     factors.filter(|(_, access)| sparse(&access.tensor)).map(|(f, _)| f).collect()
 }
 
-pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
-    let index = |index: &'e IndexExpr| match index {
-        IndexExpr::Name(n) => Ok(n.as_str()),
-        IndexExpr::Access(a) => Err(Error::operand(
-            &access.tensor,
-            format!("is sparse, and cannot be read through `{a}` in `{access}`"),
-        )),
-        IndexExpr::Sum(_) => Err(Error::operand(
-            &access.tensor,
-            format!("is sparse, and cannot be read at `{index}` in `{access}`"),
-        )),
-    };
-    access.indices.iter().map(index).collect()
-}
-
 /// Checks that sparse operands are only used as factors.
 pub(in crate::plan) fn only_factors(
     einsum: &Einsum,

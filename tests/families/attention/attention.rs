@@ -239,7 +239,10 @@ fn what_does_not_fit_is_refused() {
         (&[], with(|_| {}), "masks", "0"),
     ] {
         let error = refused(masks, options);
-        assert_error!(error, Error::OutOfRange { name, value, .. } if name == option && value == found);
+        assert_error!(
+            error,
+            Error::OutOfRange { name, value, .. } if name == option && value == found
+        );
     }
     for (mask, format) in [(&bits, "bitmap"), (&bytes, "bytemap")] {
         let error = refused(&[mask], with(|_| {}));
@@ -270,5 +273,9 @@ fn other_types_and_widths_have_no_kernel() {
     assert_error!(error, Error::NoKernel { .. });
     let mask = context.upload(csr::<f16>(spread(&[1, 2], 3))).unwrap();
     let error = SparseAttention::new(&context, &[&mask], &plain(1, 96)).unwrap_err();
-    assert_error!(error, Error::NoKernel { tried, .. } if tried.iter().any(|(_, reason)| reason.contains("64, not 96")));
+    assert_error!(
+        error,
+        Error::NoKernel { tried, .. }
+            if tried.iter().any(|(_, reason)| reason.contains("64, not 96"))
+    );
 }

@@ -209,8 +209,11 @@ fn blocks_that_queries_name_and_flags_exclude_each_other() {
     let of = |key_blocks| MaskTensors { key_blocks, ..MaskTensors::default() };
     let both = MaskTensors { columns: Some(&columns), rows: Some(&rows), ..of(Some(&right)) };
     assert_error!(refused(&named, both), Error::Operand { name, .. } if name == "columns");
-    assert_error!(refused(&named, of(None)), Error::MissingOperand { name, .. } if name == "key_blocks");
+    assert_error!(
+        refused(&named, of(None)),
+        Error::MissingOperand { name, .. } if name == "key_blocks"
+    );
     let error = refused(&flagged, of(Some(&right)));
-    assert_error!(error, Error::Operand { name, .. } if name == "key_blocks");
+    assert_error!(error, Error::NotPlanned { name, .. } if name == "key_blocks");
     assert_error!(refused(&named, of(Some(&wrong))), Error::Shape { .. });
 }

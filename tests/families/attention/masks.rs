@@ -288,7 +288,10 @@ fn masks_that_are_refused() {
     assert_error!(error.unwrap_err(), Error::InvalidIndex { value: 8, bound: 8, .. });
     let blocks = AttentionMask::Blocks(vec![[0, 1]]);
     let error = SparseAttention::<f16>::structured(&cpu, [8, 8], &[blocks], &plain(1, 64));
-    assert_error!(error.unwrap_err(), Error::InvalidIndex { array, value: 1, .. } if array == "columns of blocks");
+    assert_error!(
+        error.unwrap_err(),
+        Error::InvalidIndex { array, value: 1, .. } if array == "columns of blocks"
+    );
     let error = DynamicAttention::<f16>::new(&cpu, [8, 8], 2, &plain(3, 64)).unwrap_err();
     assert_error!(error, Error::OutOfRange { name, value, .. } if name == "masks" && value == "2");
     let options = AttentionOptions { lengths: Some(vec![1]), ..plain(1, 64) };

@@ -336,7 +336,10 @@ fn mistakes_are_named() {
     let mut out = cpu.zeros::<f32>(&[1, 2]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = conv.forward(&input, &weights, None, &mut out, &stream).unwrap_err();
-    assert_error!(error, Error::Shape { left, right, .. } if left.contains("[1, 2]") && right.contains("[1, 3]"));
+    assert_error!(
+        error,
+        Error::Shape { left, right, .. } if left.contains("[1, 2]") && right.contains("[1, 3]")
+    );
 }
 
 /// A missing neighbor is not multiplied on the CPU, nor by the gradient of the weights on any device. GPU kernels that

@@ -287,8 +287,7 @@ fn convolution_refuses_what_it_cannot() {
     let of = |context: &Context, s| convolution::<f16>(context, &s, Channels);
     let wide = plain([1, 4, 4, 8], [5, 3], 8);
     let error = of(&cpu, wide).unwrap_err();
-    assert!(matches!(error, Error::Shape { .. }), "{error}");
-    assert!(error.to_string().contains('5'), "{error}");
+    assert_error!(error, Error::Shape { left, right, .. } if [left, right].iter().any(|s| s.contains('5')));
     let still = ConvolutionShape { stride: [1, 0], ..plain([1, 4, 4, 8], [3, 3], 8) };
     let error = of(&cpu, still).unwrap_err();
     assert_error!(error, Error::OutOfRange { name, .. } if name == "stride");

@@ -150,7 +150,7 @@ fn a_map_that_only_a_graph_rebuilds_is_known_for_one() {
     assert!(all.gradient(&conv, &stream) == all.wanted(1));
     // A graph cannot update a transposed map that did not exist when it was captured.
     let error = map.transposed().unwrap_err();
-    assert_error!(error, Error::Operand { name, .. } if name == "map");
+    assert_error!(error, Error::Capture { name, .. } if name == "map");
 }
 
 #[test]
@@ -164,13 +164,13 @@ fn a_gradient_in_a_graph_holds_its_map() {
     // The first call cannot be captured.
     let refused =
         Graph::capture(stream.raw(), |_| conv.backward_weight(&all.x, &all.dy, &mut dw, &stream));
-    assert_error!(refused.unwrap_err(), Error::Operand { name, .. } if name == "map");
+    assert_error!(refused.unwrap_err(), Error::Capture { name, .. } if name == "map");
     let wanted = all.gradient(&conv, &stream);
     let mut graph =
         Graph::capture(stream.raw(), |_| conv.backward_weight(&all.x, &all.dy, &mut dw, &stream))
             .unwrap();
     let error = builder.rebuild(&map, &voxels, &stream).unwrap_err();
-    assert_error!(error, Error::Operand { name, .. } if name == "map");
+    assert_error!(error, Error::Capture { name, .. } if name == "map");
     // SAFETY: all memory that was captured is alive, and nothing else uses it.
     unsafe { graph.launch(stream.raw()).unwrap() };
     stream.synchronize().unwrap();

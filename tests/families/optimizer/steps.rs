@@ -208,7 +208,10 @@ fn wrong_constants_and_operands_are_refused() {
         ("epsilon", "NaN", AdamOptions { epsilon: f64::NAN, ..plain }),
     ] {
         let error = Adam::new(&cpu, &[2], &options).unwrap_err();
-        assert_error!(error, Error::OutOfRange { name, value, .. } if name == option && value == found);
+        assert_error!(
+            error,
+            Error::OutOfRange { name, value, .. } if name == option && value == found
+        );
     }
     let mut adam = Adam::new(&cpu, &[2, 2], &plain).unwrap();
     let mut x = cpu.zeros::<f32>(&[2, 2]).unwrap();

@@ -151,5 +151,9 @@ fn what_does_not_fit_is_told_with_numbers() {
     let mut product = HostSpmm::new(&cpu, &a, 8, 1 << 20).unwrap();
     let (b, mut c) = (Dense::zeros([INNER, 9]).unwrap(), Dense::zeros([ROWS, 8]).unwrap());
     let error = product.run(&a, &b, &mut c).unwrap_err();
-    assert_error!(error, Error::Shape { left, right, .. } if [left, right].iter().any(|shape| shape.contains("[210, 9]")));
+    assert_error!(
+        error,
+        Error::Shape { left, right, .. }
+            if [left, right].iter().any(|shape| shape.contains("[210, 9]"))
+    );
 }

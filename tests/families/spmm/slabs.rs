@@ -320,5 +320,5 @@ fn runs_share_their_buffers_in_turn() {
     let host: [(&str, Operand<'_, f32>); 2] = [("A", (&csr).into()), ("B", (&dressed.b).into())];
     let graph =
         einsparse::Graph::capture(streams[0].raw(), |_| plan.run(&host, &mut c, &streams[0]));
-    assert_error!(graph.unwrap_err(), Error::Operand { name, .. } if name == "A");
+    assert_error!(graph.unwrap_err(), Error::Capture { name, .. } if name == "A");
 }

@@ -256,8 +256,8 @@ fn wrong_modes_and_formats_are_refused() {
     let t = tensor::<f32>(&[4, 5, 6], 20);
     let b = matrix::<f32>(5, 3, 1);
     for mode in [0, 3] {
-        let error = ops::mttkrp(&cpu, &t, mode, [&b]).unwrap_err().to_string();
-        assert!(error.contains("order 3") && error.contains(&format!("mode {mode}")), "{error}");
+        let error = ops::mttkrp(&cpu, &t, mode, [&b]).unwrap_err();
+        assert_error!(error, Error::Operand { name, .. } if name == "T");
     }
     let there = cpu.upload(t).unwrap();
     let error = ops::Ttm::new(&cpu, &there, 3, 2).unwrap_err();
@@ -266,5 +266,8 @@ fn wrong_modes_and_formats_are_refused() {
     let (b, mut y) = (cpu.zeros(&[6, 3]).unwrap(), cpu.zeros(&[ttm.count(), 2]).unwrap());
     let stream = cpu.stream().unwrap();
     let error = ttm.forward(&there, &b, &mut y, &stream).unwrap_err();
-    assert_error!(error, Error::Shape { left, right, .. } if left.contains("[6, 2]") && right.contains("[6, 3]"));
+    assert_error!(
+        error,
+        Error::Shape { left, right, .. } if left.contains("[6, 2]") && right.contains("[6, 3]")
+    );
 }

@@ -126,7 +126,7 @@ fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, it
             // others.
             if !own && gap > 0 {
                 let refused = queue(ctx, &gradients, &tensors, of, gap).unwrap_err();
-                assert!(refused.to_string().contains("has strides"), "{refused}");
+                assert_error!(refused, Error::RowStride { .. } | Error::Operand { .. });
                 continue;
             }
             let found = run(ctx, &gradients, &tensors, of, gap);
@@ -327,8 +327,11 @@ fn what_couples_to_nothing_is_refused() {
     let stream = ctx.stream().unwrap();
     let factors = Factors { x: &x, y: &x, w: None };
     let error = product.forward(factors, &mut out, &stream).unwrap_err();
-    assert_error!(error, Error::Shape { left, right, .. } if left.contains("[2, 8]") && right.contains("[2, 7]"));
+    assert_error!(
+        error,
+        Error::Shape { left, right, .. } if left.contains("[2, 8]") && right.contains("[2, 7]")
+    );
     let mut dw = ctx.zeros(&[1]).unwrap();
     let error = product.backward(factors, &out, only(2, &mut dw), &stream);
-    assert_error!(error.unwrap_err(), Error::Operand { name, .. } if name == "DW");
+    assert_error!(error.unwrap_err(), Error::NotPlanned { name, .. } if name == "DW");
 }

@@ -27,8 +27,8 @@ impl ConvGeometry {
     /// `0 .. k`, times the dilation.
     ///
     /// # Errors
-    /// [`Error::Operand`] if an extent, stride or dilation is 0, or the kernel has more than 65,536 offsets. Also if a
-    /// stride, or an extent times its dilation, is not below 2^30.
+    /// [`Error::OutOfRange`] if an extent, stride or dilation is 0, or the kernel has more than 65,536 offsets. Also if
+    /// a stride, or an extent times its dilation, is not below 2^30.
     pub fn new(kernel: [usize; 3], stride: [usize; 3], dilation: [usize; 3]) -> Result<Self> {
         for (what, values) in [("extents", kernel), ("strides", stride), ("dilations", dilation)] {
             if values.contains(&0) {

@@ -233,6 +233,10 @@ fn what_does_not_fit_is_refused() {
     let stream = cpu.stream().unwrap();
     let error =
         gradient.backward([&q, &k, &v], &q, [&mut dq, &mut dk, &mut short], &stream).unwrap_err();
-    assert_error!(error, Error::Shape { left, right, .. } if left.contains("[2, 5, 3]") && right.contains("[2, 4, 3]"));
+    assert_error!(
+        error,
+        Error::Shape { left, right, .. }
+            if left.contains("[2, 5, 3]") && right.contains("[2, 4, 3]")
+    );
     assert_eq!(dq.to_dense().unwrap(), case.q);
 }

@@ -187,5 +187,8 @@ fn other_lines_go_on() {
     case.lists[0][7] = 0;
     case.lists[2][7] = 0;
     let error = reason(LINE, None, &case).unwrap_err();
-    assert_error!(error, Error::InvalidIndex { array, position: 7, value: 1048576, .. } if array == "I");
+    assert_error!(
+        error,
+        Error::InvalidIndex { array, position: 7, value: 1048576, .. } if array == "I"
+    );
 }

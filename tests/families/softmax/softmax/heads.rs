@@ -102,7 +102,7 @@ fn heads_that_do_not_fit_are_refused() {
     let stream = cpu.stream().unwrap();
     let mut single = cpu.upload(scores.to_host().unwrap()).unwrap();
     let error = softmax.forward_in_place(&mut single, &stream).unwrap_err();
-    assert_error!(error, Error::Operand { .. });
+    assert_error!(error, Error::OperandKind { .. });
     let mut three = cpu.zeros::<f32>(&[3, 3]).unwrap();
     let error = softmax.forward_heads_in_place(&mut three, &stream).unwrap_err();
     assert_error!(error, Error::Shape { left, .. } if left.contains("[2, 3]"));

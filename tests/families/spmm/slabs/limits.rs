@@ -116,7 +116,10 @@ fn page_locked_tensors_want_a_limit_on_a_gpu() {
     let b = gpu.zeros::<f32>(&[700, 8]).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let error = gpu.plan(TEXT).operands(&operands).build().unwrap_err();
-    assert_error!(error, Error::OtherContext { name, found, .. } if name == "A" && found == "host memory");
+    assert_error!(
+        error,
+        Error::OtherContext { name, found, .. } if name == "A" && found == "host memory"
+    );
     // Operands on the GPU do not count toward the limit; memory that kernels keep does.
     let there = gpu.upload(matrix::<f32>(pattern(300))).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&there).into()), ("B", (&b).into())];
