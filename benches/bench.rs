@@ -136,6 +136,7 @@ impl<'a> Bench<'a> {
         let capture = |_| {
             run().map_err(|reason| Error::Cuda {
                 call: "capture".into(),
+                code: None,
                 reason: reason.to_string(),
             })
         };

@@ -120,6 +120,8 @@ pub enum FormatError {
         line: Option<u64>,
         /// Member of an archive.
         member: Option<String>,
+        /// Kind of the failure; `InvalidData` for a file of the wrong content.
+        kind: std::io::ErrorKind,
         /// Reason of the error.
         reason: String,
     },

@@ -141,7 +141,7 @@ impl Context {
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
         match stream.is_of(self.device()) {
             true => Ok(()),
-            false => Err(Error::operand("stream", "belongs to another context")),
+            false => Err(Error::elsewhere("stream")),
         }
     }
 
@@ -178,10 +178,7 @@ impl Context {
     }
 
     pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {
-        self.device().ok_or_else(|| Error::Cuda {
-            call: "launch".into(),
-            reason: "the context is the CPU".into(),
-        })
+        self.device().ok_or_else(|| Error::cuda("launch", "the context is the CPU"))
     }
 }
 

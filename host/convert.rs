@@ -28,10 +28,9 @@ fn blocks_of(format: Format) -> Result<((usize, usize), Option<usize>)> {
     match format {
         Format::Bsr { block } | Format::BlockCoo { block } => Ok((block, Some(1))),
         Format::BlockGroupCoo { block, group } => Ok((block, group)),
-        other => Err(Error::operand(
-            "format",
-            format!("{other} has no blocks; bsr, blockcoo and blockgroupcoo do"),
-        )),
+        other => {
+            Err(Error::range("format", other, "a format of blocks: bsr, blockcoo or blockgroupcoo"))
+        }
     }
 }
 
@@ -86,7 +85,7 @@ impl Context {
                 };
                 blocks.convert(device, raw, (format, group), None)
             }
-            _ => Err(Error::operand("dense", "is not in the memory of this context")),
+            _ => Err(Error::elsewhere("dense")),
         }
     }
 }
@@ -100,10 +99,7 @@ impl<T: Scalar> SparseTensor<T> {
     pub fn to_blocks(&self, format: Format) -> Result<SparseTensor<T>> {
         let (block, group) = blocks_of(format)?;
         let AnyPattern::Csr(p) = self.pattern() else {
-            return Err(Error::operand(
-                "sparse",
-                format!("is {}, blocks are made from csr", self.format()),
-            ));
+            return Err(Error::format("sparse", "csr", self.format()));
         };
         let Some(arrays) = self.device() else {
             return SparseTensor::new(None, self.to_host()?.convert(format)?);

@@ -272,8 +272,9 @@ impl Converter {
     /// - The stream belongs to the GPU's primary context.
     ///
     /// # Errors
-    /// [`Error::Operand`] if rows of the dense matrix overlap, the capacity is not a multiple of the group size, or a
-    /// required address is 0; [`Error::Overflow`] if the capacity is too large.
+    /// [`Error::RowStride`] if rows of the dense matrix overlap, [`Error::OutOfRange`] if the capacity is not a
+    /// multiple of the group size, [`Error::MissingOperand`] if a required address is 0; [`Error::Overflow`] if the
+    /// capacity is too large.
     pub unsafe fn run_raw(&self, raw: &RawConversion, stream: RawStream<'_>) -> Result<()> {
         self.check(raw)?;
         // SAFETY: guaranteed by the caller.
@@ -335,7 +336,7 @@ impl Converter {
             }
         };
         match given.iter().find(|(_, address, has)| *has && *address == 0) {
-            Some((name, ..)) => Err(Error::operand(name, "is at address 0")),
+            Some((name, ..)) => Err(Error::at_zero(name)),
             None => Ok(()),
         }
     }

@@ -75,11 +75,8 @@ impl Device {
     pub fn open(ordinal: u32) -> Result<Arc<Device>> {
         crate::driver::available()?;
         if MODULES.is_empty() {
-            return Err(Error::Cuda {
-                call: "load kernels".into(),
-                reason: "this build holds no device code: run `cargo xtask setup` and build again"
-                    .into(),
-            });
+            let reason = "this build holds no device code: run `cargo xtask setup` and build again";
+            return Err(Error::cuda("load kernels", reason));
         }
         // Check this before creating the context, which is the most expensive step.
         arch_for(device_facts(ordinal)?.compute_capability)?;
@@ -387,6 +384,7 @@ impl Stream {
             #[cfg(feature = "cudarc")]
             Kind::Cudarc(stream) => stream.synchronize().map_err(|error| Error::Cuda {
                 call: "cuStreamSynchronize".into(),
+                code: Some(error.0 as u32),
                 reason: error.to_string(),
             }),
         }

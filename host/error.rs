@@ -1,5 +1,9 @@
 //! The error type of the library.
 
+mod make;
+
+use std::io;
+
 use einsparse_formats::FormatError;
 
 /// A kernel (or executor) that was a candidate for an indirect Einsum, and the reason for its refusal. Users see
@@ -99,12 +103,14 @@ pub enum Error {
         /// Bytes free at the time of the request.
         free: u64,
     },
-    /// The CUDA driver returned an error.
+    /// The CUDA driver returned an error, or a step that requires a GPU failed.
     #[error("CUDA: {call}: {reason}")]
     Cuda {
         /// Driver call or step.
         call: String,
-        /// Error message of the driver.
+        /// Result code of the driver (`CUresult`); `None` if no driver call failed.
+        code: Option<u32>,
+        /// Error message of the driver, or the reason.
         reason: String,
     },
     /// A rank of a [group](crate::group) has exited, does not respond, or runs another operation than the others.
@@ -122,10 +128,132 @@ pub enum Error {
         path: String,
         /// Line, counted from 1.
         line: Option<u64>,
+        /// Kind of the failure.
+        kind: io::ErrorKind,
         /// Reason.
         reason: String,
     },
-    /// An operand is not in the expression, is missing, or is invalid.
+    /// An operand that is read was not given.
+    #[error("operand `{name}`: was not given{}", after("; ", .reason))]
+    MissingOperand {
+        /// The operand's name.
+        name: String,
+        /// What reads the operand; may be empty.
+        reason: String,
+    },
+    /// An operand was given that the expression does not name.
+    #[error("operand `{name}`: is given, but `{expression}` does not name it")]
+    UnknownOperand {
+        /// The operand's name.
+        name: String,
+        /// The expression.
+        expression: String,
+    },
+    /// An operand is of another kind than expected: a number or a dense, sparse or index array.
+    #[error("operand `{name}`: {expected} expected, found {found}")]
+    OperandKind {
+        /// The operand's name.
+        name: String,
+        /// Expected kind, with an article.
+        expected: String,
+        /// Kind that was given, with an article.
+        found: String,
+    },
+    /// The elements of an operand have the wrong type.
+    #[error("operand `{name}`: elements must be {expected}, found {found}")]
+    ElementType {
+        /// The operand's name.
+        name: String,
+        /// Supported types, such as `f16 or bf16`.
+        expected: String,
+        /// Type that was given.
+        found: String,
+    },
+    /// A sparse operand is stored in a format that the operation does not support.
+    #[error("operand `{name}`: is stored as {found}, expected {expected}")]
+    StorageFormat {
+        /// The operand's name.
+        name: String,
+        /// Supported formats.
+        expected: String,
+        /// Format that was given.
+        found: String,
+    },
+    /// An address or a stride is not a multiple of the number of bytes that a kernel requires.
+    #[error(
+        "operand `{name}`: {} must be a multiple of {required} bytes{}",
+        quantity(.part, *.found),
+        after("; ", .fix)
+    )]
+    Alignment {
+        /// The operand's name.
+        name: String,
+        /// Misaligned quantity: `address`, `row stride` or `head stride`.
+        part: String,
+        /// The address, or the stride in bytes.
+        found: u64,
+        /// Number of bytes of which it must be a multiple.
+        required: u64,
+        /// How to run without this alignment; may be empty.
+        fix: String,
+    },
+    /// Rows of an operand are another number of elements apart than the operation supports.
+    #[error("operand `{name}`: row stride is {found} elements, expected {expected}")]
+    RowStride {
+        /// The operand's name.
+        name: String,
+        /// Supported row strides, in elements.
+        expected: String,
+        /// Row stride that was given, in elements.
+        found: usize,
+    },
+    /// An option, an extent or another number is outside of its allowed range.
+    #[error("`{name}` must be {allowed}, got {value}")]
+    OutOfRange {
+        /// Name of the option or number.
+        name: String,
+        /// Value that was given.
+        value: String,
+        /// Allowed values, such as `>= 0`.
+        allowed: String,
+    },
+    /// An operand or a stream belongs to another context, GPU or memory than the plan or operator.
+    #[error("operand `{name}`: is in {found}, expected {expected}")]
+    OtherContext {
+        /// Name of the operand, or `stream`.
+        name: String,
+        /// Expected context or memory.
+        expected: String,
+        /// Context or memory of the operand.
+        found: String,
+    },
+    /// The pattern or the format of a sparse operand differs from the planned one.
+    #[error("operand `{name}`: has another pattern than planned{}", differs(.planned, .found))]
+    OtherPattern {
+        /// The operand's name.
+        name: String,
+        /// Format, shape and number of slots as planned.
+        planned: String,
+        /// Format, shape and number of slots of the operand.
+        found: String,
+    },
+    /// The operator was not created for this call, such as a gradient of a layer that was created for inference.
+    #[error("operand `{name}`: was not planned for this call; {fix}")]
+    NotPlanned {
+        /// Name of the operator or operand.
+        name: String,
+        /// How to create the operator for this call.
+        fix: String,
+    },
+    /// A CUDA graph cannot capture the call, or a captured graph prevents it.
+    #[error("operand `{name}`: {reason}")]
+    Capture {
+        /// Name of the operand or stream.
+        name: String,
+        /// Reason.
+        reason: String,
+    },
+    /// An operand is invalid for a reason that no other variant describes.
     #[error("operand `{name}`: {reason}")]
     Operand {
         /// The operand's name.
@@ -139,39 +267,60 @@ pub enum Error {
 }
 
 impl Error {
-    /// Creates [`Error::NoKernel`] from the refusals of the candidates.
-    pub(crate) fn no_kernel(
-        indirect: impl Into<String>,
-        tried: impl IntoIterator<Item = Refusal>,
-    ) -> Self {
-        Error::NoKernel {
-            indirect: indirect.into(),
-            tried: tried.into_iter().map(Into::into).collect(),
-        }
-    }
-
-    /// Creates an error of operand `name`.
-    pub(crate) fn operand(name: impl AsRef<str>, reason: impl Into<String>) -> Self {
-        Error::Operand { name: name.as_ref().to_owned(), reason: reason.into() }
-    }
-
-    /// Adds the operand's name to an error of the formats crate.
-    pub(crate) fn of_operand(self, name: &str) -> Self {
+    /// Returns the name of the operand, option or index that the error is about.
+    ///
+    /// ```
+    /// use einsparse::{Context, Error};
+    /// let ctx = Context::cpu();
+    /// let a = ctx.zeros::<f32>(&[2, 3])?;
+    /// let error = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).build().unwrap_err();
+    /// assert!(matches!(error, Error::MissingOperand { .. }));
+    /// assert_eq!(error.name(), Some("B"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn name(&self) -> Option<&str> {
         match self {
-            Error::Format(error) => Self::operand(name, error.to_string()),
-            other => other,
+            Error::Shape { index: name, .. }
+            | Error::InvalidIndex { array: name, .. }
+            | Error::MissingOperand { name, .. }
+            | Error::UnknownOperand { name, .. }
+            | Error::OperandKind { name, .. }
+            | Error::ElementType { name, .. }
+            | Error::StorageFormat { name, .. }
+            | Error::Alignment { name, .. }
+            | Error::RowStride { name, .. }
+            | Error::OutOfRange { name, .. }
+            | Error::OtherContext { name, .. }
+            | Error::OtherPattern { name, .. }
+            | Error::NotPlanned { name, .. }
+            | Error::Capture { name, .. }
+            | Error::Operand { name, .. } => Some(name),
+            _ => None,
         }
     }
 
-    /// Error of an operand in another context than planned.
-    pub(crate) fn elsewhere(name: &str) -> Self {
-        Self::operand(name, "is in another context than planned")
-    }
-
-    /// Error of a sparse operand whose pattern, format or context differs from the planned one.
-    pub(crate) fn other_pattern(name: &str) -> Self {
-        let reason = "has not the pattern, the format or the context that was planned";
-        Self::operand(name, reason)
+    /// Replaces the name that [`name`](Self::name) returns, for callers that know the operand by another name. Other
+    /// errors are returned unchanged.
+    pub fn with_name(mut self, new: &str) -> Self {
+        if let Error::Shape { index: name, .. }
+        | Error::InvalidIndex { array: name, .. }
+        | Error::MissingOperand { name, .. }
+        | Error::UnknownOperand { name, .. }
+        | Error::OperandKind { name, .. }
+        | Error::ElementType { name, .. }
+        | Error::StorageFormat { name, .. }
+        | Error::Alignment { name, .. }
+        | Error::RowStride { name, .. }
+        | Error::OutOfRange { name, .. }
+        | Error::OtherContext { name, .. }
+        | Error::OtherPattern { name, .. }
+        | Error::NotPlanned { name, .. }
+        | Error::Capture { name, .. }
+        | Error::Operand { name, .. } = &mut self
+        {
+            new.clone_into(name);
+        }
+        self
     }
 }
 
@@ -180,11 +329,7 @@ pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Res
     if planned == found {
         return Ok(());
     }
-    Err(Error::Shape {
-        index: name.into(),
-        left: format!("planned with {planned:?}"),
-        right: format!("run with {found:?}"),
-    })
+    Err(Error::shape(name, format!("planned with {planned:?}"), format!("run with {found:?}")))
 }
 
 /// Number of elements of a tensor of this shape.
@@ -235,4 +380,27 @@ fn caret(expression: &str, at: usize) -> String {
 
 fn refusals(tried: &[(String, String)]) -> String {
     tried.iter().map(|(name, reason)| format!("\n  {name}: {reason}")).collect()
+}
+
+/// Returns a part of a message with its separator; nothing for an empty part.
+fn after(separator: &str, part: &str) -> String {
+    if part.is_empty() { String::new() } else { format!("{separator}{part}") }
+}
+
+fn quantity(part: &str, found: u64) -> String {
+    if part == "address" {
+        format!("address {found:#x}")
+    } else {
+        format!("{part} of {found} bytes")
+    }
+}
+
+fn differs(planned: &str, found: &str) -> String {
+    if planned.is_empty() {
+        format!(", found {found}")
+    } else if planned == found {
+        format!(": both are {planned}, but their indices differ")
+    } else {
+        format!(": expected {planned}, found {found}")
+    }
 }

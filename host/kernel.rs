@@ -70,10 +70,8 @@ fn takes<P: 'static>(row: &Row) -> Result<()> {
     if row.takes::<P>() {
         return Ok(());
     }
-    Err(Error::Cuda {
-        call: format!("load kernel {}", row.name),
-        reason: format!("its row is `{}`, not {}", row.source, type_name::<P>()),
-    })
+    let reason = format!("its row is `{}`, not {}", row.source, type_name::<P>());
+    Err(Error::cuda(format!("load kernel {}", row.name), reason))
 }
 
 /// Thread blocks of a launch.

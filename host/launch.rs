@@ -81,13 +81,13 @@ pub(crate) fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<
             n
         };
         if raw.bias == 0 && extent > 0 {
-            return Err(Error::operand(name, "the plan adds it, and its address is 0"));
+            return Err(Error::at_zero(name));
         }
     }
     if let Some(name) = &form.gate {
         flags |= FLAG_GATE;
         if raw.gate == 0 && m * n > 0 {
-            return Err(Error::operand(name, "the plan reads it, and its address is 0"));
+            return Err(Error::at_zero(name));
         }
     }
     let b_width = if order.dense_columns { k } else { n };
@@ -97,24 +97,41 @@ pub(crate) fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<
         [("B", raw.ldb, b_width), ("C", raw.ldc, c_width), ("gate", gate_leading, c_width)]
     {
         if leading < width {
-            let reason = format!("leading dimension {leading} is below its {width} columns");
-            return Err(Error::operand(name, reason));
+            return Err(Error::stride(name, leading, format_args!("at least {width}")));
         }
     }
     Ok((flags, column_bias))
 }
 
 pub(crate) fn aligned(row: &Row, name: &str, address: u64, leading: usize) -> Result<()> {
-    let bytes = u64::from(row.vector) * row.dtype.bytes() as u64;
-    if address.is_multiple_of(bytes) && leading.is_multiple_of(row.vector as usize) {
-        return Ok(());
+    let element = row.dtype.bytes();
+    let row_bytes = leading.saturating_mul(element);
+    let bytes = row.vector as usize * element;
+    aligned_to(name, (address, row_bytes), bytes).map_err(|error| match error {
+        Error::Alignment { name, part, found, required, .. } => {
+            let fix = format!(
+                "required by {}: plan with `Options::alignment` = 1 for operands that are not aligned",
+                row.name
+            );
+            Error::Alignment { name, part, found, required, fix }
+        }
+        other => other,
+    })
+}
+
+/// Refuses an address or a row stride in bytes that is not a multiple of `required` bytes.
+pub(crate) fn aligned_to(
+    name: &str,
+    (address, row_bytes): (u64, usize),
+    required: usize,
+) -> Result<()> {
+    if !address.is_multiple_of(required as u64) {
+        return Err(Error::alignment(name, "address", address, required));
     }
-    let reason = format!(
-        "address {address:#x} and leading dimension {leading} must be multiples of {bytes} bytes and {} elements \
-         for {}; plan with `Options::alignment` = 1 for operands that are not",
-        row.vector, row.name
-    );
-    Err(Error::operand(name, reason))
+    if !row_bytes.is_multiple_of(required) {
+        return Err(Error::alignment(name, "row stride", row_bytes as u64, required));
+    }
+    Ok(())
 }
 
 /// Refuses an address that is not aligned for loads of 16 bytes.
@@ -122,6 +139,5 @@ pub(crate) fn in_vectors(name: &str, address: u64) -> Result<()> {
     if address.is_multiple_of(16) {
         return Ok(());
     }
-    let reason = format!("address {address:#x} is not a multiple of 16 bytes");
-    Err(Error::operand(name, reason))
+    Err(Error::alignment(name, "address", address, 16))
 }

@@ -34,9 +34,8 @@ impl EmbeddedModule {
     }
 
     fn named(&self, unpacked: Result<Vec<u8>, String>) -> Result<Vec<u8>> {
-        unpacked.map_err(|reason| Error::Cuda {
-            call: format!("unpack kernels `{}` for {}", self.name, self.arch),
-            reason,
+        unpacked.map_err(|reason| {
+            Error::cuda(format!("unpack kernels `{}` for {}", self.name, self.arch), reason)
         })
     }
 }
@@ -54,8 +53,7 @@ pub fn arch_for(compute_capability: (u32, u32)) -> Result<&'static Arch> {
     archs_of(compute_capability).next().ok_or_else(|| {
         let (major, minor) = compute_capability;
         let names: Vec<&str> = ARCHS.iter().map(|arch| arch.name).collect();
-        Error::Cuda {
-            call: "choose device code".into(),
+        Error::Cuda { call: "choose device code".into(), code: None,
             reason: format!(
                 "this GPU has compute capability {major}.{minor}; the kernels are for {}, which compute capability \
                  8.0 and newer run",
@@ -76,6 +74,7 @@ fn embedded<'a>(
         let present: Vec<_> = of_module().map(|m| m.arch).collect();
         Error::Cuda {
             call: format!("load kernels `{module}` for {arch}"),
+            code: None,
             reason: if table.is_empty() {
                 "this build holds no device code: it was built without a device toolchain".into()
             } else if present.is_empty() {
@@ -140,10 +139,8 @@ impl Modules {
         let mut archs = archs_of(self.capability).filter(|arch| row.built_for(arch));
         let arch = archs.next().ok_or_else(|| {
             let (major, minor) = self.capability;
-            Error::Cuda {
-                call: format!("load kernel `{}`", row.name),
-                reason: format!("it has no code for compute capability {major}.{minor}"),
-            }
+            let reason = format!("it has no code for compute capability {major}.{minor}");
+            Error::cuda(format!("load kernel `{}`", row.name), reason)
         })?;
         embedded(MODULES, row.module, arch.name)
     }

@@ -162,8 +162,10 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     /// - The caller orders replays of captured runs.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) if an address is less aligned than planned, a row stride is below the
-    /// number of columns, a bias or a mask is missing, or an i32 output is multiplied by a number that is not an
+    /// [`Error::Alignment`](crate::Error::Alignment) if an address is less aligned than planned;
+    /// [`Error::RowStride`](crate::Error::RowStride) if a row stride is below the number of columns;
+    /// [`Error::MissingOperand`](crate::Error::MissingOperand) if a bias or a mask is missing;
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) if an i32 output is multiplied by a number that is not an
     /// integer. [`Error::Cuda`](crate::Error::Cuda) on a CPU context.
     pub unsafe fn run_raw<'r>(
         &self,

@@ -89,11 +89,7 @@ enum Storage {
 fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
     let width = shape.last().copied().unwrap_or(1);
     if leading < width {
-        return Err(Error::Shape {
-            index: "leading dimension".into(),
-            left: format!("{leading} elements"),
-            right: format!("rows have {width}"),
-        });
+        return Err(Error::stride("dense tensor", leading, format_args!("at least {width}")));
     }
     let rows = shape
         .split_last()
@@ -401,19 +397,16 @@ impl<T: Scalar> Tensor<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] if the number of elements differs, or if rows have gaps. [`Error::Overflow`] if the number of
+    /// [`Error::Shape`] if the number of elements differs, or if rows have gaps. [`Error::Overflow`] if the number of
     /// elements exceeds the address space. On an error the tensor is unchanged.
     pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
         let leading = shape.last().copied().unwrap_or(1);
         let own: usize = self.shape().iter().product();
         let width = self.shape().last().copied().unwrap_or(1);
         if storage_len(shape, leading)? != own || self.leading() != width {
-            let reason = format!(
-                "is {:?} with {} elements from one row to the next, which is not {shape:?}",
-                self.shape(),
-                self.leading()
-            );
-            return Err(Error::operand("tensor", reason));
+            let found =
+                format!("{:?} with a row stride of {} elements", self.shape(), self.leading());
+            return Err(Error::shape("tensor", found, format!("the new shape is {shape:?}")));
         }
         self.any.shape = shape.to_vec();
         self.any.leading = leading;

@@ -1,5 +1,6 @@
 //! DLPack on the host: an exported tensor is imported unchanged, and an unsupported one is refused with its numbers.
 
+use crate::support::assert_error;
 use dlpark::ffi::{DLDataType, DLDevice, DLManagedTensor, DLTensor};
 use dlpark::{Managed, ManagedTensorBase, legacy, versioned};
 use einsparse::formats::{Csr, Dense, generate};
@@ -71,17 +72,34 @@ fn parts_of_tensors_are_read_by_their_strides() {
 #[test]
 fn what_does_not_fit_is_refused_with_its_numbers() {
     type Change = fn(&mut DLTensor);
-    let wrong: [(&str, Change); 8] = [
+    let elsewhere: [(&str, Change); 2] = [
         ("CUDA device 3", |of| of.device = DLDevice::cuda(3)),
         ("device 0 of type 8", |of| of.device = DLDevice::metal(0)),
-        ("elements are f64, and f32 are wanted", |of| of.dtype = DLDataType::F64),
-        ("type 2, 32 bits, 4 lanes", |of| of.dtype.lanes = 4),
+    ];
+    for (place, change) in elsewhere {
+        let refused = taken(other(change)).unwrap_err();
+        assert_error!(refused, Error::OtherContext { found, .. } if found == place);
+    }
+    let types: [(&str, Change); 2] = [
+        ("f64", |of| of.dtype = DLDataType::F64),
+        ("of type 2, 32 bits, 4 lanes", |of| of.dtype.lanes = 4),
+    ];
+    for (dtype, change) in types {
+        let refused = taken(other(change)).unwrap_err();
+        assert_error!(
+            refused,
+            Error::ElementType { found, expected, .. } if found == dtype && expected == "f32"
+        );
+    }
+    let odd = taken(other(|of| of.byte_offset = 2)).unwrap_err();
+    assert_error!(odd, Error::Alignment { required: 4, .. });
+    let null = taken(other(|of| of.data = std::ptr::null_mut())).unwrap_err();
+    assert_error!(null, Error::MissingOperand { .. });
+    let wrong: [(&str, Change); 2] = [
         // SAFETY: there are two strides, and this test owns the header.
         ("strides [1, 3]", |of| unsafe { of.strides.copy_from([1i64, 3].as_ptr(), 2) }),
         // SAFETY: there are two strides, and this test owns the header.
         ("stride 2", |of| unsafe { *of.strides = 2 }),
-        ("is not that of elements of 4 bytes", |of| of.byte_offset = 2),
-        ("address 0x0", |of| of.data = std::ptr::null_mut()),
     ];
     for (words, change) in wrong {
         let refused = taken(other(change)).unwrap_err();

@@ -16,6 +16,7 @@ mod group;
 mod language;
 mod lines;
 mod machine_code;
+mod messages;
 // The rest of the module is used by the test of models as programs.
 #[allow(dead_code)]
 mod models;

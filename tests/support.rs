@@ -30,6 +30,15 @@ pub const WIDEST: usize = 264;
 /// Value between the rows of strided outputs, and in guard bands.
 pub const GUARD: f64 = 77.0;
 
+/// Asserts that an error matches a pattern, such as `Error::Shape { index, .. } if index == "k"`.
+macro_rules! assert_error {
+    ($error:expr, $($pattern:tt)+) => {{
+        let error = &$error;
+        assert!(matches!(error, $($pattern)+), "{error:?}");
+    }};
+}
+pub(crate) use assert_error;
+
 fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|v| v == "1")
 }

@@ -27,8 +27,11 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         let bench = bench.anew()?;
         let timer = |work: &mut dyn FnMut(&einsparse::Stream) -> einsparse::Result<()>| {
             let times = bench.in_a_graph(|| Ok(work(&bench.stream)?));
-            let times = times
-                .map_err(|reason| Error::Cuda { call: name.into(), reason: reason.to_string() })?;
+            let times = times.map_err(|reason| Error::Cuda {
+                call: name.into(),
+                code: None,
+                reason: reason.to_string(),
+            })?;
             Ok(common::Times { warm: times.warm, cold: Some(times.cold) })
         };
         let run = Run { context: bench.context.clone(), timer: Some(&timer), ..Run::default() };

@@ -2,6 +2,7 @@
 //! as torchvision names such networks. Models are pruned here, by magnitude.
 
 use std::cmp::Ordering;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use einsparse::formats::io::Safetensors;
@@ -31,8 +32,12 @@ impl Checkpoint {
 
     /// Reads a tensor, which must have the shape that the model requires.
     fn tensor<T: Scalar>(&mut self, name: &str, wanted: &[usize]) -> Result<Dense<T>> {
-        let refused =
-            |path: &str, reason: String| Error::Io { path: path.into(), line: None, reason };
+        let refused = |path: &str, reason: String| Error::Io {
+            path: path.into(),
+            line: None,
+            kind: ErrorKind::InvalidData,
+            reason,
+        };
         let Some((at, shape)) = self.find(name) else {
             let paths: Vec<_> = self.0.iter().map(|(_, path)| &path[..]).collect();
             let reason = format!("no tensor `{name}`, which the model wants as {wanted:?}");

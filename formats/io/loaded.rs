@@ -109,6 +109,7 @@ fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> 
             path: "dense array".to_owned(),
             line: None,
             member: None,
+            kind: std::io::ErrorKind::InvalidInput,
             reason,
         });
     };

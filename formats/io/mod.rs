@@ -182,20 +182,22 @@ fn unknown_extension(path: &Path, known: &str) -> FormatError {
 pub(crate) struct Fault {
     line: Option<u64>,
     member: Option<String>,
+    kind: std::io::ErrorKind,
     reason: String,
 }
 
 impl Fault {
     fn line(line: u64, reason: impl Into<String>) -> Self {
-        Self { line: Some(line), member: None, reason: reason.into() }
+        Self { line: Some(line), ..Self::whole(reason) }
     }
 
     fn member(member: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { line: None, member: Some(member.into()), reason: reason.into() }
+        Self { member: Some(member.into()), ..Self::whole(reason) }
     }
 
     fn whole(reason: impl Into<String>) -> Self {
-        Self { line: None, member: None, reason: reason.into() }
+        let kind = std::io::ErrorKind::InvalidData;
+        Self { line: None, member: None, kind, reason: reason.into() }
     }
 
     fn at(self, path: &str) -> FormatError {
@@ -203,6 +205,7 @@ impl Fault {
             path: path.to_owned(),
             line: self.line,
             member: self.member,
+            kind: self.kind,
             reason: self.reason,
         }
     }
@@ -210,7 +213,7 @@ impl Fault {
 
 impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Self {
-        Self::whole(error.to_string())
+        Self { kind: error.kind(), ..Self::whole(error.to_string()) }
     }
 }
 

@@ -122,7 +122,7 @@ fn refused(
     in_member: Option<&str>,
     words: &[&str],
 ) {
-    let FormatError::Io { path, line, member, reason } = &error else {
+    let FormatError::Io { path, line, member, reason, .. } = &error else {
         panic!("{file:?}: {error:?}")
     };
     assert_eq!(path, &file.display().to_string());

@@ -90,7 +90,7 @@ pub(super) fn scalar(scalars: &[Scalar], operands: &AnyOperands<'_>) -> Result<f
             Scalar::Literal(v) => *v,
             Scalar::Name(n) => match operands.scalars.get(n) {
                 Some(v) => *v,
-                None => return Err(Error::operand(n, "is a scalar and was not given")),
+                None => return Err(Error::missing_for(n, "it is a scalar factor")),
             },
         };
     }
@@ -259,7 +259,7 @@ impl<'a> Binder<'a> {
         };
         let Some((_, tensor)) = self.operands.sparse.as_ref().filter(|(n, _)| *n == sparse.name)
         else {
-            return Err(Error::operand(&sparse.name, "is sparse and was not given"));
+            return Err(Error::missing_for(&sparse.name, "it is the sparse factor"));
         };
         let mut bound_of = BTreeMap::new();
         for (axis, place) in sparse.coordinates.iter().enumerate() {

@@ -68,8 +68,10 @@ use shared::Shared;
 /// ```
 ///
 /// # Errors
-/// [`Error::Operand`](crate::Error::Operand) for a missing or unsuitable operand, [`Error::Shape`](crate::Error::Shape)
-/// for ranks and extents that disagree, [`Error::InvalidIndex`](crate::Error::InvalidIndex) for an index past its axis,
+/// [`Error::MissingOperand`](crate::Error::MissingOperand) for a missing operand,
+/// [`Error::StorageFormat`](crate::Error::StorageFormat) and [`Error::Operand`](crate::Error::Operand) for an
+/// unsuitable one, [`Error::Shape`](crate::Error::Shape) for ranks and extents that disagree,
+/// [`Error::InvalidIndex`](crate::Error::InvalidIndex) for an index past its axis,
 /// [`Error::Overflow`](crate::Error::Overflow) for a scatter of more than 2^32 - 2 terms. On an error the output is not
 /// modified.
 pub fn run<T: Scalar>(

@@ -60,7 +60,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
     /// Binds a dense tensor with strides in elements: a slice, a transpose, or a broadcast (stride 0).
     ///
     /// # Errors
-    /// [`Error::Operand`] if `strides` has another rank than `shape`, or addresses elements past the end of `values`.
+    /// [`Error::Shape`] if `strides` has another rank than `shape`, or addresses elements past the end of `values`.
     pub fn strided(
         &mut self,
         name: &str,
@@ -76,7 +76,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
     /// values are validated against the axis that they index when a run starts.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the length of `data` differs from the number of elements of `shape`.
+    /// [`Error::Shape`] if the length of `data` differs from the number of elements of `shape`.
     pub fn index(&mut self, name: &str, shape: &[usize], data: &'a [u32]) -> Result<&mut Self> {
         self.any.index(name, shape, data)?;
         Ok(self)
@@ -91,7 +91,8 @@ impl<'a, T: Scalar> Operands<'a, T> {
     /// Binds the sparse operand of `e`: its values and index arrays, under the names that the rewrite assigned.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `e` is without a sparse operand, or is written for another format or order.
+    /// [`Error::Operand`] if `e` is without a sparse operand, [`Error::StorageFormat`] or [`Error::Shape`] if it is
+    /// written for another format or order.
     pub fn sparse(&mut self, e: &IndirectEinsum, tensor: &'a AnySparse<T>) -> Result<&mut Self> {
         self.any.sparse(e, tensor.pattern(), Slice::of(tensor.values()))?;
         Ok(self)
@@ -128,18 +129,16 @@ impl<'a> AnyOperands<'a> {
         strides: &[usize],
         values: Slice<'a>,
     ) -> Result<()> {
-        let fail = |reason| Err(Error::operand(name, reason));
         if shape.len() != strides.len() {
-            return fail(format!("has {} axes and {} strides", shape.len(), strides.len()));
+            let (axes, strides) = (shape.len(), strides.len());
+            return Err(Error::shape(name, format!("{axes} axes"), format!("{strides} strides")));
         }
         if let Some(reach) = reach(shape, strides)
             && reach > values.len() as u128
         {
-            return fail(format!(
-                "reaches element {} of {}: shape {shape:?}, strides {strides:?}",
-                reach - 1,
-                values.len()
-            ));
+            let last = reach - 1;
+            let found = format!("shape {shape:?} with strides {strides:?} reaches element {last}");
+            return Err(Error::shape(name, found, format!("{} elements were given", values.len())));
         }
         self.dense(name, shape, strides.to_vec(), values);
         Ok(())
@@ -232,13 +231,11 @@ impl<'a> AnyOperands<'a> {
     }
 
     pub(super) fn tensor(&self, name: &str) -> Result<&View<'a>> {
-        self.tensors.get(name).ok_or_else(|| Error::operand(name, "was not given"))
+        self.tensors.get(name).ok_or_else(|| Error::missing(name))
     }
 
     pub(super) fn index_array(&self, name: &str) -> Result<&IndexView<'a>> {
-        self.indices
-            .get(name)
-            .ok_or_else(|| Error::operand(name, "is an index array and was not given"))
+        self.indices.get(name).ok_or_else(|| Error::missing_for(name, "it is an index array"))
     }
 }
 
@@ -248,7 +245,8 @@ pub(crate) fn as_long_as_its_shape(name: &str, shape: &[usize], slots: usize) ->
     if wanted == slots as u128 {
         return Ok(());
     }
-    Err(Error::operand(name, format!("has shape {shape:?} and {slots} values, {wanted} wanted")))
+    let expected = format!("shape {shape:?} requires {wanted} values");
+    Err(Error::shape(name, expected, format!("{slots} values were given")))
 }
 
 fn by_axis<'a>(coordinates: [Vec<u32>; 2]) -> Vec<(Role, Cow<'a, [u32]>)> {
@@ -268,8 +266,8 @@ fn check_format(sparse: &SparseOperand, tensor: AnyPattern<'_>) -> Result<()> {
         _ => wanted == found,
     };
     if !same {
-        let reason = format!("is stored as {found}, and the expression is written for {wanted}");
-        return Err(Error::operand(&sparse.name, reason));
+        let expected = format!("{wanted}, for which the expression is written");
+        return Err(Error::format(&sparse.name, expected, found));
     }
     if tensor.shape().len() != sparse.coordinates.len() {
         return Err(Error::Shape {
@@ -310,14 +308,9 @@ impl<'a, T: Scalar> Output<'a, T> {
     /// Creates an output of a whole tensor.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the length of `values` differs from the number of elements of `shape`.
+    /// [`Error::Shape`] if the length of `values` differs from the number of elements of `shape`.
     pub fn new(shape: &[usize], values: &'a mut [T]) -> Result<Self> {
-        let wanted = shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
-        if wanted != values.len() as u128 {
-            let reason =
-                format!("has shape {shape:?} and {} elements, {wanted} wanted", values.len());
-            return Err(Error::operand("output", reason));
-        }
+        as_long_as_its_shape("output", shape, values.len())?;
         Ok(Output { shape: shape.to_vec(), strides: row_major(shape), values })
     }
 
@@ -325,7 +318,7 @@ impl<'a, T: Scalar> Output<'a, T> {
     /// are not modified.
     ///
     /// # Errors
-    /// [`Error::Operand`] if rows overlap or extend past the end of `values`.
+    /// [`Error::RowStride`] if rows overlap, [`Error::Shape`] if they extend past the end of `values`.
     pub fn with_row_stride(
         shape: &[usize],
         row_stride: usize,
@@ -362,8 +355,7 @@ impl<'a> AnyOutput<'a> {
 fn row_strides(shape: &[usize], row_stride: usize, len: usize) -> Result<Vec<usize>> {
     let row = shape.last().copied().unwrap_or(1);
     if row_stride < row {
-        let reason = format!("row stride {row_stride} is less than a row of {row}");
-        return Err(Error::operand("output", reason));
+        return Err(Error::stride("output", row_stride, format!("at least {row}")));
     }
     let mut padded = shape.to_vec();
     if let Some(last) = padded.last_mut() {
@@ -372,8 +364,11 @@ fn row_strides(shape: &[usize], row_stride: usize, len: usize) -> Result<Vec<usi
     let strides = row_major(&padded);
     match reach(shape, &strides) {
         Some(reach) if reach > len as u128 => {
-            let reason = format!("reaches element {} of {len}", reach - 1);
-            Err(Error::operand("output", reason))
+            let found = format!(
+                "shape {shape:?} with row stride {row_stride} reaches element {}",
+                reach - 1
+            );
+            Err(Error::shape("output", found, format!("{len} elements were given")))
         }
         _ => Ok(strides),
     }

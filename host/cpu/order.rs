@@ -114,7 +114,11 @@ fn key_parts<'e, 'a>(bound: &'e Bound<'a>, vars: &[usize]) -> Result<Vec<(&'e Ex
         // `key_expr` finds no scatter in an axis of a plain output, so the reduction that is iterated first is not a
         // key.
         places = places.checked_mul(extent as u64).filter(|p| *p < DROPPED).ok_or_else(|| {
-            Error::operand("output", format!("has more than {DROPPED} places to scatter to"))
+            Error::Overflow {
+                what: "places of the output to scatter to".into(),
+                value: u128::from(places) * extent as u128,
+                limit: u128::from(DROPPED) - 1,
+            }
         })?;
         parts.push((expr, extent as u64));
     }

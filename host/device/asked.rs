@@ -23,7 +23,7 @@ pub(super) fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
 }
 
 fn refusal(reason: String) -> Error {
-    Error::Cuda { call: "choose device code".into(), reason }
+    Error::cuda("choose device code", reason)
 }
 
 /// Compute capability that EINSPARSE_ARCH names.

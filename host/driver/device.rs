@@ -73,10 +73,8 @@ pub fn device_count() -> Result<u32> {
 fn device(ordinal: u32) -> Result<CUdevice> {
     let count = device_count()?;
     if ordinal >= count {
-        return Err(Error::Cuda {
-            call: format!("cuDeviceGet({ordinal})"),
-            reason: format!("the driver sees {count} GPU(s), counted from 0"),
-        });
+        let reason = format!("the driver sees {count} GPU(s), counted from 0");
+        return Err(Error::cuda(format!("cuDeviceGet({ordinal})"), reason));
     }
     let mut device = 0;
     // SAFETY: `device` can hold one int.
@@ -286,9 +284,7 @@ impl PrimaryContext {
         let facts = facts(ordinal, device)?;
         let context = retained::Retained::new(device).map_err(|error| match error {
             // Codes from 700 on are faults of kernels. The driver keeps reporting them.
-            Error::Cuda { call, reason } if reason.contains("(7") => Error::Cuda {
-                call,
-                reason: format!(
+            Error::Cuda { call, code: Some(code @ 700..800), reason } => Error::Cuda { call, code: Some(code), reason: format!(
                     "{reason}; what a kernel did wrong stays with the process, which has to be started anew"
                 ),
             },

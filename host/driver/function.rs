@@ -45,10 +45,8 @@ impl LoadedModule {
         const ELF: &[u8] = b"\x7fELF";
         // An ELF header states the length of the file. A truncated file must not reach the driver.
         if !cubin.starts_with(ELF) || !elf_is_whole(cubin) {
-            return Err(Error::Cuda {
-                call: "cuModuleLoadDataEx".into(),
-                reason: format!("{} bytes that are not a whole cubin", cubin.len()),
-            });
+            let reason = format!("{} bytes that are not a whole cubin", cubin.len());
+            return Err(Error::cuda("cuModuleLoadDataEx", reason));
         }
         // SAFETY: the image is a complete ELF file.
         unsafe {
@@ -88,9 +86,8 @@ impl LoadedModule {
     /// Returns the kernel with this name.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function> {
         self.context.set_current()?;
-        let text = CString::new(name).map_err(|_| Error::Cuda {
-            call: format!("cuModuleGetFunction({name:?})"),
-            reason: "a NUL in the name".into(),
+        let text = CString::new(name).map_err(|_| {
+            Error::cuda(format!("cuModuleGetFunction({name:?})"), "a NUL in the name")
         })?;
         let mut function = ptr::null_mut();
         // SAFETY: the module is alive and the name is NUL-terminated.
@@ -149,8 +146,8 @@ fn with_log(error: Error, log: &[u8]) -> Error {
     let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
     let log = String::from_utf8_lossy(&log[..end]);
     match error {
-        Error::Cuda { call, reason } if !log.trim().is_empty() => {
-            Error::Cuda { call, reason: format!("{reason}; {}", log.trim()) }
+        Error::Cuda { call, code, reason } if !log.trim().is_empty() => {
+            Error::Cuda { call, code, reason: format!("{reason}; {}", log.trim()) }
         }
         error => error,
     }

@@ -82,7 +82,7 @@ impl Graph {
     /// The legacy default stream cannot be captured.
     ///
     /// # Errors
-    /// Returns the errors of `work` and of the driver, and [`Error::Operand`](crate::Error::Operand) for a stream of a
+    /// Returns the errors of `work` and of the driver, and [`Error::Capture`](crate::Error::Capture) for a stream of a
     /// CPU context. A graph is launched when its operands are no longer borrowed, so a CPU has nothing to replay. Call
     /// the plan or the operator again instead.
     pub fn capture<'a>(
@@ -90,7 +90,7 @@ impl Graph {
         work: impl FnOnce(RawStream<'a>) -> Result<()>,
     ) -> Result<Self> {
         if stream.is_absent() {
-            return Err(crate::Error::operand(
+            return Err(crate::Error::capture(
                 "stream",
                 "is of a CPU context, which has done its work when a call returns: there is nothing to capture, so call \
                  it again in place of a replay",
@@ -98,10 +98,9 @@ impl Graph {
         }
         let mut open = OpenCapture::begin(stream)?;
         work(stream)?;
-        let captured = open.end()?.ok_or_else(|| crate::Error::Cuda {
-            call: "cuStreamEndCapture".into(),
-            reason: "no graph came back".into(),
-        })?;
+        let captured = open
+            .end()?
+            .ok_or_else(|| crate::Error::cuda("cuStreamEndCapture", "no graph came back"))?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is alive, and `exec` can hold one handle.
         let code = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, captured.0, 0) };

@@ -45,10 +45,10 @@ pub(crate) unsafe fn open_first(names: &[&str]) -> Result<Library, String> {
 pub(super) fn open() -> Result<()> {
     match library() {
         Ok(_) => Ok(()),
-        Err(reason) => Err(Error::Cuda {
-            call: "open libcuda.so.1".into(),
-            reason: format!("the NVIDIA driver is not installed or not found: {reason}"),
-        }),
+        Err(reason) => {
+            let reason = format!("the NVIDIA driver is not installed or not found: {reason}");
+            Err(Error::cuda("open libcuda.so.1", reason))
+        }
     }
 }
 

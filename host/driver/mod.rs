@@ -44,10 +44,7 @@ pub type DevicePtr = u64;
 /// Checks for a driver with at least one GPU. The error states what is missing.
 pub fn available() -> Result<()> {
     if device_count()? == 0 {
-        return Err(Error::Cuda {
-            call: "cuDeviceGetCount".into(),
-            reason: "the driver is loaded but finds no GPU".into(),
-        });
+        return Err(Error::cuda("cuDeviceGetCount", "the driver is loaded but finds no GPU"));
     }
     Ok(())
 }
@@ -72,7 +69,12 @@ pub fn driver_version() -> Result<(u32, u32)> {
 /// Converts an error of `cust`: `Stream::new(..).map_err(refused("cuStreamCreate"))`.
 #[cfg(feature = "cust")]
 pub fn refused(call: &str) -> impl FnOnce(cust::error::CudaError) -> Error {
-    move |error| Error::Cuda { call: call.to_owned(), reason: words(error as u32) }
+    move |error| failed(call, error as u32)
+}
+
+/// Error of a driver call that returned this code.
+fn failed(call: &str, code: u32) -> Error {
+    Error::Cuda { call: call.to_owned(), code: Some(code), reason: words(code) }
 }
 
 /// Returns an error unless the code is CUDA_SUCCESS.
@@ -80,7 +82,7 @@ fn check(call: &str, code: u32) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    Err(Error::Cuda { call: call.to_owned(), reason: words(code) })
+    Err(failed(call, code))
 }
 
 /// [`check`] for allocations. The error of CUDA_ERROR_OUT_OF_MEMORY contains the sizes.
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn a_machine_without_a_driver_gets_errors_with_words() {
         let Err(error) = available() else { return };
-        let Error::Cuda { call, reason } = &error else { panic!("{error}") };
+        let Error::Cuda { call, reason, .. } = &error else { panic!("{error}") };
         assert!(!call.is_empty() && !reason.is_empty(), "{error}");
         for error in [
             PrimaryContext::retain(0).map(drop),

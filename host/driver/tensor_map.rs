@@ -123,6 +123,7 @@ impl TensorMap {
         if !(1..=5).contains(&rank) || !lengths {
             return Err(Error::Cuda {
                 call: CALL.into(),
+                code: None,
                 reason: format!(
                     "{rank} extents, {} strides, {} tile extents and {} steps; want r, r - 1, r and 0 or r with 1 <= \
                      r <= 5",
@@ -209,7 +210,7 @@ impl TensorMap {
 fn encodable(call: &str, address: DevicePtr, extents: &[u64], strides: &[u64]) -> Result<()> {
     const EXTENT: u64 = 1 << 32;
     const STRIDE: u64 = 1 << 40;
-    let refused = |reason: String| Err(Error::Cuda { call: call.into(), reason });
+    let refused = |reason: String| Err(Error::cuda(call, reason));
     if !address.is_multiple_of(16) {
         return refused(format!("address {address:#x} is not a multiple of 16 bytes"));
     }

@@ -62,11 +62,11 @@ impl<T: Scalar> ChannelDetector<T> {
     /// NaN always counts as nonzero. At threshold 0, zeros of both signs count as zero.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the threshold is negative or NaN; [`Error::Overflow`] if there are too many rows, columns
-    /// or items; [`Error::NoKernel`] for other element types; [`Error::OutOfMemory`].
+    /// [`Error::OutOfRange`] if the threshold is negative or NaN; [`Error::Overflow`] if there are too many rows,
+    /// columns or items; [`Error::NoKernel`] for other element types; [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
-            return Err(Error::operand("threshold", format!("is {threshold}, not a magnitude")));
+            return Err(Error::range("threshold", threshold, ">= 0"));
         }
         let [items, rows, columns] = shape;
         elements("A", &shape)?;
@@ -103,8 +103,8 @@ impl<T: Scalar> ChannelDetector<T> {
     /// all items, so both `[n,h,w,m]` and `[n h w, m]` are accepted.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the shape differs; [`Error::Operand`] if `a` belongs to another context, or if its address
-    /// or row stride is not a multiple of 16 bytes.
+    /// [`Error::Shape`] if the shape differs; [`Error::OtherContext`] if `a` belongs to another context;
+    /// [`Error::Alignment`] if its address or row stride is not a multiple of 16 bytes.
     pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
         self.shadow.run(stream, |own, stream| own.run(&a.shadow(), stream))?;
         let [items, rows, columns] = self.shape;

@@ -187,8 +187,8 @@ impl<T: Scalar> DynamicConvolution<T> {
     ///
     /// # Errors
     /// - [`Error::Shape`](crate::Error::Shape) if the channels differ, or if the window exceeds the padded image.
-    /// - [`Error::Operand`](crate::Error::Operand) if the window, the stride or the dilation is 0, the threshold is
-    ///   negative or NaN, or the stride exceeds 8.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the window, the stride or the dilation is 0, the threshold
+    ///   is negative or NaN, or the stride exceeds 8.
     /// - [`Error::NoKernel`](crate::Error::NoKernel) for element types without a kernel.
     /// - [`Error::Overflow`](crate::Error::Overflow) for 2^31 or more positions of A or C, and on a GPU for more than
     ///   8192 channels (filters, if these are sparse) or 65,535 images.
@@ -227,9 +227,11 @@ impl<T: Scalar> DynamicConvolution<T> {
     ///
     /// # Errors
     /// - [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned extents.
-    /// - [`Error::Operand`](crate::Error::Operand) if an operand belongs to another context, or if A or B is not
-    ///   aligned to 16 bytes with a row stride that is a multiple of 8. If channels are skipped, this also holds for C
-    ///   and the number of filters.
+    /// - [`Error::OtherContext`](crate::Error::OtherContext) if an operand belongs to another context;
+    ///   [`Error::Alignment`](crate::Error::Alignment) if A or B is not aligned to 16 bytes with a row stride that is a
+    ///   multiple of 8. If channels are skipped, this also holds for C, and
+    ///   [`Error::OutOfRange`](crate::Error::OutOfRange) is returned for a number of filters that is not a multiple of
+    ///   8.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,

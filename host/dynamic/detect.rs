@@ -91,9 +91,9 @@ impl<T: Scalar> Detector<T> {
     /// Creates a detector for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the micro-tile is empty, the threshold is negative or NaN, or a bit mask has another
-    /// element type or a width that differs from the shape. [`Error::NoKernel`] for element types and, on a GPU,
-    /// micro-tiles without a kernel. [`Error::Overflow`] for extents past 2^31.
+    /// [`Error::OutOfRange`] if the micro-tile is empty or the threshold is negative or NaN. [`Error::ElementType`] or
+    /// [`Error::Shape`] if a bit mask has another element type or another width. [`Error::NoKernel`] for element types
+    /// and, on a GPU, micro-tiles without a kernel. [`Error::Overflow`] for extents past 2^31.
     pub fn new(
         context: &Context,
         shape: [usize; 2],
@@ -107,7 +107,7 @@ impl<T: Scalar> Detector<T> {
     ///
     /// # Errors
     /// [`Error::Shape`] if the matrix (the numbers) does not have the planned shape, or the index is of another
-    /// detector. [`Error::Operand`] if one of them is in another context.
+    /// detector. [`Error::OtherContext`] if one of them is in another context.
     pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
         self.detect(matrix, index, stream)
     }
@@ -267,32 +267,25 @@ fn looked(
     micro: (usize, usize),
     options: &DetectOptions,
 ) -> Result<Looked> {
-    let refused = |name: &str, reason: String| Err(Error::operand(name, reason));
     if micro.0 == 0 || micro.1 == 0 {
-        return refused("micro-tile", format!("is {} x {}", micro.0, micro.1));
+        let found = format!("{} x {}", micro.0, micro.1);
+        return Err(Error::range("micro-tile", found, "at least 1 x 1"));
     }
     let threshold = options.threshold;
     if threshold.is_nan() || threshold < 0.0 {
-        return refused("threshold", format!("is {threshold}, not a magnitude"));
+        return Err(Error::range("threshold", threshold, ">= 0"));
     }
     let exact = matches!(dtype, Dtype::Int8 | Dtype::Int32);
     if exact && threshold != 0.0 {
-        return refused(
-            "threshold",
-            format!("is {threshold}; detection of a mask does not use a threshold"),
-        );
+        return Err(Error::range("threshold", threshold, "0 for a mask of integers"));
     }
     match (dtype, options.bits) {
         (Dtype::Int32, Some(columns)) if columns.div_ceil(32) == shape[1] => Ok(Looked::Bits),
-        (Dtype::Int32, Some(columns)) => refused(
-            "bits",
-            format!(
-                "{columns} columns are {} words, the rows have {}",
-                columns.div_ceil(32),
-                shape[1]
-            ),
-        ),
-        (_, Some(_)) => refused("bits", format!("are words of int32, not {}", dtype.name())),
+        (Dtype::Int32, Some(columns)) => {
+            let words = format!("{columns} columns are {} words", columns.div_ceil(32));
+            Err(Error::shape("bits", words, format!("rows have {} words", shape[1])))
+        }
+        (_, Some(_)) => Err(Error::dtype("bits", "int32", dtype.name())),
         (dtype @ (Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Int8), None) => {
             Ok(Looked::Elements(dtype))
         }

@@ -97,7 +97,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     /// # Errors
     /// - [`Error::NoKernel`](crate::Error::NoKernel) if no kernel of the context supports the type. For
     ///   [`GradientOfA::MicroTiles`] this includes all types except f16 and bf16.
-    /// - [`Error::Operand`](crate::Error::Operand) for [`GradientOfA::MicroTiles`] if k or n is not a multiple of 8.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for [`GradientOfA::MicroTiles`] if k or n is not a multiple of
+    ///   8.
     /// - [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
@@ -186,8 +187,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned extents.
-    /// [`Error::Operand`](crate::Error::Operand) if an operand is in another context, or is not aligned to 16 bytes and
-    /// micro-tiles are skipped.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if an operand is in another context;
+    /// [`Error::Alignment`](crate::Error::Alignment) if one is not aligned to 16 bytes and micro-tiles are skipped.
     pub fn backward(
         &self,
         [a, b, dc]: [&Tensor<T>; 3],

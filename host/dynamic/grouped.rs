@@ -19,6 +19,9 @@ pub use matrices::Matrices;
 pub(crate) use product::{GroupedProduct, GroupedRun};
 pub(crate) use weight::{GroupedWeight, WeightOptions};
 
+/// Allowed value of `scaled` in products for training.
+pub(crate) const NO_GRADIENTS: &str = "false for training: scaled matrices have no gradients";
+
 /// Options of a [`GroupedGemm`].
 ///
 /// ```
@@ -142,8 +145,8 @@ impl<T: Scalar> GroupedGemm<T> {
     /// Creates a product over the slots of routings of this shape.
     ///
     /// # Errors
-    /// On a GPU, [`Error::NoKernel`] for element types without a kernel, and [`Error::Operand`] for GELU and for
-    /// extents that are not multiples of 8. [`Error::Operand`] for scaled matrices that do not satisfy
+    /// On a GPU, [`Error::NoKernel`] for element types without a kernel, and [`Error::OutOfRange`] for GELU and for
+    /// extents that are not multiples of 8. [`Error::OutOfRange`] for scaled matrices that do not satisfy
     /// [`scaled`](GroupedOptions::scaled); [`Error::Overflow`].
     pub fn new(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         Self::with_variant(routing, options, None)
@@ -168,17 +171,15 @@ impl<T: Scalar> GroupedGemm<T> {
     /// Creates a product with its gradients.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Operand`] for a gate, whose gradient requires sums that are not stored
+    /// As [`new`](Self::new); [`Error::OutOfRange`] for a gate, whose gradient requires sums that are not stored
     /// ([`Moe`](crate::nn::Moe) stores them).
     pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         if options.scaled {
-            return Err(Error::operand("scaled", "matrices have no gradients"));
+            return Err(Error::range("scaled", true, NO_GRADIENTS));
         }
         if options.gate.is_some() {
-            return Err(Error::operand(
-                "gate",
-                "is not supported in a product for training: its gradient requires the pre-activation; `nn::Moe` saves it",
-            ));
+            let allowed = "None in a product for training: its gradient requires the pre-activation, which `nn::Moe` saves";
+            return Err(Error::range("gate", "Some", allowed));
         }
         let shadow = Shadow::of(routing.shadow(), |routing| Self::for_training(routing, options))?;
         let product = Self::new(routing, options)?;
@@ -201,8 +202,8 @@ impl<T: Scalar> GroupedGemm<T> {
     /// choice, `[tokens, top_k]`. On a GPU, it does not allocate and does not wait.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::Operand`] if an operand is in another
-    /// context or is not aligned to 16 bytes.
+    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::OtherContext`] if an operand is in
+    /// another context; [`Error::Alignment`] if one is not aligned to 16 bytes.
     pub fn forward<'a>(
         &self,
         routing: &Routing,
@@ -232,7 +233,7 @@ impl<T: Scalar> GroupedGemm<T> {
     /// shape is `[slots, k]` in both cases.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward); [`Error::Operand`] if the product was not created with
+    /// As [`forward`](Self::forward); [`Error::NotPlanned`] if the product was not created with
     /// [`for_training`](Self::for_training).
     pub fn backward_input(
         &self,
@@ -284,7 +285,7 @@ impl<T: Scalar> GroupedGemm<T> {
 
     fn gradients(&self) -> Result<&Gradients<T>> {
         self.gradients.as_ref().ok_or_else(|| {
-            Error::operand("product", "was made without its gradients: `GroupedGemm::for_training`")
+            Error::not_planned("product", "create it with `GroupedGemm::for_training`")
         })
     }
 }

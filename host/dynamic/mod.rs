@@ -25,7 +25,7 @@ pub(crate) use detect::operand;
 pub use detect::{DetectOptions, Detector};
 pub use gradient::{DynamicMatmulGradient, GradientOfA};
 pub use grouped::{Gate, GroupedGemm, GroupedOptions, Matrices};
-pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, WeightOptions};
+pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, NO_GRADIENTS, WeightOptions};
 pub use index::MicroIndex;
 #[doc(hidden)]
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};

@@ -64,7 +64,7 @@ impl Routing {
     /// Creates a routing for choices of `[tokens, top_k]` among `experts`.
     ///
     /// # Errors
-    /// [`Error::Operand`] if there are no experts, or no choices per token; [`Error::Overflow`] for 2^30 or more
+    /// [`Error::OutOfRange`] if there are no experts, or no choices per token; [`Error::Overflow`] for 2^30 or more
     /// choices, or more than 1024 experts; [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2], experts: usize) -> Result<Self> {
         Self::among(context, shape, 0..experts)
@@ -92,12 +92,11 @@ impl Routing {
         [tokens, top_k]: [usize; 2],
         experts: Range<usize>,
     ) -> Result<Self> {
-        if top_k == 0 || experts.is_empty() {
-            let count = experts.len();
-            return Err(Error::operand(
-                "choices",
-                format!("are {top_k} of each token among {count} experts"),
-            ));
+        if top_k == 0 {
+            return Err(Error::range("top_k", top_k, ">= 1"));
+        }
+        if experts.is_empty() {
+            return Err(Error::range("experts", experts.len(), ">= 1"));
         }
         let count = tokens.saturating_mul(top_k);
         if count >= 1 << 30 {
@@ -165,8 +164,8 @@ impl Routing {
     /// a CUDA graph. Runs, and the products that read their slots, wait for each other, on any stream.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the number of choices differs; [`Error::Operand`] if they are in another context, or have
-    /// gaps.
+    /// [`Error::Shape`] if the number of choices differs; [`Error::OtherContext`] if they are in another context;
+    /// [`Error::RowStride`] if they have gaps.
     pub fn run(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
         in_turn(self.turns(), stream, || self.queue(choices, stream))
     }
@@ -287,11 +286,6 @@ pub(crate) fn without_gaps(
     if matrix.leading == matrix.columns {
         return Ok(matrix);
     }
-    Err(Error::operand(
-        name,
-        format!(
-            "has rows {} elements apart, {} long; it is read without gaps",
-            matrix.leading, matrix.columns
-        ),
-    ))
+    let expected = format!("{}, without gaps between rows", matrix.columns);
+    Err(Error::stride(name, matrix.leading, expected))
 }

@@ -131,7 +131,8 @@ impl Einsum {
     /// - [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers; for a window longer
     ///   than its axis; for an affine index with several indices of unknown extent; for an index that appears only on
     ///   the left.
-    /// - [`Error::Operand`] for a missing operand, or one that the expression does not name.
+    /// - [`Error::MissingOperand`] for a missing operand, [`Error::UnknownOperand`] for one that the expression does
+    ///   not name.
     pub fn check(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Extents> {
         self.validate()?;
         let mut found =
@@ -146,8 +147,7 @@ impl Einsum {
         solve(std::mem::take(&mut found.sums), &mut found.extents)?;
         let out = self.check_out(&mut found)?;
         if let Some(name) = shapes.keys().find(|n| !found.used.contains(&n.as_str())) {
-            let reason = format!("is given, but `{self}` does not name it");
-            return Err(Error::operand(name, reason));
+            return Err(Error::unknown(name, self));
         }
         let indices = found.extents.into_iter().map(|(n, (e, _))| (n.into(), e)).collect();
         Ok(Extents { indices, out })
@@ -200,8 +200,7 @@ impl<'a> Found<'a> {
         let name = access.tensor.as_str();
         self.used.push(name);
         let Some(shape) = self.shapes.get(name) else {
-            let reason = format!("is named in `{access}`, but was not given");
-            return Err(Error::operand(name, reason));
+            return Err(Error::missing_in(name, access));
         };
         if shape.len() != access.indices.len() {
             return Err(rank(name, &access.to_string(), access.indices.len(), shape));

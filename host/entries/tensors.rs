@@ -21,12 +21,8 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 /// A format of the list, or the error that names it.
 fn unsupported(from: Format, to: Format) -> Error {
-    Error::operand(
-        "sparse",
-        format!(
-            "is {from}, and entries are brought from csr to coo, groupcoo and ell, and from coo to csr, not to {to}"
-        ),
-    )
+    let expected = format!("csr (to coo, groupcoo or ell) or coo (to csr), not to {to}");
+    Error::format("sparse", expected, from)
 }
 
 impl Context {
@@ -66,7 +62,7 @@ impl Context {
                 let entries = Entries::new(device, (m, k), T::DTYPE, conversion, floor)?;
                 compacted(&entries, device, dense, (m, k))
             }
-            _ => Err(Error::operand("dense", "is not in the memory of this context")),
+            _ => Err(Error::elsewhere("dense")),
         }
     }
 }

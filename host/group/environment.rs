@@ -46,11 +46,8 @@ impl Described {
         }
         let secret = match given {
             Some(text) if text.trim().len() < MIN_TOKEN => {
-                let reason = format!(
-                    "has {} characters, and at least {MIN_TOKEN} are needed: {HOW}",
-                    text.trim().len()
-                );
-                return Err(Error::operand(TOKEN, reason));
+                let found = format!("{} characters. {HOW}", text.trim().len());
+                return Err(Error::range(TOKEN, found, format!("at least {MIN_TOKEN} characters")));
             }
             Some(text) => Secret::Given(Token::of_text(text.trim())),
             None if local => Secret::Shared(TokenFile::at_port(port)),
@@ -72,7 +69,7 @@ const HOW: &str =
 
 fn number(name: &str, text: &str) -> Result<usize> {
     let number = text.trim().parse::<usize>();
-    number.map_err(|_| Error::operand(name, format!("must be a number, got `{text}`")))
+    number.map_err(|_| Error::range(name, format!("`{text}`"), "a number"))
 }
 
 /// The port of a variable, plus an offset.
@@ -83,8 +80,7 @@ fn port(name: &str, text: &str, offset: usize) -> Result<u16> {
         Ok(port) if port > 0 => Ok(port),
         _ => {
             let first = usize::from(offset == 0);
-            let reason = format!("must be a port from {first} to {last}, got {number}");
-            Err(Error::operand(name, reason))
+            Err(Error::range(name, number, format!("a port from {first} to {last}")))
         }
     }
 }
@@ -140,7 +136,7 @@ mod tests {
             assert!(error.contains("openssl rand -hex 16"), "{error}");
         }
         let short = error(&[far, ("EINSPARSE_TOKEN", " secret ")]);
-        assert!(short.contains("has 6 characters, and at least 16 are needed"), "{short}");
+        assert!(short.contains("at least 16 characters, got 6 characters"), "{short}");
         let [one, same, other] =
             ["a secret of a group", " a secret of a group\n", "a secret of another"].map(|token| {
                 match of(&[far, ("EINSPARSE_TOKEN", token)]).unwrap().id.secret {

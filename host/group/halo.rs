@@ -311,8 +311,7 @@ impl<T: Scalar> Halo<T> {
     /// As [`exchange`](Self::exchange).
     pub fn add(&self, x: &mut Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
         if !self.adds {
-            let reason = "was made without a way back: `Halo::with_add`";
-            return Err(Error::operand("the halo", reason));
+            return Err(Error::not_planned("the halo", "create it with `Halo::with_add`"));
         }
         self.check(x)?;
         self.send_back(x, stream)?;

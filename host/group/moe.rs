@@ -123,8 +123,8 @@ impl<T: Scalar> ShardedMoe<T> {
     /// `tokens`, experts evenly. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for scaled matrices, or if the number of shares is not
-    /// a multiple of the number of ranks or exceeds the number of experts; otherwise as for [`Moe::new`] and
+    /// [`Error::Rank`] if ranks do not agree; [`Error::OutOfRange`] for scaled matrices, or if the number of shares is
+    /// not a multiple of the number of ranks or exceeds the number of experts; otherwise as for [`Moe::new`] and
     /// [`Moe::for_training`].
     pub fn new(
         group: &Group,
@@ -162,8 +162,9 @@ impl<T: Scalar> ShardedMoe<T> {
 
     fn dealt(deal: Deal, trained: bool) -> Result<Self> {
         if deal.options.scaled || deal.options.quantize {
-            let reason = "matrices are those of one GPU; over ranks they have the layer's type";
-            return Err(Error::operand("scaled", reason));
+            let allowed = "false over several ranks: matrices have the layer's type";
+            let option = if deal.options.scaled { "scaled" } else { "quantize" };
+            return Err(Error::range(option, true, allowed));
         }
         let MoeOptions { tokens, top_k, model, .. } = deal.options;
         let (context, mine, own) = (deal.group.context(), deal.mine(), deal.own());
@@ -241,8 +242,8 @@ impl<T: Scalar> ShardedMoe<T> {
     /// nothing and does not wait. Queue all runs of one layer on one stream. All ranks call this.
     ///
     /// # Errors
-    /// As for [`Moe::forward`]; [`Error::Operand`] for tokens or matrices with gaps between their rows; [`Error::Rank`]
-    /// if another rank fails.
+    /// As for [`Moe::forward`]; [`Error::RowStride`] for tokens or matrices with gaps between their rows;
+    /// [`Error::Rank`] if another rank fails.
     pub fn forward(
         &mut self,
         x: &Tensor<T>,
@@ -350,7 +351,8 @@ impl<T: Scalar> ShardedMoe<T> {
         if self.deal.shares.ranks() == 1 {
             return self.layers[0].backward((x, weights), matrices, out, gradients, stream);
         }
-        let missing = || Error::operand("layer", "was made without `ShardedMoeOptions::training`");
+        let missing =
+            || Error::not_planned("layer", "create it with `ShardedMoeOptions::training`");
         let training = self.training.as_mut().ok_or_else(missing)?;
         let MoeOptions { tokens, top_k, model, .. } = self.deal.options;
         if let Some((all, _)) = &mut training.all {

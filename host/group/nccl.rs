@@ -63,9 +63,9 @@ struct Api {
 
 fn api() -> Result<&'static Api> {
     static API: OnceLock<Result<Api, String>> = OnceLock::new();
-    let missing = |reason: &String| Error::Cuda {
-        call: format!("open {}", NAMES[0]),
-        reason: format!("NCCL 2.14 or later is not installed or not found: {reason}"),
+    let missing = |reason: &String| {
+        let reason = format!("NCCL 2.14 or later is not installed or not found: {reason}");
+        Error::cuda(format!("open {}", NAMES[0]), reason)
     };
     API.get_or_init(open).as_ref().map_err(missing)
 }
@@ -102,7 +102,7 @@ impl Api {
         }
         // SAFETY: NCCL returns a static string for every code.
         let text = unsafe { CStr::from_ptr((self.error_string)(code)) };
-        Err(Error::Cuda { call: call.into(), reason: text.to_string_lossy().into_owned() })
+        Err(Error::cuda(call, text.to_string_lossy()))
     }
 }
 
@@ -170,10 +170,7 @@ impl Comm {
         let raw = lock(&self.raw);
         match *raw {
             Some(RawComm(raw)) => work(raw),
-            None => Err(Error::Cuda {
-                call: "NCCL".into(),
-                reason: "the communicator was ended after a failure".into(),
-            }),
+            None => Err(Error::cuda("NCCL", "the communicator was ended after a failure")),
         }
     }
 
@@ -200,10 +197,7 @@ impl Comm {
                 return Ok(());
             }
             if start.elapsed() > limit {
-                let error = Error::Cuda {
-                    call: call.into(),
-                    reason: format!("not through after {} s", limit.as_secs()),
-                };
+                let error = Error::cuda(call, format!("not through after {} s", limit.as_secs()));
                 mesh.fail(error.clone());
                 return Err(error);
             }

@@ -175,7 +175,7 @@ impl<T: Scalar> ShardedSpmm<T> {
     /// Replaces the values of A. The pattern must be the planned one.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a different pattern.
+    /// [`Error::OtherPattern`] for a different pattern.
     pub fn set_values(&mut self, a: &Sharded<Csr<T>>, stream: &Stream) -> Result<()> {
         let parts = cut(&self.halo, a.local(), (self.transposed, self.beside.is_some()))?;
         let same = |(part, (rows, a)): (&Part<T>, &(Range<usize>, Csr<T>))| {
@@ -184,7 +184,7 @@ impl<T: Scalar> ShardedSpmm<T> {
                 && matches!(pattern, AnyPattern::Csr(planned) if **planned == **a.pattern())
         };
         if parts.len() != self.parts.len() || !self.parts.iter().zip(&parts).all(same) {
-            return Err(Error::other_pattern("A"));
+            return Err(Error::other_pattern("A", "", format_args!("csr {:?}", a.local().shape())));
         }
         for (part, (_, a)) in self.parts.iter_mut().zip(&parts) {
             part.a.set_values(a.values())?;

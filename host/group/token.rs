@@ -101,7 +101,7 @@ impl TokenFile {
         let made = DirBuilder::new().mode(0o700).create(directory);
         match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(self.wrong(format!("cannot be written: {error}")));
+                return Err(self.wrong("cannot be written", &error));
             }
             _ => self.check_directory()?,
         }
@@ -117,8 +117,7 @@ impl TokenFile {
             fs::rename(beside, &self.0)?;
             Ok(token)
         };
-        let token = write()
-            .map_err(|error: io::Error| self.wrong(format!("cannot be written: {error}")))?;
+        let token = write().map_err(|error: io::Error| self.wrong("cannot be written", &error))?;
         Ok((token, Removed(&self.0)))
     }
 
@@ -131,7 +130,7 @@ impl TokenFile {
         let bytes = match fs::read(&self.0) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.wrong(format!("cannot be read: {error}"))),
+            Err(error) => return Err(self.wrong("cannot be read", &error)),
         };
         Ok(bytes.try_into().ok().map(Token))
     }
@@ -144,13 +143,13 @@ impl TokenFile {
     fn check_directory(&self) -> Result<()> {
         let directory = self.directory();
         let found = fs::symlink_metadata(directory);
-        let found = found.map_err(|error| self.wrong(format!("is out of reach: {error}")))?;
+        let found = found.map_err(|error| self.wrong("is out of reach", &error))?;
         if found.is_dir() && found.uid() == geteuid() && found.mode() & 0o077 == 0 {
             return Ok(());
         }
-        Err(self.wrong(format!(
-            "is not safe: `{}` must be a directory of user {} with mode 700, and is a {} of user {} with mode {:o}; \
-             remove it, or set EINSPARSE_TOKEN to the same secret text for all ranks",
+        Err(self.refused(io::ErrorKind::PermissionDenied, format!(
+            "the token file is not safe: `{}` must be a directory of user {} with mode 700, and is a {} of user {} \
+             with mode {:o}; remove it, or set EINSPARSE_TOKEN to the same secret text for all ranks",
             directory.display(),
             geteuid(),
             if found.is_dir() { "directory" } else { "file or link" },
@@ -159,8 +158,12 @@ impl TokenFile {
         )))
     }
 
-    fn wrong(&self, reason: String) -> Error {
-        Error::operand(format!("token file {}", self.0.display()), reason)
+    fn wrong(&self, what: &str, error: &io::Error) -> Error {
+        self.refused(error.kind(), format!("the token file {what}: {error}"))
+    }
+
+    fn refused(&self, kind: io::ErrorKind, reason: String) -> Error {
+        Error::Io { path: self.0.display().to_string(), line: None, kind, reason }
     }
 }
 

@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// - Errors of [`Einsum::validate`].
-/// - [`Error::Operand`] if the operand is not a factor, is used more than once, has a gather among its indices, or has
-///   an order that the format does not support.
+/// - [`Error::Operand`] if the operand is not a factor, is used more than once, or has a gather among its indices.
+///   [`Error::UnknownOperand`] if `e` does not name it; [`Error::Shape`] if the format does not support its order.
 pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEinsum> {
     e.validate()?;
     let factor = find(e, operand)?;
-    let names = plain_indices(e, factor)?;
+    let names = plain_indices(&e.factors[factor])?;
     let e = &*arrays_for_sums(e);
     check_order(operand, format, names.len())?;
     let mut layout = Layout::new(e, operand, &names);
@@ -82,13 +82,16 @@ fn find(e: &Einsum, operand: &str) -> Result<usize> {
             operand,
             format!("is sparse and used {n} times in `{e}`; once is possible"),
         )),
-        (None, 0) => Err(Error::operand(operand, format!("is not named in `{e}`"))),
+        (None, 0) => Err(Error::unknown(operand, e)),
         (None, _) => Err(Error::operand(operand, format!("is sparse, but not a factor of `{e}`"))),
     }
 }
 
-fn plain_indices(e: &Einsum, factor: usize) -> Result<Vec<&str>> {
-    let access = &e.factors[factor];
+/// Returns the index names of an access to a sparse operand.
+///
+/// # Errors
+/// An index is a gather or a sum.
+pub(crate) fn plain_indices(access: &einsum::Access) -> Result<Vec<&str>> {
     let indices = access.indices.iter();
     indices
         .map(|index| match index {
@@ -115,7 +118,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
         _ if order == 2 => return Ok(()),
         _ => "2",
     };
-    Err(Error::operand(operand, format!("has order {order}, but {format} requires {wanted}")))
+    Err(Error::shape(operand, format!("order {order}"), format!("{format} requires {wanted}")))
 }
 
 /// Returns a name that is not in `taken`: `base`, `base'`, `base''`, ...

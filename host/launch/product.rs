@@ -87,8 +87,7 @@ pub(crate) trait Product: fmt::Debug + Send + Sync {
     fn check_leading(&self, name: &str, leading: usize) -> Result<()> {
         match self.leading() {
             Some(planned) if planned != leading => {
-                let reason = format!("rows are {leading} elements apart, planned with {planned}");
-                Err(Error::operand(name, reason))
+                Err(Error::stride(name, leading, format_args!("{planned} as planned")))
             }
             _ => Ok(()),
         }

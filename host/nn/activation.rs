@@ -67,7 +67,7 @@ impl<T: Scalar> Activation<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned shape;
-    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         self.run(x, None, ("y", y), stream)
     }

@@ -45,13 +45,12 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
     /// Creates the operation for matrices of this shape, `[rows, outputs]`.
     ///
     /// # Errors
-    /// Except on [`Context::unchecked_cpu`]: [`Error::Operand`] if the result is not f32, [`Error::Overflow`] for more
-    /// than 2^31 - 1 rows or outputs, [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
+    /// Except on [`Context::unchecked_cpu`]: [`Error::ElementType`] if the result is not f32, [`Error::Overflow`] for
+    /// more than 2^31 - 1 rows or outputs, [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2]) -> Result<Self> {
         elements("dY", &shape)?;
         if context.checks() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
-            return Err(Error::operand("db", reason));
+            return Err(Error::dtype("db", "f32", Out::DTYPE.name()));
         }
         Ok(BiasGradient {
             context: context.clone(),
@@ -76,8 +75,8 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
     /// nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
-    /// context, or if db has gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
+    /// context; [`Error::RowStride`] if db has gaps.
     pub fn backward_bias(
         &self,
         dy: &Tensor<T>,

@@ -50,12 +50,11 @@ impl<T: Scalar> CrossEntropy<T> {
     /// Creates the operation for logits `[rows, classes]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `classes` is 0; [`Error::Overflow`] for more than 2^31 - 1 rows or classes;
+    /// [`Error::OutOfRange`] if `classes` is 0; [`Error::Overflow`] for more than 2^31 - 1 rows or classes;
     /// [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, [rows, classes]: [usize; 2]) -> Result<Self> {
         if classes == 0 {
-            let reason = format!("are {rows} rows of 0 classes; a label names one of them");
-            return Err(Error::operand("logits", reason));
+            return Err(Error::range("classes", classes, ">= 1: a label names one of them"));
         }
         let shape = [rows, classes];
         elements("logits", &shape)?;
@@ -77,8 +76,8 @@ impl<T: Scalar> CrossEntropy<T> {
     /// and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
-    /// context, or if the labels have gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
+    /// context; [`Error::RowStride`] if the labels have gaps.
     pub fn forward(
         &self,
         (logits, labels): (&Tensor<T>, &Tensor<i32>),

@@ -75,7 +75,7 @@ impl<T: Scalar> Embedding<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
     pub fn forward(
         &self,
         table: &Tensor<T>,
@@ -149,7 +149,7 @@ impl<T: Scalar> Greedy<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
     pub fn forward(
         &self,
         logits: &Tensor<T>,

@@ -124,18 +124,16 @@ impl<T: Scalar> Encoder<T> {
     /// Creates an encoder for these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `heads` does not divide `width`, if `epsilon` is negative or NaN, or if no kernel supports
-    /// the extents; [`Error::NoKernel`] for types other than f16 and bf16, and for heads of other widths than 64 and
-    /// 128; [`Error::Overflow`] for more than 131,072 packed rows; [`Error::OutOfMemory`].
+    /// [`Error::OutOfRange`] if `heads` does not divide `width`, if `epsilon` is negative or NaN, or if no kernel
+    /// supports the extents; [`Error::NoKernel`] for types other than f16 and bf16, and for heads of other widths than
+    /// 64 and 128; [`Error::Overflow`] for more than 131,072 packed rows; [`Error::OutOfMemory`].
     pub fn new(context: &Context, options: &EncoderOptions) -> Result<Self> {
         let EncoderOptions { width, heads, .. } = *options;
         if heads == 0 || !width.is_multiple_of(heads) {
-            let reason = format!("are {heads}, which do not divide {width} elements");
-            return Err(Error::operand("heads", reason));
+            return Err(Error::range("heads", heads, format!("a divisor of {width} elements")));
         }
         if options.epsilon.is_nan() || options.epsilon < 0.0 {
-            let reason = format!("is {}, not a variance", options.epsilon);
-            return Err(Error::operand("epsilon", reason));
+            return Err(Error::range("epsilon", options.epsilon, ">= 0"));
         }
         for (name, columns) in [("x", 3), ("hidden rows", 1)] {
             let each = if columns == 3 { width } else { options.hidden };
@@ -299,7 +297,7 @@ impl<T: Scalar> Encoder<T> {
     fn check(&self, layers: &[EncoderWeights<'_, T>]) -> Result<()> {
         let EncoderOptions { width, hidden, .. } = self.options;
         if layers.is_empty() {
-            return Err(Error::operand("layers", "are none"));
+            return Err(Error::range("layers", 0, ">= 1"));
         }
         let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
             tensor.check(name, &self.context, shape)

@@ -117,8 +117,8 @@ impl<T: Scalar> FeedForward<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context, or has gaps between rows that were
-    /// not planned.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context;
+    /// [`Error::RowStride`](crate::Error::RowStride) for gaps between rows that were not planned.
     pub fn forward(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],

@@ -69,7 +69,7 @@ impl<T: Scalar> Glu<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
     pub fn forward(&self, x: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let both = Layout { width: 2 * self.layout.width, ..self.layout };
         x.check("x", &self.context, &both.shape())?;

@@ -95,8 +95,8 @@ impl<T: Scalar> Linear<T> {
     /// Creates a layer with these weights, `[outputs, inputs]`, in the context.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the weights are not a matrix; [`Error::NoKernel`] if no kernel of the context supports
-    /// their format or type.
+    /// [`Error::Shape`] if the weights are not a matrix; [`Error::NoKernel`] if no kernel of the context supports their
+    /// format or type.
     pub fn new(
         context: &Context,
         weight: impl AsSparse<T>,
@@ -130,8 +130,8 @@ impl<T: Scalar> Linear<T> {
     ) -> Result<Self> {
         let &[outputs, inputs] = weight.pattern().shape() else {
             let shape = weight.pattern().shape();
-            let reason = format!("has shape {shape:?}; a layer's weights are a matrix");
-            return Err(Error::operand("W", reason));
+            let found = format!("shape {shape:?}");
+            return Err(Error::shape("W", found, "weights of a layer are a matrix"));
         };
         let weight = context.upload(weight)?;
         let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;

@@ -5,7 +5,9 @@ mod kept;
 
 use crate::context::{Context, Shadow};
 use crate::device::Stream;
-use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, Routing};
+use crate::dynamic::{
+    Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, NO_GRADIENTS, Routing,
+};
 use crate::dynamic::{operand, without_gaps};
 use crate::einsum::Activation;
 use crate::error::{Error, Result, check_shape};
@@ -158,10 +160,9 @@ impl<T: Scalar> Moe<T> {
     /// Creates a layer of these extents, and allocates its hidden rows.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) without experts or choices, for scaled matrices that violate the
-    /// conditions of [`scaled`](MoeOptions::scaled), for GELU, and for columns that are not multiples of 8;
-    /// [`Error::NoKernel`](crate::Error::NoKernel) if no kernel supports the element type;
-    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) without experts or choices, for GELU, for columns that are not
+    /// multiples of 8, and for scaled matrices that violate the conditions of [`scaled`](MoeOptions::scaled);
+    /// [`Error::NoKernel`](crate::Error::NoKernel) if no kernel supports the element type; [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, options: &MoeOptions) -> Result<Self> {
         let MoeOptions {
             tokens,
@@ -237,11 +238,11 @@ impl<T: Scalar> Moe<T> {
     /// It allocates one more array of hidden rows, or three more with a gate.
     ///
     /// # Errors
-    /// Returns the errors of [`new`](Self::new); [`Error::Operand`](crate::Error::Operand) for GELU on every context,
-    /// and for scaled matrices.
+    /// Returns the errors of [`new`](Self::new); [`Error::OutOfRange`](crate::Error::OutOfRange) for GELU on every
+    /// context, and for scaled matrices.
     pub fn for_training(context: &Context, options: &MoeOptions) -> Result<Self> {
         if options.scaled {
-            return Err(Error::operand("scaled", "matrices have no gradients"));
+            return Err(Error::range("scaled", true, NO_GRADIENTS));
         }
         let shadow = Shadow::new(context, |context| Self::for_training(context, options))?;
         let mut layer = Self::new(context, options)?;
@@ -278,8 +279,9 @@ impl<T: Scalar> Moe<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context or is not aligned to 16 bytes, or if
-    /// choices or weights have gaps between their rows.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context;
+    /// [`Error::Alignment`](crate::Error::Alignment) if one is not aligned to 16 bytes;
+    /// [`Error::RowStride`](crate::Error::RowStride) if choices or weights have gaps between their rows.
     pub fn forward<'a>(
         &mut self,
         x: &Tensor<T>,

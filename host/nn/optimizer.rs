@@ -81,8 +81,9 @@ macro_rules! optimiser {
             /// each replay, a captured step continues from the state that the previous step stored.
             ///
             /// # Errors
-            /// [`Error::Shape`](crate::Error::Shape) for another shape; [`Error::Operand`](crate::Error::Operand) for
-            /// another context, and for gaps between rows.
+            /// [`Error::Shape`](crate::Error::Shape) for another shape;
+            /// [`Error::OtherContext`](crate::Error::OtherContext) for another context;
+            /// [`Error::RowStride`](crate::Error::RowStride) for gaps between rows.
             pub fn step(
                 &mut self,
                 parameters: &mut Tensor<f32>,
@@ -98,8 +99,8 @@ macro_rules! optimiser {
             /// The gradient is f32, or has the type of the copy, as these products store it.
             ///
             /// # Errors
-            /// Returns the errors of [`step`](Self::step); [`Error::Operand`](crate::Error::Operand) for a copy or a
-            /// gradient of another type.
+            /// Returns the errors of [`step`](Self::step); [`Error::ElementType`](crate::Error::ElementType) for a copy
+            /// or a gradient of another type.
             pub fn step_with_copy<T: Scalar, G: Scalar>(
                 &mut self,
                 parameters: &mut Tensor<f32>,
@@ -113,7 +114,7 @@ macro_rules! optimiser {
             /// Sets the rate of all later steps, including replays of captured ones. Waits for all work on the GPU.
             ///
             /// # Errors
-            /// [`Error::Operand`](crate::Error::Operand) if the rate is negative or not a finite f32.
+            /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the rate is negative or not a finite f32.
             pub fn set_rate(&mut self, rate: f64) -> Result<()> {
                 self.0.set_rate(rate)
             }
@@ -164,7 +165,7 @@ impl Sgd {
     /// Creates an optimiser for parameters of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for constants that are negative or not a finite f32, and for a
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) for constants that are negative or not a finite f32, and for a
     /// momentum of 1 or more; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, shape: &[usize], options: &SgdOptions) -> Result<Self> {
         let SgdOptions { rate, momentum, nesterov, weight_decay: decay } = *options;
@@ -208,8 +209,8 @@ impl Adam {
     /// Creates an optimiser for parameters of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for constants that are negative or not a finite f32, and for betas of
-    /// 1 or more; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) for constants that are negative or not a finite f32, and for
+    /// betas of 1 or more; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, shape: &[usize], options: &AdamOptions) -> Result<Self> {
         let AdamOptions { rate, betas, epsilon, weight_decay: decay, decoupled } = *options;
         check("first beta", betas[0], 1.0)?;

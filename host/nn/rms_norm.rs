@@ -44,7 +44,7 @@ impl<T: Scalar> RmsNorm<T> {
     /// Creates the operation for matrices `[tokens, width]`, or `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an epsilon below 0; [`Error::Overflow`] for more than 2^31 - 1 tokens or features;
+    /// [`Error::OutOfRange`] for an epsilon below 0; [`Error::Overflow`] for more than 2^31 - 1 tokens or features;
     /// [`Error::NoKernel`] for other element types.
     pub fn new(
         context: &Context,
@@ -53,8 +53,7 @@ impl<T: Scalar> RmsNorm<T> {
         tokens_in_columns: bool,
     ) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
-            let reason = format!("is {epsilon}, not added to a mean of squares");
-            return Err(Error::operand("epsilon", reason));
+            return Err(Error::range("epsilon", epsilon, ">= 0"));
         }
         let layout = Layout::new("x", [tokens, width], tokens_in_columns)?;
         Ok(RmsNorm {
@@ -75,7 +74,7 @@ impl<T: Scalar> RmsNorm<T> {
     /// Queues the normalisation of `x`; `factor` is `[width]`. Allocates nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
     /// context.
     pub fn forward(
         &self,

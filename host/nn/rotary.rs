@@ -81,16 +81,16 @@ impl<T: Scalar> Rotary<T> {
     /// Creates the operation for these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `dim` is not a multiple of 16 or `base` is not above 0; [`Error::NoKernel`] for other
+    /// [`Error::OutOfRange`] if `dim` is not a multiple of 16 or `base` is not above 0; [`Error::NoKernel`] for other
     /// element types.
     pub fn new(context: &Context, options: &RotaryOptions) -> Result<Self> {
         let RotaryOptions { tokens, heads, key_heads, dim, base, .. } = *options;
         if !dim.is_multiple_of(ROTARY_PAIRS) || dim == 0 {
-            let reason = format!("is {dim}; heads are a multiple of {ROTARY_PAIRS} elements");
-            return Err(Error::operand("dim", reason));
+            let allowed = format!("a multiple of {ROTARY_PAIRS} above 0");
+            return Err(Error::range("dim", dim, allowed));
         }
         if !base.is_finite() || base <= 0.0 {
-            return Err(Error::operand("base", format!("is {base}, not above 0")));
+            return Err(Error::range("base", base, "> 0 and finite"));
         }
         let all = key_heads.saturating_mul(2).saturating_add(heads);
         let width = elements("a token of x", &[all, dim])?;
@@ -125,8 +125,8 @@ impl<T: Scalar> Rotary<T> {
     /// two axes, they are operands of [`SparseAttention`](crate::ops::SparseAttention).
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
-    /// context, or if outputs have gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
+    /// context; [`Error::RowStride`] if outputs have gaps.
     pub fn forward(
         &self,
         x: &Tensor<T>,
@@ -142,11 +142,7 @@ impl<T: Scalar> Rotary<T> {
         {
             tensor.check(name, &self.context, &[tokens, heads, dim])?;
             if tensor.leading() != dim {
-                let reason = format!(
-                    "has {} elements from one row to the next, not {dim}",
-                    tensor.leading()
-                );
-                return Err(Error::operand(name, reason));
+                return Err(Error::stride(name, tensor.leading(), dim));
             }
         }
         let runs = self.launch.queue(|launch| {

@@ -62,15 +62,13 @@ impl<T: Scalar> Router<T> {
     /// Creates a router of these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] without experts or choices, or with more choices than experts; [`Error::Overflow`] above the
-    /// limits; [`Error::NoKernel`] for other element types.
+    /// [`Error::OutOfRange`] without experts or choices, or with more choices than experts; [`Error::Overflow`] above
+    /// the limits; [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, options: &RouterOptions) -> Result<Self> {
         let RouterOptions { tokens, experts, top_k, normalized } = *options;
         if top_k == 0 || top_k > experts {
-            return Err(Error::operand(
-                "choices",
-                format!("are {top_k} of each token among {experts} experts"),
-            ));
+            let allowed = format!(">= 1 and at most the number of experts, {experts}");
+            return Err(Error::range("top_k", top_k, allowed));
         }
         elements("logits", &[tokens, experts])?;
         let launch = context.prepared(|device| {
@@ -89,8 +87,8 @@ impl<T: Scalar> Router<T> {
     /// nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
-    /// context, or if choices or weights have gaps between their rows.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
+    /// context; [`Error::RowStride`] if choices or weights have gaps between their rows.
     pub fn forward(
         &self,
         logits: &Tensor<T>,

@@ -46,9 +46,9 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// Creates the operation for `[rows, inputs, outputs]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without inputs or outputs. Except on [`Context::unchecked_cpu`], also [`Error::Operand`] if
-    /// the results are not f32, [`Error::Overflow`] for more than 65,534 inputs or 2^31 - 1 rows, [`Error::NoKernel`]
-    /// for other element types, [`Error::OutOfMemory`].
+    /// [`Error::OutOfRange`] without inputs or outputs. Except on [`Context::unchecked_cpu`], also
+    /// [`Error::ElementType`] if the results are not f32, [`Error::Overflow`] for more than 65,534 inputs or 2^31 - 1
+    /// rows, [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3]) -> Result<Self> {
         Self::with_precision(context, extents, Precision::Full)
     }
@@ -68,12 +68,11 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         elements("dY", &[rows, outputs])?;
         elements("dW", &[inputs, outputs])?;
         if inputs == 0 || outputs == 0 {
-            let reason = format!("is {inputs} x {outputs}; neither may be 0");
-            return Err(Error::operand("dW", reason));
+            let found = format!("{inputs} x {outputs}");
+            return Err(Error::range("extents of dW", found, "at least 1 x 1"));
         }
         if context.checks() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
-            return Err(Error::operand("dW", reason));
+            return Err(Error::dtype("dW", "f32", Out::DTYPE.name()));
         }
         let launch = context.prepared(|device| {
             let dtype = multiplied_as(T::DTYPE, precision);
@@ -97,7 +96,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// `[outputs]`. Allocates nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
     /// context.
     pub fn backward_weight(
         &self,

@@ -35,15 +35,11 @@ pub(crate) fn find<'s, 'a>(
     operands: &'s [(&str, AnyOperand<'a>)],
     name: &str,
 ) -> Result<&'s AnyOperand<'a>> {
-    operands
-        .iter()
-        .find(|(n, _)| *n == name)
-        .map(|(_, o)| o)
-        .ok_or_else(|| Error::operand(name, "was not given"))
+    operands.iter().find(|(n, _)| *n == name).map(|(_, o)| o).ok_or_else(|| Error::missing(name))
 }
 
 pub(crate) fn wrong(name: &str, wanted: &str, found: &AnyOperand<'_>) -> Error {
-    Error::operand(name, format!("{wanted} wanted, given is a {}", found.describe()))
+    Error::kind(name, wanted, format_args!("a {}", found.describe()))
 }
 
 pub(crate) fn device_tensor(

@@ -34,8 +34,8 @@ pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
 /// Validates the operands of a plan.
 ///
 /// # Errors
-/// - [`Error::Operand`] for a name given twice, for an index array whose length differs from its shape, and for an
-///   operand of another kind that is used as an index array.
+/// - [`Error::Operand`] for a name given twice; [`Error::Shape`] for an index array whose length differs from its
+///   shape; [`Error::OperandKind`] for an operand of another kind that is used as an index array.
 /// - [`Error::InvalidIndex`] for a slot outside of an operand.
 pub(crate) fn pass<'q, 'a>(
     e: &IndirectEinsum,

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use einsparse_formats::{AnyPattern, SharedPattern};
 
 use super::bind::{find, wrong};
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::tensor::{AnyOperand, DeviceArrays};
 
 /// Pattern of a sparse operand as planned.
@@ -58,8 +58,8 @@ impl PlannedPattern {
             AnyOperand::Sparse(tensor) => tensor,
             other => return Err(wrong(&self.name, "an uploaded sparse tensor", other)),
         };
-        let arrays = tensor.device().filter(|_| self.is(tensor.pattern()));
-        arrays.ok_or_else(|| Error::other_pattern(&self.name))
+        self.expect(&self.name, tensor.pattern())?;
+        tensor.device().or_elsewhere(&self.name)
     }
 
     /// Checks that `pattern` is the planned one.
@@ -69,7 +69,7 @@ impl PlannedPattern {
     pub(crate) fn expect(&self, name: &str, pattern: AnyPattern<'_>) -> Result<()> {
         match self.is(pattern) {
             true => Ok(()),
-            false => Err(Error::other_pattern(name)),
+            false => Err(Error::pattern(name, self.planned(), pattern)),
         }
     }
 }

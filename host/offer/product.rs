@@ -92,9 +92,8 @@ impl ProductPlan {
         (problem, form): &(Problem, SpmmForm),
         device: &Arc<Device>,
     ) -> Result<std::result::Result<Self, Refusal>> {
-        let no_rows = |format: Format| {
-            Error::operand(&form.sparse, format!("is {format}, which does not store rows"))
-        };
+        let no_rows =
+            |format: Format| Error::format(&form.sparse, "a format that stores rows", format);
         let matrix = match find(question.operands(), &form.sparse)? {
             AnyOperand::Sparse(a) if row.walk == WalkKind::SlicedEll => {
                 match (a.runs(), a.pattern()) {
@@ -114,10 +113,7 @@ impl ProductPlan {
             },
             AnyOperand::Dense(a) => Matrix::Dense { leading: a.leading() },
             _ => {
-                return Err(Error::operand(
-                    &form.sparse,
-                    "upload it to the context before planning",
-                ));
+                return Err(Error::on_host(&form.sparse));
             }
         };
         let Work { m, k, n, items, .. } = problem.work;
@@ -184,7 +180,14 @@ impl ProductPlan {
                 let same = Some(a.format()) == form.format
                     && a.product_runs().is_some_and(|r| launch.fits(r, told_by(a.pattern())));
                 let (true, Some(arrays)) = (same, a.device()) else {
-                    return Err(Error::other_pattern(&form.sparse));
+                    let planned =
+                        form.format.map(|format| format!("{format} with the planned rows"));
+                    let found = format!("{} {:?}", a.format(), a.pattern().shape());
+                    return Err(Error::other_pattern(
+                        &form.sparse,
+                        planned.unwrap_or_default(),
+                        found,
+                    ));
                 };
                 (arrays.columns.address(), arrays.values.address())
             }

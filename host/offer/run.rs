@@ -74,10 +74,8 @@ impl Expression {
     ) -> Result<()> {
         once_each(operands)?;
         for (name, operand) in operands {
-            let planned = self
-                .shapes
-                .get(*name)
-                .ok_or_else(|| Error::operand(name, "is not part of the plan"))?;
+            let planned =
+                self.shapes.get(*name).ok_or_else(|| Error::unknown(name, &self.einsum))?;
             check_shape(name, planned, operand.shape())?;
         }
         check_shape(&self.einsum.out.tensor, &self.out_shape, out)
@@ -128,9 +126,11 @@ impl Expression {
 
     /// Error of a run with another output format than planned.
     pub(super) fn other_output(&self, planned: &str, given: &str) -> Error {
-        Error::operand(
-            &self.einsum.out.tensor,
-            format!("was planned as a {planned} output and is {given} in this run"),
+        let name = &self.einsum.out.tensor;
+        Error::kind(
+            name,
+            format_args!("a {planned} output, as planned,"),
+            format_args!("a {given} one"),
         )
     }
 
@@ -171,8 +171,5 @@ pub(crate) fn whole_factor(out: Dtype, alpha: f64) -> Result<()> {
     if out != Dtype::Int32 || alpha == f64::from(alpha as i32) {
         return Ok(());
     }
-    Err(Error::operand(
-        "scalar factors",
-        format!("their product is {alpha}, and an int32 output takes an int32"),
-    ))
+    Err(Error::range("product of scalar factors", alpha, "an int32 for an int32 output"))
 }

@@ -99,9 +99,10 @@ impl<T: Scalar> SparseAttention<T> {
     /// Plans attention at the entries of `masks`: one mask for all heads, or one per head.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks of other formats or contexts, inconsistent options, and a scale that is not a
-    /// positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] for a type other than f16
-    /// and bf16 or a `dim` other than 64 and 128; [`Error::Overflow`] for more than 2^32 tiles.
+    /// [`Error::StorageFormat`] or [`Error::OtherContext`] for masks of other formats or contexts;
+    /// [`Error::OutOfRange`] for inconsistent options and a scale that is not a positive number; [`Error::Shape`] for
+    /// masks of different shapes; [`Error::NoKernel`] for a type other than f16 and bf16 or a `dim` other than 64 and
+    /// 128; [`Error::Overflow`] for more than 2^32 tiles.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],
@@ -201,7 +202,7 @@ impl<T: Scalar> SparseAttention<T> {
     /// context of the GPU. `stream` is a stream of that context, which this call makes current on the thread.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses and strides that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU
+    /// [`Error::Alignment`] for addresses and strides that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU
     /// context.
     pub unsafe fn run_raw(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
@@ -299,8 +300,7 @@ fn check_log_sum(
     if leading == m {
         return Ok(());
     }
-    let reason = format!("has rows {leading} elements apart, not {m}");
-    Err(Error::operand("log_sum", reason))
+    Err(Error::stride("log_sum", leading, m))
 }
 
 /// Given mask: its entries, or flags.
@@ -331,7 +331,7 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
     let scale = options.scale.unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
     match scale > 0.0 && scale.is_finite() {
         true => Ok(scale),
-        false => Err(Error::operand("scale", format!("is {scale}, not above 0"))),
+        false => Err(Error::range("scale", scale, "> 0 and finite")),
     }
 }
 

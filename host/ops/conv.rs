@@ -91,7 +91,7 @@ fn belongs(stream: &Stream, device: &Device) -> Result<()> {
     if stream.belongs_to(device) {
         return Ok(());
     }
-    Err(Error::operand("stream", "belongs to another context than the kernel map"))
+    Err(Error::elsewhere("stream"))
 }
 
 impl<T: Scalar> SparseConv3d<T> {
@@ -150,7 +150,7 @@ impl<T: Scalar> SparseConv3d<T> {
     /// Queues the forward pass; `bias` is `[m]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] or [`Error::Operand`] if an operand does not match the planned convolution.
+    /// [`Error::Shape`] or [`Error::OtherContext`] if an operand does not match the planned convolution.
     pub fn forward(
         &self,
         input: &Tensor<T>,
@@ -199,7 +199,7 @@ impl<T: Scalar> SparseConv3d<T> {
             });
         }
         if !map.context().holds(tensor.device()) {
-            return Err(Error::operand(name, "is in another context than the kernel map"));
+            return Err(Error::elsewhere(name));
         }
         Ok(())
     }
@@ -271,7 +271,7 @@ impl<T: Scalar> SparseConv3d<T> {
                 Ok(())
             }
             (Arrays::Device(..), None) => {
-                Err(Error::operand("map", "is on a GPU, but the convolution is on the CPU"))
+                Err(Error::context("map", "the CPU, as the convolution", "GPU memory"))
             }
         }
     }
@@ -285,8 +285,8 @@ impl<T: Scalar> SparseConv3d<T> {
     /// the map is fixed to its pairs, and later rebuilds are refused.
     ///
     /// # Errors
-    /// See [`SparseConv3d::forward`]; [`Error::Operand`] for another type. Also [`Error::Operand`] in a capture if this
-    /// is the first call, or the first call since a rebuild.
+    /// See [`SparseConv3d::forward`]; [`Error::ElementType`] for another type. Also [`Error::Capture`] in a capture if
+    /// this is the first call, or the first call since a rebuild.
     ///
     /// [`KernelMapBuilder`]: super::KernelMapBuilder
     pub fn backward_weight<Out: Scalar>(
@@ -303,8 +303,8 @@ impl<T: Scalar> SparseConv3d<T> {
         self.check([("input", input, Part::Input), ("dy", dy, Part::Output)])?;
         self.check_part("dw", dw, Part::Weights)?;
         if Out::DTYPE != T::DTYPE && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}, neither {} nor f32", Out::DTYPE.name(), T::DTYPE.name());
-            return Err(Error::operand("dw", reason));
+            let expected = format!("{} or f32", T::DTYPE.name());
+            return Err(Error::dtype("dw", expected, Out::DTYPE.name()));
         }
         let ([c, m], map) = (self.channels, &*self.map);
         match map.arrays() {
@@ -330,7 +330,7 @@ impl<T: Scalar> SparseConv3d<T> {
                     None if stream.raw().is_capturing()? => {
                         let reason = "has a gradient of weights to deal, which a capture cannot: ask for it once before, behind a \
                                       rebuild if the capture has one";
-                        return Err(Error::operand("map", reason));
+                        return Err(Error::capture("map", reason));
                     }
                     None => {
                         let dtype = multiplied_as(T::DTYPE, self.options.precision);

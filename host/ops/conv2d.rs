@@ -79,9 +79,9 @@ impl<T: Scalar> Conv2d<T> {
     /// `[outputs, channels or 1, rows, columns]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; [`Error::NoKernel`]
-    /// if no kernel supports the convolution; [`Error::Overflow`] for more than 2^28 positions of a plane or 2^31 of a
-    /// channel.
+    /// [`Error::Shape`] for weights of other channels and windows that do not fit, [`Error::OutOfRange`] for extents of
+    /// 0; [`Error::NoKernel`] if no kernel supports the convolution; [`Error::Overflow`] for more than 2^28 positions
+    /// of a plane or 2^31 of a channel.
     pub fn new(
         context: &Context,
         input: [usize; 4],
@@ -118,8 +118,8 @@ impl<T: Scalar> Conv2d<T> {
     /// position are neither read nor written. The call neither allocates nor waits.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::Operand`] if one belongs to another
-    /// context.
+    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::OtherContext`] if one belongs to
+    /// another context.
     pub fn forward(
         &self,
         input: &Tensor<T>,
@@ -175,9 +175,9 @@ impl<T: Scalar> Conv2d<T> {
         bias: Option<&Tensor<T>>,
         out: &mut Tensor<T>,
     ) -> Result<()> {
-        if weights.leading() != self.shape.window[1] {
-            let reason = format!("have rows {} elements apart", weights.leading());
-            return Err(Error::operand("weights", reason));
+        let width = self.shape.window[1];
+        if weights.leading() != width {
+            return Err(Error::stride("weights", weights.leading(), width));
         }
         let input = (input.host().or_elsewhere("input")?, input.leading());
         let weights = weights.host().or_elsewhere("weights")?;

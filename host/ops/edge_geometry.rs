@@ -99,16 +99,12 @@ pub struct EdgeGeometry<T> {
     element: PhantomData<T>,
 }
 
-fn refuse<R>(name: &str, reason: String) -> Result<R> {
-    Err(Error::operand(name, reason))
-}
-
 impl<T: Scalar> EdgeGeometry<T> {
     /// Plans the geometry of edges between atoms; both numbers in `nodes` are the number of atoms.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lists of different lengths, an atom index out of range, and constants out of range;
-    /// [`Error::NoKernel`] for types other than f32 and f64.
+    /// [`Error::Shape`] for lists of different lengths; [`Error::InvalidIndex`] for an atom index out of range;
+    /// [`Error::OutOfRange`] for constants out of range; [`Error::NoKernel`] for types other than f32 and f64.
     pub fn new(
         context: &Context,
         edges: Edges<'_>,
@@ -118,29 +114,26 @@ impl<T: Scalar> EdgeGeometry<T> {
         edges.check()?;
         let [atoms, senders] = edges.nodes;
         if atoms != senders {
-            return refuse(
-                "edges",
-                format!("lead from {senders} atoms to {atoms}; they are the same"),
-            );
+            let (from, to) = (format!("{senders} senders"), format!("{atoms} receivers"));
+            return Err(Error::shape("edges", from, to));
         }
         let count = edges.receivers.len();
         if let Some(cell) = &cell
             && cell.shifts.len() != count
         {
-            return refuse("shifts", format!("are {}, of {count} edges", cell.shifts.len()));
+            let found = format!("{} shifts", cell.shifts.len());
+            return Err(Error::shape("shifts", found, format!("{count} edges")));
         }
         let GeometryOptions { cutoff, degree, functions, exponent } = *options;
         if !(cutoff.is_finite() && cutoff > 0.0) {
-            return refuse("cutoff", format!("is {cutoff}; it is a length above 0"));
+            return Err(Error::range("cutoff", cutoff, "> 0 and finite"));
         }
         let most = HARMONIC_DEGREE as usize;
-        if degree > most || exponent == 0 {
-            return refuse(
-                "options",
-                format!(
-                    "have degree {degree} and exponent {exponent}; degrees go up to {most}, exponents begin at 1"
-                ),
-            );
+        if degree > most {
+            return Err(Error::range("degree", degree, format!("<= {most}")));
+        }
+        if exponent == 0 {
+            return Err(Error::range("exponent", exponent, ">= 1"));
         }
         let geometry = Geometry {
             atoms,

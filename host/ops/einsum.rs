@@ -92,10 +92,8 @@ fn once(
     if *mode == Mode::Accumulate {
         let start = bound.iter().find(|(name, _)| *name == access.tensor);
         let Some((_, AnyOperand::Dense(start))) = start else {
-            return Err(Error::operand(
-                &access.tensor,
-                "is added to by `+=` and must be given as a dense operand",
-            ));
+            let reason = "`+=` adds to it: give it as a dense operand";
+            return Err(Error::missing_for(&access.tensor, reason));
         };
         out.copy(start)?;
     }

@@ -81,7 +81,7 @@ impl<T: Scalar> HostSpmm<T> {
     /// is the memory limit of the plan.
     ///
     /// # Errors
-    /// [`Error::Operand`] if A is not a matrix; [`Error::Overflow`] if the limit is too small for chunks of one column;
+    /// [`Error::Shape`] if A is not a matrix; [`Error::Overflow`] if the limit is too small for chunks of one column;
     /// any error of building a [`Plan`]; [`Error::OutOfMemory`], or [`Error::Cuda`] if the driver cannot lock more host
     /// memory.
     pub fn new<'a>(
@@ -92,8 +92,11 @@ impl<T: Scalar> HostSpmm<T> {
     ) -> Result<Self> {
         let a = a.into();
         let &[m, k] = a.shape() else {
-            let reason = format!("is {:?}, not a matrix", a.shape());
-            return Err(Error::operand("A", reason));
+            return Err(Error::shape(
+                "A",
+                format!("shape {:?}", a.shape()),
+                "a matrix is expected",
+            ));
         };
         // The plan checks operands that belong to the context.
         let shadow = match &a {

@@ -94,8 +94,8 @@ impl<T: Scalar> MessagePassing<T> {
     /// Plans message passing for a graph `[targets, sources]` and `features` features per vertex.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the graph is not a matrix or its format lacks coordinates; [`Error::NoKernel`] if no
-    /// kernel of the context supports the format or the type.
+    /// [`Error::Shape`] if the graph is not a matrix; [`Error::StorageFormat`] if its format lacks coordinates;
+    /// [`Error::NoKernel`] if no kernel of the context supports the format or the type.
     pub fn new(
         context: &Context,
         graph: impl AsSparse<T>,
@@ -105,8 +105,7 @@ impl<T: Scalar> MessagePassing<T> {
         let graph = graph.as_sparse();
         let &[targets, sources] = graph.pattern().shape() else {
             let shape = graph.pattern().shape();
-            let reason = format!("has shape {shape:?}; a graph is a matrix");
-            return Err(Error::operand("A", &reason));
+            return Err(Error::shape("A", format!("shape {shape:?}"), "a graph is a matrix"));
         };
         let degrees = match aggregate {
             Aggregate::Mean => degrees_of(graph, targets)?,
@@ -288,9 +287,7 @@ fn rows<T: Scalar>(axes: &[usize; 2], features: usize, reduce: u32) -> Gathered<
 /// Returns the number of entries of its row for each slot.
 fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<u32>> {
     let Some(axes) = coordinates(graph.pattern()) else {
-        let reason =
-            format!("is {}; coo, group-coo, csr and csc are walked", graph.pattern().format());
-        return Err(Error::operand("A", &reason));
+        return Err(Error::not_walked("A", graph.pattern().format()));
     };
     let filled = |slot: usize| axes.iter().all(|axis| axis[slot] != PAD);
     let held = allocate::bytes_of(&graph.pattern().arrays()) + size_of_val(graph.values()) as u64;

@@ -28,11 +28,11 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 /// ```
 ///
 /// # Errors
-/// [`Error::Format`] if the tensor is not a matrix or its slots do not fit u32; [`Error::Operand`] if it belongs to
-/// another context.
+/// [`Error::Format`] if the tensor is not a matrix or its slots do not fit u32; [`Error::OtherContext`] if it belongs
+/// to another context.
 pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<SparseTensor<T>> {
     if !context.holds(dense.device()) {
-        return Err(Error::operand("dense", "is in another context"));
+        return Err(Error::elsewhere("dense"));
     }
     let on_host = || context.upload(convert::prune_to_nm(&dense.to_dense()?)?);
     let (Some(row), &[rows, columns]) = (pruner(T::DTYPE), dense.shape()) else {

@@ -60,12 +60,7 @@ impl RowsRun {
     ) -> Result<Self> {
         let pattern = tensor.pattern();
         let fibres = Fibres::new(pattern, asked.kept, asked.factors, asked.rows)?;
-        let mut fibres = fibres.ok_or_else(|| {
-            Error::operand(
-                "T",
-                format!("is {}; coo, group-coo, csr and csc are walked", pattern.format()),
-            )
-        })?;
+        let mut fibres = fibres.ok_or_else(|| Error::not_walked("T", pattern.format()))?;
         let exec = match context.device() {
             None => Exec::Cpu,
             Some(device) => {
@@ -130,9 +125,7 @@ impl RowsRun {
             let out = (name, &mut out.shadow());
             own.run(&tensor.shadow()?, &factors, out, stream)
         })?;
-        if !self.pattern.is(tensor.pattern()) {
-            return Err(Error::operand("T", "has another pattern than was planned"));
-        }
+        self.pattern.expect("T", tensor.pattern())?;
         check_shape(name, &[self.fibres.count, self.n], out.shape())?;
         match &self.exec {
             Exec::Cpu => {
@@ -174,7 +167,7 @@ impl RowsRun {
             _ => Err(Error::elsewhere(name)),
         };
         if !stream.belongs_to(device) {
-            return Err(Error::operand("stream", "belongs to another context than the plan"));
+            return Err(Error::elsewhere("stream"));
         }
         here("T", tensor.device().map(|arrays| &arrays.device))?;
         here(name, out.device())?;

@@ -50,8 +50,8 @@ impl<T: Scalar> SampledTensor<T> {
     /// Plans the product for the pattern of a tensor, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without
-    /// kernels.
+    /// [`Error::StorageFormat`] for a format without coordinates; [`Error::NoKernel`] for orders and element types
+    /// without kernels.
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
         let host = pattern.pattern();
         let mut axes = places(host)?;
@@ -99,18 +99,15 @@ impl<T: Scalar> SampledTensor<T> {
         stream: &Stream,
     ) -> Result<()> {
         for (name, tensor) in [("S", Some(&*out)), ("P", mask)] {
-            if tensor.is_some_and(|own| !self.pattern.is(own.pattern())) {
-                return Err(Error::operand(name, "has another pattern than was planned"));
+            if let Some(own) = tensor {
+                self.pattern.expect(name, own.pattern())?;
             }
         }
         let shape = self.pattern.planned().shape();
         if factors.len() != shape.len() {
-            let reason = format!(
-                "{} factors given, order {} requires one for each axis",
-                factors.len(),
-                shape.len()
-            );
-            return Err(Error::operand("S", &reason));
+            let (found, order) = (factors.len(), shape.len());
+            let wanted = format!("order {order} requires one for each axis");
+            return Err(Error::shape("S", format!("{found} factors"), wanted));
         }
         for (axis, factor) in factors.iter().enumerate() {
             check_shape(&format!("factor {axis}"), factor.shape(), &[shape[axis], self.n])?;
@@ -167,10 +164,7 @@ fn run_cpu(
 
 /// Returns the coordinates of every slot, one list per axis.
 fn places(pattern: AnyPattern<'_>) -> Result<Vec<Cow<'_, [u32]>>> {
-    coordinates(pattern).ok_or_else(|| {
-        let reason = format!("is {}; coo, group-coo, csr and csc are walked", pattern.format());
-        Error::operand("P", &reason)
-    })
+    coordinates(pattern).ok_or_else(|| Error::not_walked("P", pattern.format()))
 }
 
 fn addresses(

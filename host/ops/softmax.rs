@@ -90,8 +90,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// Plans a softmax over the rows of `tensor`'s pattern. The values are not read.
     ///
     /// # Errors
-    /// [`Error::Operand`] for another format or context, and for lengths that do not divide the rows into equal groups;
-    /// [`Error::NoKernel`] for f64.
+    /// [`Error::StorageFormat`] or [`Error::OtherContext`] for another format or context; [`Error::OutOfRange`] for
+    /// lengths that do not divide the rows into equal groups; [`Error::NoKernel`] for f64.
     pub fn new(
         context: &Context,
         tensor: &SparseTensor<T>,
@@ -105,11 +105,8 @@ impl<T: Scalar> SparseSoftmax<T> {
         let (Some(runs), Some(columns), true) =
             (tensor.runs(), columns_of(tensor.pattern()), single)
         else {
-            let reason = format!(
-                "is {format} {:?}; a softmax over rows takes matrices of single entries in row order",
-                tensor.shape()
-            );
-            return Err(Error::operand("scores", reason));
+            let found = format!("{format} {:?}", tensor.shape());
+            return Err(Error::format("scores", "a matrix of single entries in row order", found));
         };
         let live = live(runs, columns, options)?;
         let launch = context.prepared(|device| {
@@ -230,7 +227,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// context of the GPU. `stream` is a stream of that context, which this call makes current on the thread.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
+    /// [`Error::Alignment`] for addresses that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
         // SAFETY: guaranteed by the caller.
@@ -270,22 +267,19 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// Validates a tensor. Columns are not compared: the masks are those of the planned pattern.
     fn check(&self, name: &str, tensor: &SparseTensor<T>) -> Result<()> {
         if self.options.heads != 1 {
-            let reason = format!("is one set of values, planned for {}", self.options.heads);
-            return Err(Error::operand(name, reason));
+            let heads = self.options.heads;
+            let found = "a sparse tensor with one set of values";
+            return Err(Error::kind(name, format!("a dense tensor of {heads} heads"), found));
         }
         check_shape(name, &self.shape, tensor.shape())?;
         if tensor.format() != self.format {
-            let reason = format!("is {}, planned with {}", tensor.format(), self.format);
-            return Err(Error::operand(name, reason));
+            return Err(Error::other_pattern(name, self.format, tensor.format()));
         }
         let same = |runs: &Arc<Runs>| Arc::ptr_eq(runs, &self.runs) || **runs == *self.runs;
         if !tensor.runs().is_some_and(same) {
             let entries = tensor.runs().map_or(0, |runs| runs.total);
-            let reason = format!(
-                "has other rows than planned ({entries} entries, planned with {})",
-                self.runs.total
-            );
-            return Err(Error::operand(name, reason));
+            let [planned, found] = [self.runs.total, entries].map(|n| format!("{n} entries"));
+            return Err(Error::other_pattern(name, planned, found));
         }
         self.check_place(name, tensor.device().map(|arrays| &arrays.device))
     }
@@ -293,7 +287,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     fn check_place(&self, name: &str, device: Option<&Arc<Device>>) -> Result<()> {
         match self.context.holds(device) {
             true => Ok(()),
-            false => Err(Error::operand(name, "is in another context")),
+            false => Err(Error::elsewhere(name)),
         }
     }
 }
@@ -309,9 +303,8 @@ fn live(runs: &Runs, columns: &[u32], options: &SoftmaxOptions) -> Result<Option
         && (lengths.is_empty() || !rows.is_multiple_of(lengths.len()))
         && rows > 0
     {
-        let reason =
-            format!("are {}, which does not divide {rows} rows into equal parts", lengths.len());
-        return Err(Error::operand("lengths", reason));
+        let allowed = format!("a number of lengths that divides {rows} rows");
+        return Err(Error::range("lengths", lengths.len(), allowed));
     }
     let limit = |row: usize| {
         let causal = options

@@ -114,8 +114,8 @@ impl<T: Scalar> Ttm<T> {
     /// Plans the product for a tensor in COO, GroupCOO, CSR or CSC, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates or an axis that the tensor does not have;
-    /// [`Error::NoKernel`] for element types without kernels.
+    /// [`Error::StorageFormat`] for a format without coordinates; [`Error::OutOfRange`] for an axis that the tensor
+    /// does not have; [`Error::NoKernel`] for element types without kernels.
     pub fn new(context: &Context, tensor: &SparseTensor<T>, axis: usize, n: usize) -> Result<Self> {
         Ttm::with_variant(context, tensor, axis, n, None)
     }
@@ -133,10 +133,8 @@ impl<T: Scalar> Ttm<T> {
     ) -> Result<Self> {
         let mut shape = tensor.shape().to_vec();
         if axis >= shape.len() {
-            return Err(Error::operand(
-                "T",
-                format!("has order {} and no axis {axis}", shape.len()),
-            ));
+            let allowed = format!("below {}, the order of T", shape.len());
+            return Err(Error::range("axis", axis, allowed));
         }
         let kept: Vec<usize> = (0..shape.len()).filter(|&own| own != axis).collect();
         let asked = Gathered {

@@ -294,9 +294,8 @@ impl<T: Scalar> PlanBuilder<'_, T> {
             Stored::OnHost(a) => a.to_csr()?,
         };
         if csr.shape()[1] != k {
-            let found = csr.shape()[1];
-            let reason = format!("has {found} columns, and the dense operand {k} rows");
-            return Err(Error::operand(name, reason));
+            let found = format!("{} columns", csr.shape()[1]);
+            return Err(Error::shape(*name, found, format!("{k} rows of the dense operand")));
         }
         let of = (n, einsum.mode);
         advice(csr.pattern(), of, T::DTYPE, &self.options, target)

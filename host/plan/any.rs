@@ -233,9 +233,7 @@ impl AnyPlan {
         });
         let given = |name: &str| operands.iter().any(|(own, _)| *own == name);
         match tensors.chain(numbers).find(|name| !given(name)) {
-            Some(name) => {
-                Err(Error::operand(name, format!("was not given; a run of `{e}` reads it")))
-            }
+            Some(name) => Err(Error::missing_in(name, e)),
             None => Ok(()),
         }
     }

@@ -37,9 +37,8 @@ pub(super) fn check_arrays(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> R
             continue;
         };
         if let Some(access) = e.right().find(|access| access.tensor == *name) {
-            let found = operand.describe();
-            let reason = format!("is read for its values in `{access}`, and is an {found}");
-            return Err(Error::operand(name, reason));
+            let found = format!("an {}", operand.describe());
+            return Err(Error::kind(name, format!("a tensor, read in `{access}`,"), found));
         }
         if let Some(position) = data.par_iter().position_first(|&slot| slot == PAD) {
             let (of, bound) = indexed_by(e, name, operands);

@@ -18,10 +18,11 @@ use crate::einsum::{Access, Einsum, Epilogue};
 use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::families::tensor::join::{Table, join_all};
 use crate::indirect::IndirectEinsum;
+use crate::indirect::rewrite::plain_indices;
 use crate::offer::bind::{find, wrong};
 use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
-use operands::{Values, plain, with_lists};
+use operands::{Values, with_lists};
 use written::{Written, write_joined};
 
 pub(super) use operands::{only_factors, sparse_among, sparse_factors};
@@ -63,7 +64,7 @@ impl Joined {
     pub(super) fn sampled(asked: &Asked<'_, '_>, out: AnyPattern<'_>) -> Result<Self> {
         let (einsum, operands) = (asked.einsum, asked.operands);
         only_factors(einsum, operands)?;
-        let names = plain(&einsum.out)?;
+        let names = plain_indices(&einsum.out)?;
         if let Some(twice) = (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
             let reason = format!("the sparse output `{}` has `{}` twice", einsum.out, names[twice]);
             return Err(refuse(einsum, reason));
@@ -78,7 +79,7 @@ impl Joined {
         for &f in &factors {
             let access = &einsum.factors[f];
             let tensor = find(operands, &access.tensor)?.pattern();
-            let aligned = plain(access)? == names && tensor.is_some_and(|t| out == t);
+            let aligned = plain_indices(access)? == names && tensor.is_some_and(|t| out == t);
             all_aligned &= aligned;
         }
         let text = einsum.out.to_string();
@@ -155,10 +156,13 @@ impl Joined {
         with_lists(&[], &self.values, operands, Some(name), |own| self.plan.run(own, out, stream))
     }
 
-    /// Whether a tensor has the planned pattern of the sparse output.
-    pub(super) fn is_output(&self, name: &str, out: AnyPattern<'_>) -> bool {
+    /// Checks that a tensor has the planned pattern of the sparse output.
+    pub(super) fn check_output(&self, name: &str, out: AnyPattern<'_>) -> Result<()> {
         let mut own = self.values.iter().filter(|v| v.operand == name);
-        own.all(|v| v.pattern.view() == out)
+        match own.find(|v| v.pattern.view() != out) {
+            None => Ok(()),
+            Some(v) => Err(Error::pattern(name, v.pattern.view(), out)),
+        }
     }
 }
 
@@ -204,7 +208,7 @@ fn entries(asked: &Asked<'_, '_>, access: &Access) -> Result<Table> {
     let Some(tensor) = operand.pattern() else {
         return Err(wrong(&access.tensor, "a sparse tensor", operand));
     };
-    Table::entries(&access.to_string(), &plain(access)?, tensor)
+    Table::entries(&access.to_string(), &plain_indices(access)?, tensor)
 }
 
 /// Parts of the plan over the lists.
@@ -247,9 +251,7 @@ pub(super) fn run_into(
     (name, out): (&str, &mut AnySparseTensor),
     stream: &Stream,
 ) -> Result<()> {
-    if !joined.is_output(name, out.pattern()) {
-        return Err(Error::other_pattern(name));
-    }
+    joined.check_output(name, out.pattern())?;
     let mut values = AnyTensor::of_values(out)?;
     match values.device() {
         Some(_) => joined.queue(operands, &mut values, stream),

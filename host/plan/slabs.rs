@@ -65,9 +65,10 @@ fn given_in<'a>(
     };
     planned.expect(planned.name(), pattern)?;
     // Types differ only through a bug in this crate.
-    match given.values.dtype() == dtype {
+    let found = given.values.dtype();
+    match found == dtype {
         true => Ok(given),
-        false => Err(Error::other_pattern(planned.name())),
+        false => Err(Error::dtype(planned.name(), dtype.name(), found.name())),
     }
 }
 
@@ -184,7 +185,8 @@ impl Limited<'_, '_> {
     ) -> Result<Option<AnyPlan>> {
         let Question { context, types, einsum, extents, machine, .. } = *self.question;
         let Some(runs) = Runs::of_pattern(self.pattern)? else {
-            return Err(Error::other_pattern(self.name));
+            let found = self.pattern.format();
+            return Err(Error::format(self.name, "a format that stores rows", found));
         };
         let of = Streamed {
             row: rows[0].0,
@@ -259,9 +261,10 @@ impl Limited<'_, '_> {
 /// Refuses a pinned A on a GPU without a memory limit. Other host tensors are refused when they are bound.
 fn without_limit(context: &Context, name: &str, operand: &AnyOperand<'_>) -> Result<()> {
     match operand {
-        AnyOperand::Sparse(a) if a.is_pinned() && context.is_cuda() => Err(Error::operand(
+        AnyOperand::Sparse(a) if a.is_pinned() && context.is_cuda() => Err(Error::context(
             name,
-            "is in host memory: `Options::memory_limit` streams it, `Context::upload` copies it",
+            "device memory: `Context::upload` copies it, `Options::memory_limit` streams it",
+            "host memory",
         )),
         _ => Ok(()),
     }

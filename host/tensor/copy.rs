@@ -13,9 +13,9 @@ impl<T: Scalar> SparseTensor<T> {
     /// in the same context. The copy is queued on `stream`, without an allocation or a wait.
     ///
     /// # Errors
-    /// [`Error::Format`] unless there is one value per slot, without gaps. [`Error::Operand`] if the tensor or the
-    /// stream is of another context. On a GPU also if blocks extend past the last row or column: the elements past the
-    /// edge would have to be set to zero.
+    /// [`Error::Format`] unless there is one value per slot, without gaps. [`Error::OtherContext`] if the tensor or the
+    /// stream is of another context. On a GPU also [`Error::Operand`] if blocks extend past the last row or column: the
+    /// elements past the edge would have to be set to zero.
     ///
     /// ```
     /// use einsparse::Context;

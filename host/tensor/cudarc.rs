@@ -31,17 +31,17 @@ impl Of {
     /// Error that an object is not of the context's GPU `ours`. `None` is a CPU context.
     fn elsewhere(self, what: &str, ours: Option<u32>) -> Error {
         let Of { ordinal, primary } = self;
-        let reason = match ours {
-            None => format!("is of GPU {ordinal}, and the context is the CPU"),
-            Some(own) if own as usize != ordinal => {
-                format!("is of GPU {ordinal}, and the context is GPU {own}")
+        let expected = ours.map_or("the CPU, the context".into(), |own| {
+            format!("the primary context of GPU {own}")
+        });
+        let found = match ours {
+            Some(own) if own as usize == ordinal && !primary => {
+                format!("a context of GPU {own} that is not its primary one")
             }
-            Some(own) if !primary => {
-                format!("is of a context of GPU {own} that is not its primary one")
-            }
-            Some(own) => format!("is of another context of GPU {own}"),
+            Some(own) if own as usize == ordinal => format!("another context of GPU {own}"),
+            _ => format!("GPU {ordinal}"),
         };
-        Error::operand(what, reason)
+        Error::context(what, expected, found)
     }
 }
 
@@ -74,7 +74,7 @@ impl Context {
     /// memory.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `theirs` is not the primary context; otherwise as [`Context::cuda`].
+    /// [`Error::OtherContext`] if `theirs` is not the primary context; otherwise as [`Context::cuda`].
     pub fn from_cudarc(theirs: &CudaContext) -> Result<Context> {
         let of = Of::context(theirs);
         let ordinal = u32::try_from(of.ordinal).map_err(|_| of.elsewhere("CudaContext", None))?;
@@ -92,7 +92,7 @@ impl<T: Scalar> Tensor<T> {
     /// work of the GPU. When the tensor is dropped, it waits again and drops the slice.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the slice has another number of elements, [`Error::Operand`] if it is outside of the
+    /// [`Error::Shape`] if the slice has another number of elements, [`Error::OtherContext`] if it is outside of the
     /// context.
     pub fn from_cudarc(context: &Context, slice: CudaSlice<T>, shape: &[usize]) -> Result<Self> {
         let device = shared(context, slice.context(), "CudaSlice")?;

@@ -18,8 +18,9 @@ impl<T: Scalar> Tensor<T> {
     /// Requires the feature `dlpack`. `tensor` is a `versioned::Dlpack` or `legacy::Dlpack` of the crate `dlpark`.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the device or type differs, if the strides are not supported, or if the address is not
-    /// aligned to the elements. The message has the expected and the given value.
+    /// [`Error::OtherContext`] if the device differs, [`Error::ElementType`] if the type differs, [`Error::Alignment`]
+    /// if the address is not aligned to the elements, [`Error::Operand`] if the strides are not supported. All have the
+    /// expected and the given value.
     ///
     /// # Safety
     /// - The description in `tensor` is correct, and its memory satisfies the requirements of [`Tensor::from_raw`].
@@ -48,11 +49,7 @@ impl<T: Scalar> Tensor<T> {
         check_device(context, view.device())?;
         let (own, given) = (dtype(T::DTYPE), view.dtype());
         if !given.matches(own) {
-            return Err(wrong(format!(
-                "its elements are {}, and {} are wanted",
-                describe(given),
-                T::DTYPE.name()
-            )));
+            return Err(Error::dtype(NAME, T::DTYPE.name(), describe(given)));
         }
         let strides = view.strides_or_compact();
         let strides = strides.map_err(|e| wrong(e.to_string()))?;
@@ -103,8 +100,10 @@ impl<T: Scalar> Tensor<T> {
     }
 }
 
+const NAME: &str = "DLPack tensor";
+
 fn wrong(reason: impl Into<String>) -> Error {
-    Error::operand("DLPack tensor", reason)
+    Error::operand(NAME, reason)
 }
 
 fn check_device(context: &Context, given: DLDevice) -> Result<()> {
@@ -126,7 +125,7 @@ fn check_device(context: &Context, given: DLDevice) -> Result<()> {
         DLDeviceType::CUDAMANAGED => format!("managed memory of CUDA device {}", given.device_id),
         DLDeviceType(kind) => format!("device {} of type {kind}", given.device_id),
     };
-    Err(wrong(format!("is on {kind}, but the context is {context}")))
+    Err(Error::context(NAME, format!("the context {context}"), kind))
 }
 
 fn dtype(own: Dtype) -> DLDataType {

@@ -17,8 +17,8 @@ impl<T: Scalar> Tensor<T> {
     /// the tensor, or when this function fails.
     ///
     /// # Errors
-    /// [`Error::Shape`] if rows overlap, [`Error::Operand`] if the address is null or not a multiple of the element
-    /// size, [`Error::Overflow`] if the size exceeds the address space.
+    /// [`Error::RowStride`] if rows overlap, [`Error::MissingOperand`] if the address is null, [`Error::Alignment`] if
+    /// it is not a multiple of the element size, [`Error::Overflow`] if the size exceeds the address space.
     ///
     /// # Safety
     /// - From the first to the last element, all memory is valid in the context until `owner` is dropped. Host memory
@@ -55,9 +55,12 @@ impl<T: Scalar> Tensor<T> {
             len => len - (leading - width),
         };
         let bytes = size_of::<T>();
-        if len > 0 && (address == 0 || !address.is_multiple_of(bytes as u64)) {
-            let reason = format!("address {address:#x} is not that of elements of {bytes} bytes");
-            return Err(Error::operand("memory of another owner", reason));
+        const NAME: &str = "memory of another owner";
+        if len > 0 && address == 0 {
+            return Err(Error::at_zero(NAME));
+        }
+        if len > 0 && !address.is_multiple_of(bytes as u64) {
+            return Err(Error::alignment(NAME, "address", address, bytes));
         }
         let storage = match context.device() {
             Some(device) => {
@@ -129,13 +132,13 @@ mod tests {
     fn owners_are_dropped_where_it_fails() {
         static DROPS: AtomicUsize = AtomicUsize::new(0);
         let overlap = tensor(vec![0.0; 4], (&[2, 2], 1), &DROPS).unwrap_err();
-        assert!(matches!(overlap, Error::Shape { .. }), "{overlap}");
+        assert!(matches!(overlap, Error::RowStride { found: 1, .. }), "{overlap}");
         let none = tensor(Vec::new(), (&[0, 2], 2), &DROPS).unwrap();
         assert!(none.to_dense().unwrap().values().is_empty());
         // SAFETY: the address is refused, and nothing is read.
         let odd = unsafe { Tensor::<f32>::from_raw(&Context::cpu(), 6, (&[1], 1), ()) };
         let odd = odd.unwrap_err();
-        assert!(odd.to_string().contains("0x6"), "{odd}");
+        assert!(matches!(odd, Error::Alignment { found: 6, required: 4, .. }), "{odd}");
         drop(none);
         assert_eq!(DROPS.load(Ordering::Relaxed), 2);
     }

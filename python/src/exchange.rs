@@ -298,12 +298,7 @@ impl Foreign {
                 Foreign::Versioned(tensor) => Tensor::from_dlpack(context, tensor),
             }
         };
-        tensor.map_err(|error| match error {
-            einsparse::Error::Operand { reason, .. } => {
-                crate::raise(einsparse::Error::Operand { name: name.into(), reason })
-            }
-            other => crate::raise(other),
-        })
+        tensor.map_err(|error| crate::raise(error.with_name(name)))
     }
 }
 

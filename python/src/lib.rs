@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use einsparse::driver::KeptCurrent;
 use einsparse::{Context, Error};
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 #[pymodule]
@@ -23,13 +23,14 @@ fn _einsparse(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::Tensor>()
 }
 
-/// Converts an error of the library to a Python exception with the same text.
+/// Converts an error of the library to a Python exception with the same text. Errors of operands and expressions are a
+/// `ValueError`; errors of files are the subclass of `OSError` for their kind, such as `FileNotFoundError`.
 fn raise(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::Cuda { .. } => PyRuntimeError::new_err(text),
+        Error::Cuda { .. } | Error::Rank { .. } => PyRuntimeError::new_err(text),
         Error::OutOfMemory { .. } => PyMemoryError::new_err(text),
-        Error::Io { .. } => PyOSError::new_err(text),
+        Error::Io { kind, .. } => std::io::Error::new(kind, text).into(),
         _ => PyValueError::new_err(text),
     }
 }

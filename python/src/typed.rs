@@ -227,8 +227,7 @@ impl<T: Scalar> Typed for Of<T> {
 /// Adds the operand's name to an error about its new values.
 fn of_values(name: &str, error: Error) -> PyErr {
     match error {
-        Error::Operand { reason, .. } => raise(Error::Operand { name: name.into(), reason }),
         Error::Format(error) => PyValueError::new_err(format!("operand `{name}`: {error}")),
-        other => raise(other),
+        other => raise(other.with_name(name)),
     }
 }

@@ -1,5 +1,6 @@
 //! Guarantees that exact sums do not test: NaN and Inf, padding, rounding, threads.
 
+use crate::support::assert_error;
 use crate::support::stored;
 use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::{Einsum, Mode};
@@ -185,13 +186,13 @@ fn wrong_sparse_operands_are_refused() {
     let coo = rewrite(&e, "A", &formats::Format::Coo).unwrap();
     let mut operands = Operands::new();
     let refused = operands.sparse(&coo, &csr).unwrap_err();
-    assert!(refused.to_string().contains("stored as csr"), "{refused}");
+    assert_error!(refused, Error::StorageFormat { found, .. } if found == "csr");
     let good = rewrite(&e, "A", &formats::Format::Csr).unwrap();
     let b = Dense::zeros([34, 3]).unwrap();
     let mut out = [0.0f32; 102];
     operands.dense("B", &b);
     let missing = cpu::run(&good, &operands, Output::new(&[34, 3], &mut out).unwrap()).unwrap_err();
-    assert!(matches!(missing, Error::Operand { .. }), "{missing}");
+    assert_error!(missing, Error::MissingOperand { name, .. } if name == "A");
     operands.sparse(&good, &csr).unwrap();
     cpu::run(&good, &operands, Output::new(&[34, 3], &mut out).unwrap()).unwrap();
     let short = Dense::zeros([33, 3]).unwrap();

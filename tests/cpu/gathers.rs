@@ -1,5 +1,6 @@
 //! Handwritten indirect Einsums: gathers, scatters and padding that no format describes.
 
+use crate::support::assert_error;
 use einsparse::Error;
 use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::Einsum;
@@ -127,7 +128,7 @@ fn errors_name_array_and_numbers() {
     operands.dense("V", &v).dense("B", &b).scalar("a", 2.0);
     operands.index("M", &[3], &m).unwrap();
     let missing = run(&operands, &[6, 2]).unwrap_err();
-    assert!(matches!(&missing, Error::Operand { name, .. } if name == "K"), "{missing}");
+    assert_error!(missing, Error::MissingOperand { name, .. } if name == "K");
     operands.index("K", &[3], &k).unwrap();
     run(&operands, &[6, 2]).unwrap();
     let bound = run(&operands, &[5, 2]).unwrap_err();

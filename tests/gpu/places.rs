@@ -19,10 +19,7 @@ fn matrix() -> Csr<f32> {
 }
 
 fn name_of(error: Error) -> String {
-    match error {
-        Error::Operand { name, .. } => name,
-        other => panic!("{other}"),
-    }
+    error.name().unwrap_or_else(|| panic!("{error}")).to_owned()
 }
 
 #[test]

@@ -99,10 +99,10 @@ fn without_addresses(said: &str) -> String {
 /// Removes names of kernels: the selection depends on the rates of the GPU. All kernels of an element type require the
 /// same alignment.
 fn without_kernels(said: &str) -> String {
-    let mut parts = said.split(" elements for ");
+    let mut parts = said.split("; required by ");
     let mut all = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        all += " elements for a kernel";
+        all += "; required by a kernel";
         all += part.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
     }
     all

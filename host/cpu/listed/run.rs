@@ -39,9 +39,9 @@ impl Arrays for Host {
 /// way in which lanes iterate; the way with vectors is first, if it exists. Returns the number of ways.
 ///
 /// # Errors
-/// As for [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) if `way` is out of range, or if the
-/// number of factors is 0 or more than five; [`Error::Overflow`](crate::Error::Overflow) if a number exceeds those of
-/// the kernels.
+/// As for [`run`](super::super::run); [`Error::OutOfRange`](crate::Error::OutOfRange) if `way` is out of range, or if
+/// the number of factors is 0 or more than five; [`Error::Overflow`](crate::Error::Overflow) if a number exceeds those
+/// of the kernels.
 pub fn run_listed<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,
@@ -59,15 +59,13 @@ fn listed<A: Sum>(
     way: usize,
 ) -> Result<usize> {
     if e.factors.is_empty() || e.factors.len() > EINSUM_FACTORS {
-        let reason = format!("is made of {} factors, 1 to 5 wanted", e.factors.len());
-        return Err(Error::operand(&e.out.tensor, reason));
+        return Err(Error::range("factors", e.factors.len(), format!("1 to {EINSUM_FACTORS}")));
     }
     let strides = |name: &str| Some(operands.tensor(name).ok()?.strides.clone());
     let vector = 16 / dtype.bytes();
     let all = ways(e, (&out.shape, &out.strides), &strides, vector);
     let Some(way) = all.get(way) else {
-        let reason = format!("has {} ways", all.len());
-        return Err(Error::operand(&e.out.tensor, reason));
+        return Err(Error::range("way", way, format!("below {}", all.len())));
     };
     let of = |name: Option<&String>| -> Result<Vec<usize>> {
         name.map_or(Ok(Vec::new()), |n| Ok(operands.tensor(n)?.strides.clone()))

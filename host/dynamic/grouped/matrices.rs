@@ -113,17 +113,15 @@ impl<T: Scalar> Matrices<'_, T> {
                 let of = format!("scales of {name}");
                 check_shape(&of, &[experts, down, across], scales.shape())
             }
-            Matrices::Plain(_) => Err(Error::operand(
+            Matrices::Plain(_) => Err(Error::kind(
                 name,
-                "has no scales; the product was created for e4m3 with scales (`scaled`)",
+                "e4m3 with scales (the product was created with `scaled`)",
+                "a tensor without scales",
             )),
-            Matrices::Scaled(..) => Err(Error::operand(
-                name,
-                format!(
-                    "is e4m3 with scales; the product was made for {} (`scaled` in its options)",
-                    T::NAME
-                ),
-            )),
+            Matrices::Scaled(..) => {
+                let expected = format!("{} (the product was created without `scaled`)", T::NAME);
+                Err(Error::kind(name, expected, "e4m3 with scales"))
+            }
         }
     }
 

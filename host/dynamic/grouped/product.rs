@@ -101,19 +101,15 @@ impl<T: Scalar> GroupedProduct<T> {
         elements("C", &[tokens, top, options.n, 2])?;
         elements("W", &[extents.experts, options.k, options.n, 2])?;
         if options.gate.is_some() && options.activation != Activation::Identity {
-            return Err(Error::operand(
-                "activation",
-                "is given together with a gate; a gated product does not support it",
-            ));
+            let allowed = "Identity in a product with a gate";
+            let found = format!("{:?}", options.activation);
+            return Err(Error::range("activation", found, allowed));
         }
         let context = routing.context();
         let launch = match context.device() {
             None => None,
             Some(_) if options.activation == Activation::Gelu => {
-                return Err(Error::operand(
-                    "activation",
-                    "is gelu; products of rows with chosen matrices have ReLU or none",
-                ));
+                return Err(Error::range("activation", "Gelu", "Identity or Relu on a GPU"));
             }
             Some(device) => Some(GroupedLaunch::new(device, T::DTYPE, extents, variant)?),
         };

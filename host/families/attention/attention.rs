@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::families::attention::queries::Work;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, Maps};
-use crate::launch::{Turns, row_bytes, small, within};
+use crate::launch::{Turns, aligned_to, row_bytes, small, within};
 
 /// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention), each a multiple of 16 bytes.
 /// Strides are distances of adjacent heads and of adjacent rows in elements, multiples of 8. Heads and rows may be in
@@ -216,16 +216,13 @@ pub(super) fn check(
     [head, row]: [usize; 2],
     [rows, d]: [usize; 2],
 ) -> Result<()> {
-    if !address.is_multiple_of(16) || !head.is_multiple_of(8) || !row.is_multiple_of(8) {
-        let reason = format!(
-            "address {address:#x} must be a multiple of 16 bytes, \
-             strides {head} and {row} multiples of 8 elements"
-        );
-        return Err(Error::operand(name, reason));
+    let bytes = |elements: usize| elements.saturating_mul(2);
+    aligned_to(name, (address, bytes(row)), 16)?;
+    if !bytes(head).is_multiple_of(16) {
+        return Err(Error::alignment(name, "head stride", bytes(head) as u64, 16));
     }
     if rows > 1 && row < d {
-        let reason = format!("rows are {row} elements apart, and {d} long");
-        return Err(Error::operand(name, reason));
+        return Err(Error::stride(name, row, format_args!("at least {d}")));
     }
     Ok(())
 }

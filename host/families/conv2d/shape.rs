@@ -28,30 +28,26 @@ impl Conv2dShape {
     ) -> Result<Self> {
         let depthwise = each == 1 && outputs == channels;
         if !depthwise && each != channels {
-            let reason = format!(
-                "are of {each} channels each, for {outputs} outputs of {channels} channels; they are of all {channels}, \
-                 or of 1 where there are as many outputs as channels"
-            );
-            return Err(Error::operand("weights", reason));
+            let found = format!("{each} channels each, for {outputs} outputs");
+            let expected =
+                format!("all {channels} channels, or 1 of {channels} outputs, are expected");
+            return Err(Error::shape("weights", found, expected));
         }
         let extents = [channels, height, width, outputs, rows, columns, stride];
         if extents.contains(&0) {
-            let reason = format!(
-                "is of {channels} channels of {height} x {width} to {outputs}, window {rows} x {columns}, stride \
-                 {stride}; none of these may be 0"
+            let found = format!(
+                "{channels} channels of {height} x {width} to {outputs}, window {rows} x {columns}, stride {stride}"
             );
-            return Err(Error::operand("convolution", reason));
+            return Err(Error::range("extents of the convolution", found, "above 0"));
         }
         let (size, window) = ([height, width], [rows, columns]);
         let mut out_size = [0; 2];
         for axis in 0..2 {
             let padded = size[axis].saturating_add(padding[axis].saturating_mul(2));
             let Some(last) = padded.checked_sub(window[axis]) else {
-                let reason = format!(
-                    "has a window of {rows} x {columns} and planes of {height} x {width}, padded by {padding:?}: the \
-                     window does not fit"
-                );
-                return Err(Error::operand("convolution", reason));
+                let window = format!("a window of {rows} x {columns}");
+                let planes = format!("planes of {height} x {width}, padded by {padding:?}");
+                return Err(Error::shape("convolution", window, planes));
             };
             out_size[axis] = (last / stride).saturating_add(1);
         }

@@ -240,12 +240,11 @@ impl Blocks {
     fn bound(&self, raw: &RawBlocks, aligned: bool) -> Result<ConvertParams> {
         let Request { m, k, block, group, choice, dtype } = self.request;
         if choice.is_some() && m > 1 && raw.leading < k {
-            let reason = format!("leading dimension {} is below its {k} columns", raw.leading);
-            return Err(Error::operand("dense", reason));
+            return Err(Error::stride("dense", raw.leading, format_args!("at least {k}")));
         }
         if !raw.capacity.is_multiple_of(group) {
-            let reason = format!("{} is not a multiple of the group size {group}", raw.capacity);
-            return Err(Error::operand("capacity", reason));
+            let allowed = format!("a multiple of the group size {group}");
+            return Err(Error::range("capacity", raw.capacity, allowed));
         }
         let vectors = choice.is_none() && whole(block.1, dtype) && raw.values.is_multiple_of(16);
         let wide = if aligned || vectors { 16 / dtype.bytes() } else { 1 };
@@ -282,10 +281,8 @@ impl Blocks {
     ) -> Result<()> {
         let fits = |k: &&Kernel<_>| k.row().step == step && (k.row().vector > 1) == aligned;
         let Some(kernel) = self.kernels.iter().find(fits) else {
-            return Err(Error::operand(
-                "blocks",
-                format!("no kernel for step {step} in {}", self.request.dtype.name()),
-            ));
+            let what = format!("step {step} of blocks in {}", self.request.dtype.name());
+            return Err(Error::no_kernel(what, []));
         };
         let grid = [within("thread blocks", across, MAX_GRID_X)?, down as u32, 1];
         let grid = Grid::of(grid).early_if(!matches!(step, STEP_SCORE | STEP_MARK));

@@ -220,9 +220,7 @@ impl Entries {
         match self.conversion {
             Conversion::Dense(choice) => {
                 if m > 1 && raw.leading < k {
-                    let reason =
-                        format!("leading dimension {} is below its {k} columns", raw.leading);
-                    return Err(Error::operand("dense", reason));
+                    return Err(Error::stride("dense", raw.leading, format_args!("at least {k}")));
                 }
                 // The top 0 of each row: the selection uses `floor` and no pivots.
                 if let EntryChoice::TopPerRow(count @ 1..) = choice {
@@ -233,9 +231,8 @@ impl Entries {
             Conversion::GroupCoo(group) => {
                 shape.group = group;
                 if !raw.capacity.is_multiple_of(group) {
-                    let reason =
-                        format!("{} is not a multiple of the group size {group}", raw.capacity);
-                    return Err(Error::operand("capacity", reason));
+                    let allowed = format!("a multiple of the group size {group}");
+                    return Err(Error::range("capacity", raw.capacity, allowed));
                 }
             }
             Conversion::Ell(width) => {

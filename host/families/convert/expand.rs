@@ -43,9 +43,7 @@ fn writer(dtype: Dtype) -> Option<&'static Row> {
 /// Returns the kernel of a step that runs once per pattern.
 fn step(step: u32) -> Result<&'static Row> {
     let row = rows_of::<ExpandParams>().find(|row| row.step == step);
-    row.ok_or_else(|| {
-        Error::operand("columns", "are not supported by any kernel that expands or lists them")
-    })
+    row.ok_or_else(|| Error::no_kernel("expanding or listing columns", []))
 }
 
 /// Pattern of unstructured nonzeros in device memory. The columns of a row ascend.
@@ -137,10 +135,8 @@ impl Expand {
         leading: usize,
         queue: Queue<'_>,
     ) -> Result<Self> {
-        let row = writer(dtype).ok_or_else(|| {
-            let reason = format!("are {}, which no kernel expands", dtype.name());
-            Error::operand("values", reason)
-        })?;
+        let row = writer(dtype)
+            .ok_or_else(|| Error::no_kernel(format!("expanding values of {}", dtype.name()), []))?;
         let row_bytes = leading * dtype.bytes();
         let row_groups = row_bytes.div_ceil(GROUP_BYTES as usize);
         let group = GROUP_BYTES / dtype.bytes() as u32;

@@ -95,7 +95,7 @@ impl<'d> Lists<'d> {
     fn launch(&self, step: u32, blocks: u32, params: &ListParams) -> Result<()> {
         let own = |kernel: &&Kernel<_>| kernel.row().step == step;
         let Some(kernel) = self.steps.iter().find(own) else {
-            return Err(Error::operand("lists", format!("no kernel for step {step}")));
+            return Err(Error::no_kernel(format!("step {step} of lists"), []));
         };
         // SAFETY: `make` allocated the memory that the params describe, and it waits for the end of the steps.
         let queue = unsafe { Queue::new(self.device.copies()) };

@@ -25,9 +25,9 @@ impl Scatter {
     /// Prepares elements of the size of `dtype`. `places` are distinct, or `u32::MAX` for values that are not written.
     pub(crate) fn new(device: &Device, dtype: Dtype, places: &[u32]) -> Result<Self> {
         let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
-        let row = rows_of::<ScatterParams>().find(fits).ok_or_else(|| {
-            Error::operand("values", format!("are {}, which no kernel moves", dtype.name()))
-        })?;
+        let row = rows_of::<ScatterParams>()
+            .find(fits)
+            .ok_or_else(|| Error::no_kernel(format!("moving values of {}", dtype.name()), []))?;
         let most = (MAX_GRID_X * row.items as usize).min(u32::MAX as usize);
         Ok(Scatter {
             kernel: Kernel::load(device, row)?,

@@ -49,10 +49,7 @@ impl<T: Scalar> SparseTensor<T> {
     /// Returns an error if the tensor is not in CSR, if its slots do not fit u32, or if memory does not suffice.
     pub fn to_sliced_ell(&self) -> Result<SparseTensor<T>> {
         let AnyPattern::Csr(p) = self.pattern() else {
-            return Err(Error::operand(
-                "sparse",
-                format!("is {}, slices are made from csr", self.format()),
-            ));
+            return Err(Error::format("sparse", "csr", self.format()));
         };
         let on_device = [2, 4, 8].contains(&T::DTYPE.bytes());
         let Some(arrays) = self.device().filter(|_| on_device) else {

@@ -21,9 +21,9 @@ fn step(step: u32, bytes: usize) -> Result<&'static Row> {
         let any = ![SLICING_FILL, SLICING_VALUES].contains(&step) || row.dtype.bytes() == bytes;
         row.step == step && any
     };
-    rows_of::<SlicingParams>().find(fits).ok_or_else(|| {
-        Error::operand("sparse", format!("elements of {bytes} bytes are not sliced on a GPU"))
-    })
+    rows_of::<SlicingParams>()
+        .find(fits)
+        .ok_or_else(|| Error::no_kernel(format!("slicing elements of {bytes} bytes"), []))
 }
 
 /// Queues one step.

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, aligned_to, small, within};
 use crate::registry::{Dtype, none_of};
 
 /// Distribution of the rows of an item over thread blocks.
@@ -188,7 +188,7 @@ impl ChannelsLaunch {
     /// created by [`ChannelsLaunch::lists`]. The caller serializes runs with the same lists.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the address or the row stride is not a multiple of 16 bytes.
+    /// [`Error::Alignment`] if the address or the row stride is not a multiple of 16 bytes.
     pub(crate) fn run(
         &self,
         matrix: DenseMatrix,
@@ -196,13 +196,7 @@ impl ChannelsLaunch {
         queue: Queue<'_>,
     ) -> Result<()> {
         let row_bytes = matrix.leading.saturating_mul(2);
-        if !matrix.address.is_multiple_of(16) || !row_bytes.is_multiple_of(16) {
-            let reason = format!(
-                "address {:#x} and rows of {row_bytes} bytes must be multiples of 16 bytes",
-                matrix.address
-            );
-            return Err(Error::operand("matrix", reason));
-        }
+        aligned_to("matrix", (matrix.address, row_bytes), 16)?;
         for part in [&self.mark, &self.pack] {
             if part.grid.contains(&0) {
                 continue;

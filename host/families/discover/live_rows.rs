@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::families::discover::cost::live::clocks;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
-use crate::launch::{MAX_GRID_X, MAX_GRID_Y, row_bytes, small, within};
+use crate::launch::{MAX_GRID_X, MAX_GRID_Y, aligned_to, in_vectors, row_bytes, small, within};
 use crate::registry::{Dtype, Operation, none_of};
 
 /// Rows in device memory, with row stride `leading` in elements.
@@ -44,15 +44,6 @@ fn find(step: u32, dtype: Dtype, what: &str) -> Result<&'static Row> {
     })
 }
 
-/// Validates an address of scale or shift, which are loaded 16 bytes at a time.
-fn whole_vectors(name: &str, address: u64) -> Result<()> {
-    if address.is_multiple_of(16) {
-        return Ok(());
-    }
-    let reason = format!("is at address {address:#x}, which must be a multiple of 16 bytes");
-    Err(Error::operand(name, reason))
-}
-
 /// Packing of rows, and its results about them.
 #[derive(Debug)]
 pub(crate) struct PackLaunch {
@@ -78,8 +69,8 @@ impl PackLaunch {
         epsilon: f64,
     ) -> Result<Self> {
         if !columns.is_multiple_of(8) || columns > NORM_COLUMNS as usize {
-            let reason = format!("has {columns} columns; multiples of 8 up to {NORM_COLUMNS} do");
-            return Err(Error::operand("x", reason));
+            let allowed = format!("a multiple of 8, at most {NORM_COLUMNS}");
+            return Err(Error::range("columns of x", columns, allowed));
         }
         let all = items.saturating_mul(distance);
         within("rows of all sequences", all, 1 << 30)?;
@@ -133,13 +124,7 @@ impl PackLaunch {
 
     fn row_bytes(&self, rows: Rows, name: &str) -> Result<u32> {
         let bytes = rows.leading.saturating_mul(2);
-        if !rows.address.is_multiple_of(16) || !bytes.is_multiple_of(16) {
-            let reason = format!(
-                "address {:#x} and rows of {bytes} bytes must be multiples of 16 bytes",
-                rows.address
-            );
-            return Err(Error::operand(name, reason));
-        }
+        aligned_to(name, (rows.address, bytes), 16)?;
         small("bytes of a row", bytes)
     }
 
@@ -191,7 +176,7 @@ impl PackLaunch {
     ) -> Result<()> {
         for (name, address) in ["factor of the norm", "summand of the norm"].into_iter().zip(affine)
         {
-            whole_vectors(name, address)?;
+            in_vectors(name, address)?;
         }
         let params = LiveRowsParams {
             x: x.address,
@@ -234,8 +219,7 @@ impl LiveProduct {
             within(what, value, i32::MAX as usize - 256)?;
         }
         if !k.is_multiple_of(8) || !n.is_multiple_of(8) {
-            let reason = format!("is {k} x {n}; multiples of 8 do");
-            return Err(Error::operand("weights", reason));
+            return Err(Error::range("weights", format!("{k} x {n}"), "multiples of 8"));
         }
         let machine = device.machine();
         let some = machine.multiprocessors as usize;
@@ -283,15 +267,9 @@ impl LiveProduct {
         queue: Queue<'_>,
     ) -> Result<()> {
         let [m, k, n] = self.extents;
-        let whole = |rows: Rows| rows.address.is_multiple_of(16) && rows.leading.is_multiple_of(8);
+
         for (name, rows) in [("A", a), ("weights", b), ("C", c)] {
-            if !whole(rows) {
-                let reason = format!(
-                    "address {:#x} and rows of {} elements must be multiples of 16 bytes",
-                    rows.address, rows.leading
-                );
-                return Err(Error::operand(name, reason));
-            }
+            aligned_to(name, (rows.address, rows.leading.saturating_mul(2)), 16)?;
         }
         let row = self.kernel.row();
         let (high, deep) = (row.block.0 as usize, row.block.1 as usize);
@@ -321,13 +299,13 @@ impl LiveProduct {
 
 #[cfg(test)]
 mod tests {
-    use super::whole_vectors;
+    use crate::error::Error;
+    use crate::launch::in_vectors;
 
     #[test]
     fn factors_off_16_bytes_are_refused_with_their_address() {
-        assert!(whole_vectors("factor of the norm", 0x7f00).is_ok());
-        let error = whole_vectors("factor of the norm", 0x7f02).unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains("factor of the norm") && text.contains("0x7f02"), "{text}");
+        assert!(in_vectors("factor of the norm", 0x7f00).is_ok());
+        let error = in_vectors("factor of the norm", 0x7f02).unwrap_err();
+        assert_eq!(error, Error::alignment("factor of the norm", "address", 0x7f02, 16));
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn conv_step(
     let row = kernels()
         .iter()
         .find(|row| row.module == "conv_steps" && row.step == step && fits(row.dtype));
-    let missing = || Error::operand("conv_steps", format!("no kernel for step {step}"));
+    let missing = || Error::no_kernel(format!("step {step} of a sparse convolution"), []);
     Kernel::load(device, row.ok_or_else(missing)?)
 }
 
@@ -145,7 +145,7 @@ impl ConvProduct {
         (volume, turned, finish): (usize, bool, ConvFinish),
     ) -> Result<Self> {
         let [Some(first), any] = rows else {
-            return Err(Error::operand("conv", "no kernel"));
+            return Err(Error::no_kernel("a sparse convolution", []));
         };
         for what in channels {
             within("channels", what, i32::MAX as usize / 8)?;

@@ -49,23 +49,26 @@ impl GroupedExtents {
     /// Returns the storage order of the matrices as in the table of kernels, or an error if no kernel supports it.
     pub(crate) fn order(&self) -> Result<u32> {
         if self.quantized && !self.scaled {
-            let reason = "has rows as e4m3 where matrices are e4m3 with scales too (`scaled`)";
-            return Err(Error::operand("A", reason));
+            let allowed = "false without `scaled`: rows are e4m3 only if matrices are e4m3";
+            return Err(Error::range("quantize", true, allowed));
         }
-        let reason = match (self.turned, self.scaled) {
-            (false, false) => return Ok(PLAIN),
-            (true, false) => return Ok(B_COLUMNS),
-            (false, true) => "are [n, k] where they are e4m3 with scales (`transposed`)".into(),
+        match (self.turned, self.scaled) {
+            (false, false) => Ok(PLAIN),
+            (true, false) => Ok(B_COLUMNS),
+            (false, true) => {
+                let allowed = "true with `scaled`: matrices of e4m3 with scales are [n, k]";
+                Err(Error::range("transposed", false, allowed))
+            }
             (true, true) if !self.k.is_multiple_of(16) => {
-                format!("have {} elements along k, with scales a multiple of 16", self.k)
+                Err(Error::range("k", self.k, "a multiple of 16 with `scaled`"))
             }
             (true, true) if self.gated && !self.n.is_multiple_of(SCALE_BLOCK) => {
-                format!("have {} columns of gates, with scales a multiple of {SCALE_BLOCK}", self.n)
+                let allowed = format!("a multiple of {SCALE_BLOCK} with `scaled` and a gate");
+                Err(Error::range("n", self.n, allowed))
             }
-            (true, true) if self.quantized => return Ok(QUANTIZED_COLUMNS),
-            (true, true) => return Ok(SCALED_COLUMNS),
-        };
-        Err(Error::operand("W", reason))
+            (true, true) if self.quantized => Ok(QUANTIZED_COLUMNS),
+            (true, true) => Ok(SCALED_COLUMNS),
+        }
     }
 
     /// Returns the columns of a matrix.
@@ -143,8 +146,8 @@ impl GroupedLaunch {
         within("columns of W", extents.columns(), i32::MAX as usize - 256)?;
         for (what, value) in [("rows of W", k), ("columns of C", n)] {
             if !value.is_multiple_of(vector) {
-                let reason = format!("has {value} {what}; {} copies {vector} at once", row.name);
-                return Err(Error::operand("W", reason));
+                let allowed = format!("a multiple of {vector}, which {} copies at once", row.name);
+                return Err(Error::range(what, value, allowed));
             }
             within(what, value, i32::MAX as usize - 256)?;
         }
@@ -248,8 +251,7 @@ impl GroupedLaunch {
             aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }
         if self.extents.scaled && !w.leading.is_multiple_of(16) {
-            let reason = format!("has rows {} bytes apart, not a multiple of 16", w.leading);
-            return Err(Error::operand(of_w, reason));
+            return Err(Error::alignment(of_w, "row stride", w.leading as u64, 16));
         }
         let dtype = self.kernel.row().dtype;
         let bytes = |of: &str, leading: usize| row_bytes(of, leading, dtype.bytes());

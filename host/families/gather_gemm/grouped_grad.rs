@@ -43,8 +43,7 @@ impl GradLaunch {
         let vector = row.vector as usize;
         for (name, value) in [("A", extents.m), ("B", extents.n)] {
             if !value.is_multiple_of(vector) {
-                let reason = format!("has {value} columns; {} copies {vector} at once", row.name);
-                return Err(Error::operand(name, reason));
+                return Err(Error::columns(name, value, vector));
             }
             within("columns", value, i32::MAX as usize - 256)?;
         }

@@ -101,7 +101,8 @@ impl KernelMap {
     /// voxels, `[batch, x, y, z]` each.
     ///
     /// # Errors
-    /// [`Error::Operand`] if a voxel occurs twice, a coordinate is not below 2^30, or the kernel is empty.
+    /// [`Error::Operand`] if a voxel occurs twice or a coordinate is not below 2^30; [`Error::OutOfRange`] if the
+    /// kernel is empty.
     pub fn submanifold(context: &Context, voxels: &[[i32; 4]], kernel: [usize; 3]) -> Result<Self> {
         let geometry = ConvGeometry::new(kernel, [1; 3], [1; 3])?;
         Self::new(context, voxels, &geometry)
@@ -226,7 +227,7 @@ impl KernelMap {
     /// Returns the transposed map, which the gradient of the input reads. The first call creates it.
     ///
     /// # Errors
-    /// [`Error::Operand`] if the first call follows the capture of a rebuild in a CUDA graph: that rebuild would not
+    /// [`Error::Capture`] if the first call follows the capture of a rebuild in a CUDA graph: that rebuild would not
     /// update it.
     pub fn transposed(&self) -> Result<&Arc<KernelMap>> {
         if let Some(shadow) = self.shadow.get() {

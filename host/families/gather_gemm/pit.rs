@@ -158,8 +158,7 @@ impl PitLaunch {
         // A row that ends within 16 bytes is copied together with the bytes after it. Unless `right`, sums of these
         // bytes would be stored in additional columns of C.
         if !self.work.right && !n.is_multiple_of(16 / element) {
-            let reason = format!("has {n} columns; the kernel copies {} at once", 16 / element);
-            return Err(Error::operand(name, reason));
+            return Err(Error::columns(name, n, 16 / element));
         }
         let a_map = self.a_map(lists, a.as_ref())?;
         let whole = c.leading.is_multiple_of(16 / element) && c.address.is_multiple_of(16);
@@ -219,12 +218,11 @@ impl PitLaunch {
     /// Validates a transposed A, which is copied by 16 bytes too, without a tensor map.
     fn check_turned(&self, a: Option<&DenseMatrix>) -> Result<()> {
         let name = self.work.names()[0];
-        let a = a.ok_or_else(|| Error::operand(name, "is gathered and was not given"))?;
+        let a = a.ok_or_else(|| Error::missing(name))?;
         let (m, vector) = (self.work.extents[0], 16 / self.kernel.row().dtype.bytes());
         aligned(self.kernel.row(), name, a.address, a.leading)?;
         if !m.is_multiple_of(vector) {
-            let reason = format!("has {m} columns; the kernel copies {vector} at once");
-            return Err(Error::operand(name, reason));
+            return Err(Error::columns(name, m, vector));
         }
         Ok(())
     }

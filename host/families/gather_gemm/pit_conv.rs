@@ -14,7 +14,7 @@ use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, Images, Maps};
-use crate::launch::{in_vectors, row_bytes, small, within};
+use crate::launch::{aligned_to, in_vectors, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
 
@@ -51,8 +51,7 @@ impl PitConvLaunch {
         (filters, stride): (bool, usize),
     ) -> Result<Self> {
         if let Some(&stride) = shape.stride.iter().find(|&&stride| stride > MOST_STRIDE) {
-            let reason = format!("is {stride}; kernels take at most {MOST_STRIDE}");
-            return Err(Error::operand("stride", reason));
+            return Err(Error::range("stride", stride, format!("at most {MOST_STRIDE}")));
         }
         let out = shape.out()?;
         limits(&shape, out)?;
@@ -163,9 +162,8 @@ impl PitConvLaunch {
         }
         whole("C", &c, vector)?;
         if !self.shape.filters.is_multiple_of(vector) {
-            let reason =
-                format!("has {} filters; the kernel copies {} at once", self.shape.filters, vector);
-            return Err(Error::operand("B", reason));
+            let allowed = format!("a multiple of {vector}, which the kernel copies at once");
+            return Err(Error::range("filters", self.shape.filters, allowed));
         }
         Ok(())
     }
@@ -225,14 +223,8 @@ impl PitConvLaunch {
 
 /// Validates that rows can be copied by 16 bytes, which are `vector` elements.
 pub(super) fn whole(name: &str, matrix: &DenseMatrix, vector: usize) -> Result<()> {
-    if matrix.address.is_multiple_of(16) && matrix.leading.is_multiple_of(vector) {
-        return Ok(());
-    }
-    let reason = format!(
-        "address {:#x} and leading dimension {} must be multiples of 16 bytes and {vector} elements",
-        matrix.address, matrix.leading
-    );
-    Err(Error::operand(name, reason))
+    let row_bytes = matrix.leading.saturating_mul(16 / vector);
+    aligned_to(name, (matrix.address, row_bytes), 16)
 }
 
 /// Validates extents and their products against the max index of the kernels.

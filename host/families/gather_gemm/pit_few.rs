@@ -173,8 +173,7 @@ impl PitFewLaunch {
         let element = self.kernel.row().dtype.bytes();
         aligned(self.kernel.row(), "B", b.address, b.leading)?;
         if !n.is_multiple_of(vector) {
-            let reason = format!("has {n} columns; the kernel copies {vector} at once");
-            return Err(Error::operand("B", reason));
+            return Err(Error::columns("B", n, vector));
         }
         let vectors = a.leading.is_multiple_of(vector) && a.address.is_multiple_of(16);
         let pairs = c.leading.is_multiple_of(2) && c.address.is_multiple_of(4);

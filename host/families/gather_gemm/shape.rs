@@ -86,17 +86,14 @@ impl ConvolutionShape {
     /// Returns the rows and columns of an image of C.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] if the window is larger than the
+    /// [`Error::OutOfRange`] for a window, stride or dilation of 0; [`Error::Shape`] if the window is larger than the
     /// padded image; [`Error::Overflow`] if the padded image exceeds `i32::MAX` positions along an axis.
     pub fn out(&self) -> Result<[usize; 2]> {
         for (name, pair) in
             [("window", self.window), ("stride", self.stride), ("dilation", self.dilation)]
         {
             if pair.contains(&0) {
-                return Err(Error::operand(
-                    name,
-                    format!("is {pair:?}; both have to be at least 1"),
-                ));
+                return Err(Error::range(name, format!("{pair:?}"), "at least 1 along both axes"));
             }
         }
         let along = |axis: usize| {

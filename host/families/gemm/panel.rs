@@ -62,8 +62,8 @@ impl Panels {
         let pieces = Pieces::of(row);
         let folded = folded(&of.form, extents, pieces)?;
         let Some((source, values)) = lying(matrix, (m, k), (&of.form, pieces)) else {
-            let why = format!("is stored in slices of rows, which {} does not read", row.name);
-            return Err(Error::operand(&of.form.sparse, why));
+            let expected = format!("a format that {} reads", row.name);
+            return Err(Error::format(&of.form.sparse, expected, "slices of rows"));
         };
         let planned = match matrix {
             Matrix::Sparse { runs, columns, .. } => Some(Planned::new(runs, columns)),

@@ -144,9 +144,7 @@ impl UpdateLaunch {
     pub(crate) fn run(&self, arrays: &Arrays, queue: Queue<'_>) -> Result<()> {
         let dtype = arrays.copy.map_or(Dtype::F32, |(_, dtype)| dtype);
         let kernel = self.kernels.iter().find(|k| k.row().dtype == dtype);
-        let kernel = kernel.ok_or_else(|| {
-            Error::operand("copy", format!("is {}; it is f16 or bf16", dtype.name()))
-        })?;
+        let kernel = kernel.ok_or_else(|| Error::dtype("copy", "f16 or bf16", dtype.name()))?;
         let narrow = if arrays.narrow { UPDATE_NARROW } else { 0 };
         let params = UpdateParams {
             flags: self.params.flags | narrow,

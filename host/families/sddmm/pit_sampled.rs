@@ -57,8 +57,7 @@ impl PitSampledLaunch {
         // Operand names of the caller: S is the gradient of a dynamic A.
         for (name, columns) in [("A", n), ("dC", k)] {
             if !columns.is_multiple_of(vector) {
-                let reason = format!("has {columns} columns; {} takes {vector} at once", row.name);
-                return Err(Error::operand(name, reason));
+                return Err(Error::columns(name, columns, vector));
             }
         }
         let panels = n.div_ceil(SAMPLED_WIDTH);

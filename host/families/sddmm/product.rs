@@ -36,23 +36,22 @@ pub(crate) struct Pattern<'a> {
 }
 
 pub(crate) fn pattern<'a>(name: &str, s: &'a AnySparseTensor) -> Result<Pattern<'a>> {
-    let (runs, columns) = s.row_order().ok_or_else(|| {
-        Error::operand(name, format!("is {}, and a sparse output is in row order", s.format()))
-    })?;
+    let (runs, columns) =
+        s.row_order().ok_or_else(|| Error::format(name, "a format in row order", s.format()))?;
     Ok(Pattern { runs, columns })
 }
 
 impl Product {
     /// Checks that the addresses contain a mask if and only if the plan has one.
     fn check_mask(&self, raw: &RawSddmm) -> Result<()> {
-        let reason = match (self.form.mask.is_some(), raw.mask != 0) {
-            (true, false) => "is part of the plan, but its address is 0".to_owned(),
+        match (self.form.mask.is_some(), raw.mask != 0) {
+            (true, false) => Err(Error::at_zero("mask")),
             (false, true) => {
-                format!("has the address {:#x}, but the plan has no mask; pass 0", raw.mask)
+                let found = format!("{:#x}", raw.mask);
+                Err(Error::range("address of the mask", found, "0: the plan has no mask"))
             }
-            _ => return Ok(()),
-        };
-        Err(Error::operand("mask", reason))
+            _ => Ok(()),
+        }
     }
 }
 
@@ -81,7 +80,10 @@ impl OnGpu {
             {
                 Ok((arrays.columns.address(), arrays.values.address()))
             }
-            _ => Err(Error::other_pattern(name)),
+            _ => {
+                let found = format!("{} {:?}", s.format(), s.pattern().shape());
+                Err(Error::other_pattern(name, "", found))
+            }
         }
     }
 }

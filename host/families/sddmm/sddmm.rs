@@ -76,8 +76,7 @@ impl<P: Copy + 'static> Sddmm<P> {
         for (name, address, leading) in [("X", raw.x, raw.ldx), ("Y", raw.y, raw.ldy)] {
             aligned(self.kernel.row(), name, address, leading)?;
             if leading < k {
-                let reason = format!("leading dimension {leading} is below its {k} columns");
-                return Err(Error::operand(name, reason));
+                return Err(Error::stride(name, leading, format_args!("at least {k}")));
             }
         }
         let accumulate = u32::from(self.mode == Mode::Accumulate) * FLAG_ACCUMULATE;

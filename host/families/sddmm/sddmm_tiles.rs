@@ -104,8 +104,7 @@ impl SddmmTiles {
         let extents = if columns { [rows, k] } else { [k, rows] };
         aligned(self.row(), name, address, leading)?;
         if leading < extents[0] {
-            let reason = format!("leading dimension {leading} is below its {} columns", extents[0]);
-            return Err(Error::operand(name, reason));
+            return Err(Error::stride(name, leading, format_args!("at least {}", extents[0])));
         }
         let deep = PANEL_BYTES / self.row().dtype.bytes();
         let tile = if columns { [HALF, deep] } else { [deep, HALF] };

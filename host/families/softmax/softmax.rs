@@ -120,8 +120,7 @@ impl SoftmaxLaunch {
         }
         let bytes = raw.stride.saturating_mul(row.dtype.bytes());
         if self.heads > 1 && !bytes.is_multiple_of(16) {
-            let reason = format!("heads are {bytes} bytes apart, not a multiple of 16");
-            return Err(Error::operand("stride", reason));
+            return Err(Error::alignment("input", "head stride", bytes as u64, 16));
         }
         Ok(())
     }

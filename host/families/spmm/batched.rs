@@ -94,7 +94,7 @@ impl Batched {
     pub(crate) fn new(of: Asked<'_>, matrix: Matrix<'_>) -> Result<Self> {
         let (form, extents) = (of.form.clone(), of.extents);
         let Matrix::Sparse { runs, spans, columns, address, .. } = matrix else {
-            return Err(Error::operand(&form.sparse, "is dense"));
+            return Err(Error::kind(&form.sparse, "a sparse tensor", "a dense one"));
         };
         if !form.order.transposed {
             return Ok(Batched {

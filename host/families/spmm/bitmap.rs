@@ -136,9 +136,7 @@ impl Bitmaps {
         let (extents, tile, leading) = if columns == 1 {
             crate::launch::in_vectors("B", raw.b)?;
             if raw.ldb != 1 {
-                let reason =
-                    format!("has {} elements from one row to the next, planned was 1", raw.ldb);
-                return Err(Error::operand("B", reason));
+                return Err(Error::stride("B", raw.ldb, "1 as planned"));
             }
             ([k, 1], [BIT_TILE, 1], k)
         } else {

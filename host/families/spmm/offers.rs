@@ -43,7 +43,7 @@ fn product(
         }
         Matrix::Sliced { runs, pattern } => Box::new(Staged::new(of, (runs, pattern))?),
         Matrix::Dense { .. } => {
-            return Err(Error::operand(&of.form.sparse, "is dense, and the kernel reads entries"));
+            return Err(Error::kind(&of.form.sparse, "a sparse tensor", "a dense one"));
         }
     };
     Ok(Ok(product))

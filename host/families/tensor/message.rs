@@ -122,8 +122,7 @@ fn places(by_source: &Fibres) -> [Vec<u32>; 3] {
 fn kernel(device: &Device, dtype: Dtype, step: u32) -> Result<Kernel<MessageParams>> {
     let fits = |row: &&Row| (row.step, row.dtype) == (step, dtype);
     let row = rows_of::<MessageParams>().find(fits).ok_or_else(|| {
-        let reason = format!("the gradient of the maximum is not supported in {}", dtype.name());
-        Error::operand("A", reason)
+        Error::no_kernel(format!("the gradient of the maximum in {}", dtype.name()), [])
     })?;
     Kernel::load(device, row)
 }

@@ -131,6 +131,6 @@ pub(super) fn check_shares(shares: usize, ranks: usize, experts: usize) -> Resul
     if shares > 0 && shares.is_multiple_of(ranks) && shares <= experts {
         return Ok(());
     }
-    let reason = format!("are {shares}, of {experts} experts on {ranks} ranks");
-    Err(Error::operand("shares", reason))
+    let allowed = format!("a multiple of {ranks} ranks, and 1 to {experts} experts");
+    Err(Error::range("shares", shares, allowed))
 }

@@ -45,11 +45,12 @@ impl<T: Scalar> ResidualNorm<T> {
     /// Creates the operation for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0, and for rows whose length is not a multiple of
-    /// 8 elements or is above 1024; [`Error::NoKernel`](crate::Error::NoKernel) for types other than f16 and bf16.
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) for an epsilon below 0, and for rows whose length is not a
+    /// multiple of 8 elements or is above 1024; [`Error::NoKernel`](crate::Error::NoKernel) for types other than f16
+    /// and bf16.
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
-            return Err(Error::operand("epsilon", format!("is {epsilon}, not a variance")));
+            return Err(Error::range("epsilon", epsilon, ">= 0"));
         }
         elements("x", &shape)?;
         let launch = context.prepared(|device| {

@@ -48,17 +48,15 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
     /// Creates the operation for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an epsilon below 0. Except on [`Context::unchecked_cpu`], also [`Error::Operand`] if the
-    /// gradients of factor and summand are not f32, [`Error::Overflow`] for more than 2^31 - 1 rows or columns,
+    /// [`Error::OutOfRange`] for an epsilon below 0. Except on [`Context::unchecked_cpu`], also [`Error::ElementType`]
+    /// if the gradients of factor and summand are not f32, [`Error::Overflow`] for more than 2^31 - 1 rows or columns,
     /// [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
-            let reason = format!("is {epsilon}, not a variance");
-            return Err(Error::operand("epsilon", reason));
+            return Err(Error::range("epsilon", epsilon, ">= 0"));
         }
         if context.checks() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
-            return Err(Error::operand("affine", reason));
+            return Err(Error::dtype("affine", "f32", Out::DTYPE.name()));
         }
         elements("x", &shape)?;
         Ok(ResidualNormGradient {
@@ -89,8 +87,8 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
     /// not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
-    /// context, or if factors or `affine` have gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another
+    /// context; [`Error::RowStride`] if factors or `affine` have gaps.
     pub fn backward(
         &self,
         [x, y]: [&Tensor<T>; 2],

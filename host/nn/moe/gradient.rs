@@ -45,16 +45,13 @@ pub(super) struct Backward<T> {
 impl<T: Scalar> Backward<T> {
     pub(super) fn new(routing: &Routing, o: &MoeOptions) -> Result<Self> {
         if o.activation == Activation::Gelu {
-            return Err(Error::operand(
-                "activation",
-                "is gelu, whose gradient requires the pre-activation; it is saved only with a gate",
-            ));
+            let allowed =
+                "Identity or Relu without a gate: the gradient of Gelu requires the pre-activation";
+            return Err(Error::range("activation", "Gelu", allowed));
         }
         if o.model == 0 || o.hidden == 0 {
-            return Err(Error::operand(
-                "layer",
-                format!("has {} columns and {} hidden ones", o.model, o.hidden),
-            ));
+            let found = format!("{} x {}", o.model, o.hidden);
+            return Err(Error::range("model x hidden", found, "at least 1 x 1"));
         }
         let context = routing.context();
         let slots = routing.slots();
@@ -110,7 +107,7 @@ impl<T: Scalar> Moe<T> {
     /// through `h = gate(a) b` to the sums `a` and `b`, which the forward run stored, rounded to `T`.
     ///
     /// # Errors
-    /// Returns the errors of [`forward`]; [`Error::Operand`] if the layer was not created for training.
+    /// Returns the errors of [`forward`]; [`Error::NotPlanned`] if the layer was not created for training.
     ///
     /// [`forward`]: Moe::forward
     pub fn backward(
@@ -150,10 +147,7 @@ impl<T: Scalar> Moe<T> {
     ) -> Result<()> {
         let relu = self.options.activation == Activation::Relu;
         let Some(backward) = &mut self.backward else {
-            return Err(Error::operand(
-                "layer",
-                "was created without gradients; create it with `Moe::for_training`",
-            ));
+            return Err(Error::not_planned("layer", "create it with `Moe::for_training`"));
         };
         let routing = &self.routing;
         let operands = GroupedRun {

@@ -29,8 +29,7 @@ pub(super) fn check(name: &str, value: f64, end: f64) -> Result<()> {
     if (0.0..end).contains(&value) {
         return Ok(());
     }
-    let reason = format!("is {value}; it is at least 0 and below {end}");
-    Err(Error::operand(name, reason))
+    Err(Error::range(name, value, format!(">= 0 and < {end}")))
 }
 
 fn check_rate(rate: f64) -> Result<()> {
@@ -85,11 +84,8 @@ impl Update {
         if tensor.leading() == columns {
             return Ok(());
         }
-        let reason = format!(
-            "has rows {} elements apart, {columns} long; it is read without gaps",
-            tensor.leading()
-        );
-        Err(Error::operand(name, reason))
+        let expected = format!("{columns}, without gaps between rows");
+        Err(Error::stride(name, tensor.leading(), expected))
     }
 
     pub(super) fn step<T: Scalar, G: Scalar>(
@@ -107,13 +103,12 @@ impl Update {
             copy.check("copy", &self.context, &self.shape)?;
             self.whole("copy", copy)?;
             if !matches!(T::DTYPE, Dtype::F16 | Dtype::Bf16) {
-                let reason = format!("is {}; it is f16 or bf16", T::DTYPE.name());
-                return Err(Error::operand("copy", reason));
+                return Err(Error::dtype("copy", "f16 or bf16", T::DTYPE.name()));
             }
         }
         if G::DTYPE != Dtype::F32 && (copy.is_none() || G::DTYPE != T::DTYPE) {
-            let reason = format!("is {}; it is f32, or as the copy", G::DTYPE.name());
-            return Err(Error::operand("gradient", reason));
+            let expected = "f32, or the type of the copy";
+            return Err(Error::dtype("gradient", expected, G::DTYPE.name()));
         }
         if self
             .launch

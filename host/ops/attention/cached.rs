@@ -57,9 +57,9 @@ impl<T: Scalar> CachedAttention<T> {
     /// sequence. They must not set lengths, which are data here, nor a causal limit: the query is the last token.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lengths, a causal limit, and inconsistent options; [`Error::OutOfMemory`]. On a GPU also
-    /// [`Error::NoKernel`] for a type other than f16 and bf16 or a `dim` other than 64 and 128; [`Error::Overflow`] if
-    /// more than 16 heads share a head of keys.
+    /// [`Error::OutOfRange`] for lengths, a causal limit, and inconsistent options; [`Error::OutOfMemory`]. On a GPU
+    /// also [`Error::NoKernel`] for a type other than f16 and bf16 or a `dim` other than 64 and 128;
+    /// [`Error::Overflow`] if more than 16 heads share a head of keys.
     pub fn new(
         context: &Context,
         [batch, capacity]: [usize; 2],
@@ -67,11 +67,11 @@ impl<T: Scalar> CachedAttention<T> {
     ) -> Result<Self> {
         let (heads, key_heads) = heads_of(options, 1)?;
         if options.lengths.is_some() {
-            return Err(Error::operand("lengths", "are data of each run here"));
+            return Err(Error::range("lengths", "Some", "None: lengths are data of each run"));
         }
-        if options.causal.is_some() {
-            let reason = "hides nothing here: the query is the last token";
-            return Err(Error::operand("causal", reason));
+        if let Some(causal) = options.causal {
+            let allowed = "None: the query is the last token, which sees all keys";
+            return Err(Error::range("causal", format!("Some({causal})"), allowed));
         }
         let scale = scale_of(options)?;
         let extents = DecodeExtents {
@@ -112,8 +112,8 @@ impl<T: Scalar> CachedAttention<T> {
     /// neither allocates nor waits. It can be captured in a CUDA graph, each launch of which reads the lengths again.
     ///
     /// # Errors
-    /// Fails for tensors of another shape or context than planned; on a GPU also with [`Error::Operand`] for addresses
-    /// and row strides that are not multiples of 16 bytes. The output is then unchanged.
+    /// Fails for tensors of another shape or context than planned; on a GPU also with [`Error::Alignment`] for
+    /// addresses and row strides that are not multiples of 16 bytes. The output is then unchanged.
     pub fn forward(
         &self,
         q: &Tensor<T>,

@@ -98,7 +98,7 @@ impl<T: Scalar> DynamicAttention<T> {
     /// `options` are those of [`SparseAttention`](super::SparseAttention) without lengths, which are data here.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a number of masks that does not divide the heads, for lengths, and for inconsistent
+    /// [`Error::OutOfRange`] for a number of masks that does not divide the heads, for lengths, and for inconsistent
     /// options; [`Error::NoKernel`] as for [`SparseAttention::new`](super::SparseAttention::new); [`Error::Overflow`]
     /// for more than 131,072 keys; [`Error::OutOfMemory`].
     pub fn new(
@@ -154,11 +154,10 @@ impl<T: Scalar> DynamicAttention<T> {
     ) -> Result<Self> {
         let (heads, key_heads) = heads_of(options, 1)?;
         if masks == 0 || !heads.is_multiple_of(masks) {
-            let reason = format!("are {masks}, which do not divide {heads} heads into equal parts");
-            return Err(Error::operand("masks", reason));
+            return Err(Error::range("masks", masks, format!("a divisor of {heads} heads")));
         }
         if options.lengths.is_some() {
-            return Err(Error::operand("lengths", "are data of each run here"));
+            return Err(Error::range("lengths", "Some", "None: lengths are data of each run"));
         }
         let extents = AttentionExtents { heads, key_heads, m, n, d: options.dim };
         elements("queries", &[heads, m, options.dim])?;
@@ -212,8 +211,8 @@ impl<T: Scalar> DynamicAttention<T> {
     /// It can be captured in a CUDA graph, each launch of which reads the masks again.
     ///
     /// # Errors
-    /// Fails for tensors of another shape or context than planned. [`Error::Operand`] if flags are given and blocks of
-    /// keys were planned, or the reverse. The output is then unchanged.
+    /// Fails for tensors of another shape or context than planned. [`Error::Operand`] or [`Error::NotPlanned`] if flags
+    /// are given and blocks of keys were planned, or the reverse. The output is then unchanged.
     pub fn forward(
         &self,
         [q, k, v]: [&Tensor<T>; 3],
@@ -250,8 +249,8 @@ impl<T: Scalar> DynamicAttention<T> {
         }
         let Some(most) = self.most else {
             if mask.key_blocks.is_some() {
-                let reason = "are given, and were not planned with `of_key_blocks`";
-                return Err(Error::operand("key_blocks", reason));
+                let fix = "create the attention with `DynamicAttention::of_key_blocks`";
+                return Err(Error::not_planned("key_blocks", fix));
             }
             return Ok(RawMasks::Flags(self.check_flags(mask)?));
         };
@@ -267,8 +266,8 @@ impl<T: Scalar> DynamicAttention<T> {
             }
         }
         let Some(blocks) = mask.key_blocks else {
-            let reason = format!("are missing; 64 queries were planned with {most} of them");
-            return Err(Error::operand("key_blocks", reason));
+            let reason = format!("64 queries were planned with {most} of them");
+            return Err(Error::missing_for("key_blocks", reason));
         };
         let (masks, down) = (self.masks_of(blocks.shape()), self.extents.m.div_ceil(64));
         blocks.check("key_blocks", &self.context, &[masks, down, most])?;

@@ -70,9 +70,10 @@ impl<T: Scalar> AttentionGradient<T> {
     /// [`SparseAttention::new`](super::SparseAttention::new).
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks of other formats or contexts, inconsistent options, and a scale that is not a
-    /// positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] for a type without a
-    /// softmax; [`Error::Overflow`] for more than 2^32 entries of a mask.
+    /// [`Error::StorageFormat`] or [`Error::OtherContext`] for masks of other formats or contexts;
+    /// [`Error::OutOfRange`] for inconsistent options and a scale that is not a positive number; [`Error::Shape`] for
+    /// masks of different shapes; [`Error::NoKernel`] for a type without a softmax; [`Error::Overflow`] for more than
+    /// 2^32 entries of a mask.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],
@@ -87,8 +88,8 @@ impl<T: Scalar> AttentionGradient<T> {
     /// listed.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks with an index out of range, and inconsistent options; see also
-    /// [`AttentionGradient::new`].
+    /// [`Error::InvalidIndex`] for masks with an index out of range; [`Error::OutOfRange`] for inconsistent options;
+    /// see also [`AttentionGradient::new`].
     pub fn structured(
         context: &Context,
         shape: [usize; 2],
@@ -194,7 +195,7 @@ impl<T: Scalar> AttentionGradient<T> {
     /// layout. `dy` is `[m, heads dim]`. The numbers of keys and queries must be equal.
     ///
     /// # Errors
-    /// See [`backward`](Self::backward); [`Error::Operand`] for a mask that is not square.
+    /// See [`backward`](Self::backward); [`Error::Shape`] for a mask that is not square.
     pub fn backward_in_rows(
         &mut self,
         qkv: &Tensor<T>,
@@ -208,8 +209,12 @@ impl<T: Scalar> AttentionGradient<T> {
         })?;
         let AttentionExtents { heads, key_heads, m, n, d } = self.own.extents;
         if m != n {
-            let reason = format!("is {m} x {n}; rows hold a query and a key each");
-            return Err(Error::operand("mask", reason));
+            let found = format!("{m} x {n}");
+            return Err(Error::shape(
+                "mask",
+                found,
+                "rows hold a query and a key each: m must be n",
+            ));
         }
         let width = (heads + 2 * key_heads) * d;
         qkv.check("qkv", &self.context, &[m, width])?;

@@ -30,7 +30,7 @@ pub(super) struct OwnMask {
 pub(super) fn check_places<T: Scalar>(context: &Context, masks: &[&SparseTensor<T>]) -> Result<()> {
     for mask in masks {
         if !context.holds(mask.device().map(|arrays| &arrays.device)) {
-            return Err(Error::operand("mask", "is in another context"));
+            return Err(Error::elsewhere("mask"));
         }
     }
     Ok(())
@@ -41,13 +41,11 @@ pub(super) fn heads_of(options: &AttentionOptions, masks: usize) -> Result<(usiz
     let heads = options.heads;
     let key_heads = options.key_heads.unwrap_or(heads);
     if masks == 0 || (masks != 1 && masks != heads) {
-        let reason = format!("are {masks}; one for all {heads} heads, or one for each");
-        return Err(Error::operand("masks", reason));
+        let allowed = format!("1 for all heads, or {heads}: one for each");
+        return Err(Error::range("masks", masks, allowed));
     }
     if heads != key_heads && (heads == 0 || key_heads == 0 || !heads.is_multiple_of(key_heads)) {
-        let reason =
-            format!("are {key_heads}, which do not divide {heads} heads into equal groups");
-        return Err(Error::operand("key_heads", reason));
+        return Err(Error::range("key_heads", key_heads, format!("a divisor of {heads} heads")));
     }
     elements("heads", &[heads, options.dim])?;
     elements("key_heads", &[key_heads, options.dim])?;
@@ -68,8 +66,8 @@ pub(super) fn extents<T: Scalar>(
         });
     }
     let &[m, n] = shape else {
-        let reason = format!("has shape {shape:?}; a mask is a matrix of queries and keys");
-        return Err(Error::operand("mask", reason));
+        let found = format!("shape {shape:?}");
+        return Err(Error::shape("mask", found, "a matrix of queries and keys is expected"));
     };
     Ok(AttentionExtents { heads, key_heads, m, n, d: options.dim })
 }
@@ -82,9 +80,8 @@ pub(super) fn lengths_of(options: &AttentionOptions, n: usize) -> Result<Vec<usi
         return Ok(allocate::filled("lengths of heads", heads, n)?);
     };
     if lengths.is_empty() || !heads.is_multiple_of(lengths.len()) {
-        let reason =
-            format!("are {}, which does not divide {heads} heads into equal parts", lengths.len());
-        return Err(Error::operand("lengths", reason));
+        let allowed = format!("a number of lengths that divides {heads} heads");
+        return Err(Error::range("lengths", lengths.len(), allowed));
     }
     let each = heads / lengths.len();
     Ok((0..heads).map(|head| lengths[head / each.max(1)].min(n)).collect())
@@ -120,8 +117,7 @@ pub(super) fn hidden<T: Scalar>(
     let mut given = Vec::new();
     for mask in masks {
         let Some((runs, columns)) = mask.row_order() else {
-            let reason = format!("is {}; a mask is in row order", mask.format());
-            return Err(Error::operand("mask", reason));
+            return Err(Error::format("mask", "a format in row order", mask.format()));
         };
         given.push((Arc::clone(runs), Arc::new(columns.to_vec()), block_of(&mask.format())));
     }

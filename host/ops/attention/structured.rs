@@ -80,14 +80,14 @@ impl AttentionMask {
             }
             AttentionMask::Window { before, after } => flags.diagonals = window(*before, *after),
             AttentionMask::WindowGlobal { before, after, globals } => {
-                below("global token", globals, m.min(n))?;
+                below("global tokens", globals, m.min(n))?;
                 flags.diagonals = window(*before, *after);
                 flags.columns = Bits::of(n, globals.iter().copied());
                 flags.rows = Bits::of(m, globals.iter().copied());
             }
             AttentionMask::VerticalSlash { columns, diagonals } => {
-                below("column", columns, n)?;
-                below("diagonal", diagonals, m)?;
+                below("columns", columns, n)?;
+                below("diagonals", diagonals, m)?;
                 flags.columns = Bits::of(n, columns.iter().copied());
                 flags.diagonals = Bits::of(count, diagonals.iter().map(|d| m - 1 - d));
                 flags.causal = Some(0);
@@ -97,9 +97,10 @@ impl AttentionMask {
                 let count = down as u128 * across as u128;
                 allocate::terms("blocks of a mask", count, 1, 16 * blocks.len() as u64)?;
                 flags.blocks = allocate::filled("blocks of a mask", down * across, false)?;
+                let axis = |axis: usize| blocks.iter().map(|block| block[axis]).collect::<Vec<_>>();
+                below("rows of blocks", &axis(0), down)?;
+                below("columns of blocks", &axis(1), across)?;
                 for &[row, column] in blocks {
-                    below("row of blocks", &[row], down)?;
-                    below("column of blocks", &[column], across)?;
                     flags.blocks[row * across + column] = true;
                 }
             }
@@ -110,12 +111,9 @@ impl AttentionMask {
 
 /// Validates that all numbers are below an extent.
 fn below(what: &str, numbers: &[usize], extent: usize) -> Result<()> {
-    match numbers.iter().find(|&&number| number >= extent) {
+    match numbers.iter().position(|&number| number >= extent) {
         None => Ok(()),
-        Some(number) => {
-            let reason = format!("has {what} {number}; there are {extent}");
-            Err(Error::operand("mask", reason))
-        }
+        Some(at) => Err(Error::index(what, (at, numbers[at] as u64), "the mask", extent)),
     }
 }
 
@@ -169,8 +167,8 @@ impl<T: Scalar> SparseAttention<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks with an index out of range, and inconsistent options; [`Error::NoKernel`] and
-    /// [`Error::Overflow`] as for [`SparseAttention::new`].
+    /// [`Error::InvalidIndex`] for masks with an index out of range; [`Error::OutOfRange`] for inconsistent options;
+    /// [`Error::NoKernel`] and [`Error::Overflow`] as for [`SparseAttention::new`].
     pub fn structured(
         context: &Context,
         shape: [usize; 2],

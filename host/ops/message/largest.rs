@@ -42,11 +42,7 @@ impl LargestGradient {
         let pattern = graph.pattern();
         let by = |axis: usize| -> Result<Fibres> {
             let fibres = Fibres::new(pattern, &[axis], &[1 - axis], RowsOf::All)?;
-            fibres.ok_or_else(|| {
-                let reason =
-                    format!("is {}; coo, group-coo, csr and csc are walked", pattern.format());
-                Error::operand("A", &reason)
-            })
+            fibres.ok_or_else(|| Error::not_walked("A", pattern.format()))
         };
         let by_source = by(1)?;
         let exec = match context.device() {
@@ -101,8 +97,7 @@ impl LargestGradient {
             Exec::Gpu(launch) => {
                 let device = launch.device();
                 if !stream.belongs_to(device) {
-                    let reason = "belongs to another context than the plan";
-                    return Err(Error::operand("stream", reason));
+                    return Err(Error::elsewhere("stream"));
                 }
                 let on = |name: &str, tensor: &AnyTensor| address(device, name, tensor);
                 let raw = RawMessage {

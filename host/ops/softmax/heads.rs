@@ -100,9 +100,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         let stream = self.context.stream_of(stream)?;
         // Also required of one head: kernels read whole vectors, and no padding follows a tensor.
-        if self.context.checks() && !(stride * size_of::<T>()).is_multiple_of(16) {
-            let reason = format!("has heads {stride} elements apart, not a multiple of 16 bytes");
-            return Err(Error::operand("scores", reason));
+        let bytes = stride * size_of::<T>();
+        if self.context.checks() && !bytes.is_multiple_of(16) {
+            return Err(Error::alignment("scores", "head stride", bytes as u64, 16));
         }
         let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.place()));
         let raw = RawSoftmax { input, upstream, output, stride };

@@ -36,15 +36,18 @@ impl Edges<'_> {
     pub(in crate::ops) fn check(&self) -> Result<()> {
         let [to, from] = [self.receivers, self.senders];
         if to.len() != from.len() {
-            let reason = format!("are {}, of {} receivers", from.len(), to.len());
-            return Err(Error::operand("senders", reason));
+            let (from, to) = (from.len(), to.len());
+            return Err(Error::shape(
+                "edges",
+                format!("{from} senders"),
+                format!("{to} receivers"),
+            ));
         }
         for (name, list, count) in
             [("receivers", to, self.nodes[0]), ("senders", from, self.nodes[1])]
         {
             if let Some(at) = list.iter().position(|&node| node as usize >= count) {
-                let reason = format!("has {} at edge {at}; there are {count}", list[at]);
-                return Err(Error::operand(name, reason));
+                return Err(Error::index(name, (at, list[at].into()), "the nodes", count));
             }
         }
         Ok(())
@@ -94,8 +97,8 @@ impl<T: Scalar> EquivariantMessage<T> {
     /// Plans messages of `channels` channels, and their gradients.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lists of different lengths and for a vertex index out of range; [`Error::NoKernel`] if no
-    /// kernel of the context supports the type.
+    /// [`Error::Shape`] for lists of different lengths; [`Error::InvalidIndex`] for a vertex index out of range;
+    /// [`Error::NoKernel`] if no kernel of the context supports the type.
     pub fn new(
         context: &Context,
         couplings: &Couplings,

@@ -301,8 +301,5 @@ fn is_named(line: &str, name: &str) -> bool {
 }
 
 fn missing(name: &str) -> Error {
-    Error::operand(
-        name,
-        "is not planned: the product has no such factor or gradient, or was created without gradients",
-    )
+    Error::not_planned(name, "create the product with this factor and with gradients")
 }

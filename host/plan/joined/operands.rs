@@ -28,21 +28,6 @@ pub(in crate::plan) fn sparse_factors(
     factors.filter(|(_, access)| sparse(&access.tensor)).map(|(f, _)| f).collect()
 }
 
-pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
-    let index = |index: &'e IndexExpr| match index {
-        IndexExpr::Name(n) => Ok(n.as_str()),
-        IndexExpr::Access(a) => Err(Error::operand(
-            &access.tensor,
-            format!("is sparse, and cannot be read through `{a}` in `{access}`"),
-        )),
-        IndexExpr::Sum(_) => Err(Error::operand(
-            &access.tensor,
-            format!("is sparse, and cannot be read at `{index}` in `{access}`"),
-        )),
-    };
-    access.indices.iter().map(index).collect()
-}
-
 /// Checks that sparse operands are only used as factors.
 pub(in crate::plan) fn only_factors(
     einsum: &Einsum,
@@ -104,8 +89,11 @@ pub(super) fn with_lists<R>(
     let mut flat = Vec::new();
     for own in values.iter().filter(|v| operands.iter().any(|(n, _)| *n == v.operand)) {
         let operand = find(operands, &own.operand)?;
-        if !operand.pattern().is_some_and(|pattern| own.pattern.view() == pattern) {
-            return Err(Error::other_pattern(&own.operand));
+        let Some(pattern) = operand.pattern() else {
+            return Err(wrong(&own.operand, "a sparse tensor", operand));
+        };
+        if own.pattern.view() != pattern {
+            return Err(Error::pattern(&own.operand, own.pattern.view(), pattern));
         }
         flat.push((own.name.as_str(), flat_values(&own.operand, operand)?));
     }

@@ -14,6 +14,7 @@ use crate::einsum::Einsum;
 use crate::error::{Elsewhere, Error, Result};
 use crate::families::spmm::slabs::Layout;
 use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm, rewrite};
+use crate::offer::bind::wrong;
 use crate::offer::{Compiled, PlannedPattern, Run};
 use crate::tensor::{AnyOperand, AnyTensor, HostArrays, row_major};
 use crate::values::{Slice, with_type};
@@ -43,7 +44,8 @@ impl OnHost {
         shown: (Predicted, usize),
     ) -> Result<Self> {
         let Some(runs) = Runs::of_pattern(pattern.planned())? else {
-            return Err(Error::other_pattern(pattern.name()));
+            let (name, found) = (pattern.name(), pattern.planned().format());
+            return Err(Error::format(name, "a format that stores rows", found));
         };
         let words = layout.buffer_bytes.div_ceil(8);
         let by_rows = form.bias.as_ref().filter(|(_, axis)| *axis == BiasAxis::Rows);
@@ -134,10 +136,7 @@ fn bind<'a>(
             return Ok(());
         }
         other => {
-            return Err(Error::operand(
-                name,
-                format!("is a {}, which is not streamed", other.describe()),
-            ));
+            return Err(wrong(name, "a dense tensor or a number", other));
         }
     };
     let (mut shape, mut values) = (shape.to_vec(), values);

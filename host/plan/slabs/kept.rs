@@ -52,7 +52,7 @@ impl Kept {
     fn bring(&self, arrays: HostArrays<'_>, queue: Queue<'_>) -> Result<()> {
         let stream = queue.stream();
         if !arrays.pinned && stream.is_capturing()? {
-            return Err(Error::operand(self.pattern.name(), super::NOT_CAPTURED));
+            return Err(Error::capture(self.pattern.name(), super::NOT_CAPTURED));
         }
         let to = self.a.values_address().unwrap_or(0);
         // SAFETY: the destination has the size of the values of its pattern. Pinned memory is freed only after its

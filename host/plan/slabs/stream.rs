@@ -139,13 +139,13 @@ impl Streaming {
         let stream = queue.stream();
         let capturing = stream.is_capturing()?;
         if capturing && !from.pinned {
-            return Err(Error::operand(self.pattern.name(), NOT_CAPTURED));
+            return Err(Error::capture(self.pattern.name(), NOT_CAPTURED));
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         if !capturing && state.copies.raw().is_capturing()? {
             let reason = "a run of this plan is being captured from another one";
-            return Err(Error::operand("stream", reason));
+            return Err(Error::capture("stream", reason));
         }
         let ran = self.slabs(state, (from, capturing), raw, queue);
         if ran.is_err() {

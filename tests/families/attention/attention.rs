@@ -5,6 +5,7 @@
 mod case;
 mod gradient;
 
+use crate::support::assert_error;
 use crate::support::dense::{nan, upload};
 use crate::support::{gpu, gpu_alone, small, spread};
 use case::{Case, bits, csr, variants};
@@ -220,34 +221,35 @@ fn what_does_not_fit_is_refused() {
         cpu.upload(mask.unwrap()).unwrap()
     });
     let refused = |masks: &[&SparseTensor<f32>], options: AttentionOptions| {
-        let error = SparseAttention::new(&cpu, masks, &options).unwrap_err();
-        error.to_string()
+        SparseAttention::new(&cpu, masks, &options).unwrap_err()
     };
     let with = |change: fn(&mut AttentionOptions)| {
         let mut options = plain(4, 8);
         change(&mut options);
         options
     };
-    for (masks, options, wanted) in [
-        (&[&mask][..], with(|o| o.scale = Some(0.0)), "is 0, not above 0"),
-        (&[&mask], with(|o| o.scale = Some(f64::NAN)), "is NaN"),
-        (&[&mask], with(|o| o.key_heads = Some(3)), "are 3, which do not divide 4 heads"),
-        (&[&mask], with(|o| o.key_heads = Some(0)), "are 0"),
-        (
-            &[&mask],
-            with(|o| (o.heads, o.key_heads) = (0, Some(2))),
-            "are 2, which do not divide 0 heads",
-        ),
-        (&[&bits], with(|_| {}), "is bitmap; a mask is in row order"),
-        (&[&bytes], with(|_| {}), "is bytemap; a mask is in row order"),
-        (&[&mask], with(|o| o.lengths = Some(vec![1; 3])), "are 3, which does not divide 4"),
-        (&[&mask, &mask], with(|_| {}), "are 2; one for all 4 heads"),
-        (&[], with(|_| {}), "are 0"),
-        (&[&mask, &mask, &mask, &other], with(|_| {}), "another [2, 4]"),
+    for (masks, options, option, found) in [
+        (&[&mask][..], with(|o| o.scale = Some(0.0)), "scale", "0"),
+        (&[&mask], with(|o| o.scale = Some(f64::NAN)), "scale", "NaN"),
+        (&[&mask], with(|o| o.key_heads = Some(3)), "key_heads", "3"),
+        (&[&mask], with(|o| o.key_heads = Some(0)), "key_heads", "0"),
+        (&[&mask], with(|o| (o.heads, o.key_heads) = (0, Some(2))), "key_heads", "2"),
+        (&[&mask], with(|o| o.lengths = Some(vec![1; 3])), "lengths", "3"),
+        (&[&mask, &mask], with(|_| {}), "masks", "2"),
+        (&[], with(|_| {}), "masks", "0"),
     ] {
-        let found = refused(masks, options);
-        assert!(found.contains(wanted), "{found}");
+        let error = refused(masks, options);
+        assert_error!(
+            error,
+            Error::OutOfRange { name, value, .. } if name == option && value == found
+        );
     }
+    for (mask, format) in [(&bits, "bitmap"), (&bytes, "bytemap")] {
+        let error = refused(&[mask], with(|_| {}));
+        assert_error!(error, Error::StorageFormat { found, .. } if found == format);
+    }
+    let error = refused(&[&mask, &mask, &mask, &other], with(|_| {}));
+    assert_error!(error, Error::Shape { right, .. } if right == "another [2, 4]");
     let attention = SparseAttention::new(&cpu, &[&mask], &plain(1, 8)).unwrap();
     let q = cpu.zeros::<f32>(&[1, 2, 8]).unwrap();
     let k = cpu.zeros::<f32>(&[1, 3, 8]).unwrap();
@@ -268,8 +270,12 @@ fn other_types_and_widths_have_no_kernel() {
     let Some(context) = gpu() else { return };
     let mask = context.upload(csr::<f32>(spread(&[1, 2], 3))).unwrap();
     let error = SparseAttention::new(&context, &[&mask], &plain(1, 64)).unwrap_err();
-    assert!(error.to_string().contains("is for f16, not f32"), "{error}");
+    assert_error!(error, Error::NoKernel { .. });
     let mask = context.upload(csr::<f16>(spread(&[1, 2], 3))).unwrap();
     let error = SparseAttention::new(&context, &[&mask], &plain(1, 96)).unwrap_err();
-    assert!(error.to_string().contains("is for queries of 64, not 96"), "{error}");
+    assert_error!(
+        error,
+        Error::NoKernel { tried, .. }
+            if tried.iter().any(|(_, reason)| reason.contains("64, not 96"))
+    );
 }

@@ -2,6 +2,7 @@
 
 mod data;
 
+use crate::support::assert_error;
 use einsparse::dynamic::{ConvolutionAxis, ConvolutionShape, DynamicConvolution};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Error, Scalar};
@@ -286,14 +287,13 @@ fn convolution_refuses_what_it_cannot() {
     let of = |context: &Context, s| convolution::<f16>(context, &s, Channels);
     let wide = plain([1, 4, 4, 8], [5, 3], 8);
     let error = of(&cpu, wide).unwrap_err();
-    assert!(matches!(error, Error::Shape { .. }), "{error}");
-    assert!(error.to_string().contains('5'), "{error}");
+    assert_error!(error, Error::Shape { left, right, .. } if [left, right].iter().any(|s| s.contains('5')));
     let still = ConvolutionShape { stride: [1, 0], ..plain([1, 4, 4, 8], [3, 3], 8) };
     let error = of(&cpu, still).unwrap_err();
-    assert!(error.to_string().contains("stride"), "{error}");
+    assert_error!(error, Error::OutOfRange { name, .. } if name == "stride");
     let Some(gpu) = gpu() else { return };
     let far = ConvolutionShape { stride: [9, 1], ..plain([1, 14, 4, 8], [3, 3], 8) };
-    assert!(of(&gpu, far).unwrap_err().to_string().contains('9'));
+    assert_error!(of(&gpu, far).unwrap_err(), Error::OutOfRange { value, .. } if value == "9");
     let odd = plain([1, 4, 4, 8], [3, 3], 8);
     let error = convolution::<f32>(&gpu, &odd, Channels).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
@@ -301,5 +301,5 @@ fn convolution_refuses_what_it_cannot() {
     let [a, b, c] = odd.shapes().map(|shape| gpu.zeros::<f16>(&shape).unwrap());
     let mut c = c;
     let error = odd.forward(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
-    assert!(matches!(error, Error::Operand { .. }), "{error}");
+    assert_error!(error, Error::Alignment { .. } | Error::OutOfRange { .. });
 }

@@ -321,5 +321,5 @@ fn gradients_of_a_layer_of_experts_want_room() {
     let choices = cpu.zeros::<i32>(&[4, 1]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = there.run(&mut layer, &choices, &stream).unwrap_err();
-    assert!(matches!(&error, Error::Operand { name, .. } if name == "layer"), "{error}");
+    assert!(matches!(&error, Error::NotPlanned { name, .. } if name == "layer"), "{error}");
 }

@@ -81,7 +81,7 @@ impl Steps {
         params: &EntriesParams,
     ) -> Result<()> {
         let Some(kernel) = self.kernels.iter().find(|kernel| fits(kernel.row())) else {
-            return Err(Error::operand("entries", format!("no kernel for step {step}")));
+            return Err(Error::no_kernel(format!("step {step} of entries"), []));
         };
         let grid = Grid::of([within("thread blocks", blocks, MAX_GRID_X)?, 1, 1]).early_if(!first);
         queue.launch(kernel, grid, params)

@@ -27,26 +27,27 @@ impl ConvGeometry {
     /// `0 .. k`, times the dilation.
     ///
     /// # Errors
-    /// [`Error::Operand`] if an extent, stride or dilation is 0, or the kernel has more than 65,536 offsets. Also if a
-    /// stride, or an extent times its dilation, is not below 2^30.
+    /// [`Error::OutOfRange`] if an extent, stride or dilation is 0, or the kernel has more than 65,536 offsets. Also if
+    /// a stride, or an extent times its dilation, is not below 2^30.
     pub fn new(kernel: [usize; 3], stride: [usize; 3], dilation: [usize; 3]) -> Result<Self> {
-        let refused = |reason: String| Error::operand("kernel", reason);
         for (what, values) in [("extents", kernel), ("strides", stride), ("dilations", dilation)] {
             if values.contains(&0) {
-                return Err(refused(format!("{what} {values:?} must be above 0")));
+                return Err(Error::range(what, format!("{values:?}"), "above 0"));
             }
         }
         let volume =
             kernel.iter().try_fold(1usize, |v, &k| v.checked_mul(k)).filter(|&v| v <= 1 << 16);
         if volume.is_none() {
-            return Err(refused(format!("{kernel:?} has more than 65536 offsets")));
+            return Err(Error::range("kernel", format!("{kernel:?}"), "of at most 65536 offsets"));
         }
         for axis in 0..3 {
             let reach = kernel[axis].saturating_mul(dilation[axis]);
             if reach.max(stride[axis]) >= LIMIT as usize {
-                return Err(refused(format!(
-                    "reaches {reach} along axis {axis}, which is not below 2^30"
-                )));
+                let (name, found) = (
+                    format!("axis {axis}"),
+                    format!("a reach of {reach} and a stride of {}", stride[axis]),
+                );
+                return Err(Error::range(name, found, "below 2^30"));
             }
         }
         Ok(ConvGeometry { kernel, stride, dilation })

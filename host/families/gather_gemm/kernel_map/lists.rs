@@ -52,8 +52,7 @@ impl MapLists<'_> {
             }
             for ((name, value), extent) in self.names.iter().zip([o, i, t]).zip(self.extents) {
                 if value as usize >= extent {
-                    let reason = format!("holds {value} at {p}, past the extent of {extent}");
-                    return Err(Error::operand(*name, reason).into());
+                    return Err(Error::index(*name, (p, value.into()), "its axis", extent).into());
                 }
             }
             let slot = &mut raw[o as usize * volume + t as usize];

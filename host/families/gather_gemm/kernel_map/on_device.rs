@@ -222,9 +222,8 @@ impl KernelMapBuilder {
 
     fn queue_rebuild(&self, map: &KernelMap, voxels: &Tensor<i32>, stream: &Stream) -> Result<()> {
         if self.strided.is_some() {
-            let reason =
-                "makes maps with strides: `rebuild_strided` also writes the voxels that come out";
-            return Err(Error::operand("builder", reason));
+            let fix = "it makes maps with strides: call `rebuild_strided`, which also writes the output voxels";
+            return Err(Error::not_planned("builder", fix));
         }
         let at = self.address("voxels", voxels, self.inputs)?;
         self.queue(map, [at, at], stream)
@@ -283,7 +282,7 @@ impl KernelMapBuilder {
         let to = self.address("out", out, self.outputs)?;
         self.check(map, stream)?;
         let Some(strided) = &self.strided else {
-            return Err(Error::operand("builder", "makes submanifold maps: `rebuild`"));
+            return Err(Error::not_planned("builder", "it makes submanifold maps: call `rebuild`"));
         };
         // All later errors are detected before anything is queued.
         map.order().may_rebuild()?;

@@ -72,26 +72,26 @@ impl Order {
     /// Validates that the map may be rebuilt.
     ///
     /// # Errors
-    /// [`Error::Operand`] if a graph requires the current pairs of the map.
+    /// [`Error::Capture`] if a graph requires the current pairs of the map.
     pub(super) fn may_rebuild(&self) -> Result<()> {
         if !self.is_held {
             return Ok(());
         }
         let reason = "has a gradient of weights in a CUDA graph that was dealt for its pairs: rebuild a map once before \
                       such a gradient is captured";
-        Err(Error::operand("map", reason))
+        Err(Error::capture("map", reason))
     }
 
     /// Validates that the map may be transposed.
     ///
     /// # Errors
-    /// [`Error::Operand`] if a graph rebuilds the map without a transposed map.
+    /// [`Error::Capture`] if a graph rebuilds the map without a transposed map.
     pub(super) fn may_transpose(&self) -> Result<()> {
         if !self.is_alone {
             return Ok(());
         }
         let reason = "is rebuilt by a CUDA graph that was captured without a transposed map: create the transposed map before the capture";
-        Err(Error::operand("map", reason))
+        Err(Error::capture("map", reason))
     }
 
     /// Queues launches that write the arrays, after all launches that read them and after the last rebuild. `alone`:

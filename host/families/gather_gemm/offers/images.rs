@@ -112,14 +112,11 @@ impl Way {
 
 /// Converts errors for which another kernel may still run to reasons.
 fn or_reason<T>(found: Result<T>) -> Result<std::result::Result<T, String>> {
+    let size = |error: &Error| {
+        matches!(error, Error::NoKernel { .. } | Error::Overflow { .. } | Error::OutOfMemory { .. })
+    };
     match found {
-        Err(
-            error @ (Error::NoKernel { .. }
-            | Error::Overflow { .. }
-            | Error::OutOfMemory { .. }
-            | Error::Shape { .. }
-            | Error::Operand { .. }),
-        ) => Ok(Err(error.to_string())),
+        Err(error) if error.name().is_some() || size(&error) => Ok(Err(error.to_string())),
         other => other.map(Ok),
     }
 }

@@ -104,7 +104,7 @@ impl<'d> Join<'d> {
     fn launch(&self, step: u32, count: usize, params: &JoinParams) -> Result<()> {
         let own = |kernel: &&Kernel<_>| kernel.row().step == step;
         let Some(kernel) = self.kernels.iter().find(own) else {
-            return Err(Error::operand("join", format!("no kernel for step {step}")));
+            return Err(Error::no_kernel(format!("step {step} of a join"), []));
         };
         let blocks =
             within("thread blocks", count.div_ceil(kernel.row().threads as usize), MAX_GRID_X)?;

@@ -175,7 +175,7 @@ fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
             AnyOperand::Scalar(x) => bound.scalar(name, *x),
             // Plans pass dynamic tensors on as dense tensors.
             AnyOperand::HostSparse(..) | AnyOperand::HostDense(..) | AnyOperand::Dynamic(..) => {
-                return Err(Error::operand(name, "upload it to the context before planning"));
+                return Err(Error::on_host(name));
             }
         }
     }

@@ -131,9 +131,7 @@ impl RowsPlan {
     ) -> Result<Self> {
         match find(question.operands(), &form.sparse)? {
             AnyOperand::Sparse(a) => Self::new(device, row, form, a.pattern(), n),
-            AnyOperand::HostSparse(..) => {
-                Err(Error::operand(form.sparse, "upload it to the context before planning"))
-            }
+            AnyOperand::HostSparse(..) => Err(Error::on_host(form.sparse)),
             _ => Err(Error::elsewhere(&form.sparse)),
         }
     }
@@ -148,10 +146,7 @@ impl RowsPlan {
         let of_factors: Vec<usize> = form.factors.iter().map(|(_, axis)| *axis).collect();
         let fibres = Fibres::new(pattern, &form.rows, &of_factors, RowsOf::All)?;
         let fibres = fibres.ok_or_else(|| {
-            Error::operand(
-                &form.sparse,
-                format!("is {}, whose slots have no coordinates", pattern.format()),
-            )
+            Error::format(&form.sparse, "a format whose slots have coordinates", pattern.format())
         })?;
         let extents = RowsExtents { n, accumulate: form.mode == Mode::Accumulate };
         Ok(RowsPlan {

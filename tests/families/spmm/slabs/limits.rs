@@ -1,6 +1,7 @@
 //! Memory limits: what they keep on the GPU, what they refuse, and plans without anything to stream.
 
 use super::*;
+use crate::support::assert_error;
 use crate::support::dense::{upload_values, wide};
 use crate::support::runs::output_of;
 use einsparse::{Error, Weights};
@@ -95,7 +96,7 @@ fn other_patterns_and_expressions_are_refused() {
         let other = matrix::<f32>(spread(&lens, k));
         let (mut c, stream) = (ctx.upload_dense(&dressed.start).unwrap(), ctx.stream().unwrap());
         let error = plan.run(&[("A", (&other).into()), ("B", b.clone())], &mut c, &stream);
-        assert!(matches!(error, Err(Error::Operand { ref name, .. }) if name == "A"), "{error:?}");
+        assert_error!(error, Err(Error::OtherPattern { name, .. }) if name == "A");
         same_bits(&"untouched", c.to_dense().unwrap().values(), dressed.start.values());
 
         let x = ctx.zeros::<f32>(&[m, 8]).unwrap();
@@ -115,7 +116,10 @@ fn page_locked_tensors_want_a_limit_on_a_gpu() {
     let b = gpu.zeros::<f32>(&[700, 8]).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let error = gpu.plan(TEXT).operands(&operands).build().unwrap_err();
-    assert!(error.to_string().contains("Options::memory_limit"), "{error}");
+    assert_error!(
+        error,
+        Error::OtherContext { name, found, .. } if name == "A" && found == "host memory"
+    );
     // Operands on the GPU do not count toward the limit; memory that kernels keep does.
     let there = gpu.upload(matrix::<f32>(pattern(300))).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&there).into()), ("B", (&b).into())];

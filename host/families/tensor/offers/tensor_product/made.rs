@@ -57,7 +57,9 @@ impl Made {
         if planned.eq(found.iter().map(|a| (a.role, a.data))) {
             return Ok(());
         }
-        Err(Error::other_pattern(&self.found.values))
+        let found =
+            format!("{} {:?} with {} slots", tensor.format(), tensor.shape(), tensor.slots());
+        Err(Error::other_pattern(&self.found.values, "", found))
     }
 }
 
