@@ -75,8 +75,7 @@ impl OnGpu {
         let arrays = s.device().filter(|arrays| arrays.device.is_same(device));
         match arrays {
             Some(arrays)
-                if s.format() == self.product.format
-                    && self.launch.fits(own.runs, own.columns) =>
+                if s.format() == self.product.format && self.launch.fits(own.runs, own.columns) =>
             {
                 Ok((arrays.columns.address(), arrays.values.address()))
             }
