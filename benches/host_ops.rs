@@ -1,11 +1,11 @@
 //! Operations timed on the host: a conversion, a read, and the command from its start to its first result.
 
-use crate::bench::{self, Place};
+use crate::bench::{self, Bench, Place};
 use crate::device::Result;
 use crate::problems::full_blocks;
 use crate::record::{Recorder, Row};
 use crate::timing::median;
-use einsparse::Context;
+use einsparse::{Context, Operand, einsum};
 use einsparse::driver::LoadedModule;
 use einsparse::formats::{Csr, CsrPattern, convert, generate, io};
 use einsparse::module::MODULES;
@@ -51,6 +51,41 @@ pub fn read(recorder: &Recorder) -> Result<()> {
     let bytes = fs::metadata(&path)?.len();
     let note = format!("{}, first time {first:.0} ms, {bytes} bytes", row.note);
     recorder.add(row.note(note))
+}
+
+/// Times calls on the host: a product of 512 x 512 with 256 columns, queued by a plan, and as a whole `einsum!`. The GPU
+/// is idle before each series of calls.
+pub fn call(bench: &Bench<'_>) -> Result<()> {
+    const CALLS: u32 = 200;
+    let matrix = with_values(generate::uniform(512, 512, 0.1, 7)?)?;
+    let (context, stream) = (&bench.context, &bench.stream);
+    let (a, b) = (context.upload(&matrix)?, context.zeros::<f32>(&[512, 256])?);
+    let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
+    let plan = context.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands).build()?;
+    let mut c = context.zeros(plan.out_shape())?;
+    let mut each = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
+        let mut times = Vec::new();
+        for _ in 0..=REPEATS {
+            stream.synchronize()?;
+            let start = Instant::now();
+            (0..CALLS).try_for_each(|_| work())?;
+            times.push(start.elapsed().as_secs_f64() * 1e3 / f64::from(CALLS));
+        }
+        times.remove(0);
+        Ok(median(&mut times))
+    };
+    let queued = each(&mut || Ok(plan.run(&operands, &mut c, stream)?))?;
+    let whole = each(&mut || {
+        einsum!(context, "C[m,n] = A[m,k] * B[k,n]", A = &a, B = &b)?;
+        Ok(())
+    })?;
+    for (workload, ms, note) in [
+        ("plan-512", queued, "host time to queue a run"),
+        ("einsum-512", whole, "host time of `einsum!` with its plan and its output"),
+    ] {
+        bench.add(Row { n: 256, ..row("call", workload, &matrix, ms).note(note) })?;
+    }
+    Ok(())
 }
 
 /// Times the command from process start to exit, with C computed on the GPU. The baseline is a process that only opens

@@ -39,10 +39,11 @@ const LAYERS: &[Entry] = &[
     (ranks::OP, Own(ranks::run)),
 ];
 
-/// Operations without a family. Only the first two need a GPU.
+/// Operations without a family. The first three need a GPU.
 const OTHERS: &[Entry] = &[
     ("load", Bare(host_ops::load)),
     ("first_result", Bare(host_ops::first_result)),
+    ("call", Own(host_ops::call)),
     ("convert", Host(host_ops::convert)),
     ("read", Host(host_ops::read)),
 ];
