@@ -299,19 +299,16 @@ impl Error {
         }
     }
 
-    /// Replaces the name that [`name`](Self::name) returns, for callers that know the operand by another name. Other
-    /// errors are returned unchanged.
+    /// Replaces the name of the operand, for callers that know it by another name. Errors of indices, options and
+    /// machines are returned unchanged.
     pub fn with_name(mut self, new: &str) -> Self {
-        if let Error::Shape { index: name, .. }
-        | Error::InvalidIndex { array: name, .. }
-        | Error::MissingOperand { name, .. }
+        if let Error::MissingOperand { name, .. }
         | Error::UnknownOperand { name, .. }
         | Error::OperandKind { name, .. }
         | Error::ElementType { name, .. }
         | Error::StorageFormat { name, .. }
         | Error::Alignment { name, .. }
         | Error::RowStride { name, .. }
-        | Error::OutOfRange { name, .. }
         | Error::OtherContext { name, .. }
         | Error::OtherPattern { name, .. }
         | Error::NotPlanned { name, .. }

@@ -152,10 +152,10 @@ mod tests {
         for (variable, text, wanted) in [
             ("RANK", "none", "`RANK`: is not set in the environment"),
             ("MASTER_ADDR", "none", "`MASTER_ADDR`: is not set in the environment"),
-            ("WORLD_SIZE", "two", "`WORLD_SIZE`: must be a number, got `two`"),
-            ("MASTER_PORT", "65535", "`MASTER_PORT`: must be a port from 0 to 65534, got 65535"),
+            ("WORLD_SIZE", "two", "`WORLD_SIZE` must be a number, got `two`"),
+            ("MASTER_PORT", "65535", "`MASTER_PORT` must be a port from 0 to 65534, got 65535"),
             ("MASTER_PORT", "18446744073709551615", "must be a port from 0 to 65534"),
-            ("EINSPARSE_PORT", "0", "`EINSPARSE_PORT`: must be a port from 1 to 65535, got 0"),
+            ("EINSPARSE_PORT", "0", "`EINSPARSE_PORT` must be a port from 1 to 65535, got 0"),
             ("EINSPARSE_PORT", "70000", "must be a port from 1 to 65535"),
         ] {
             let found = error(&[(variable, text)]);

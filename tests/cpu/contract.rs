@@ -192,7 +192,7 @@ fn wrong_sparse_operands_are_refused() {
     let mut out = [0.0f32; 102];
     operands.dense("B", &b);
     let missing = cpu::run(&good, &operands, Output::new(&[34, 3], &mut out).unwrap()).unwrap_err();
-    assert_error!(missing, Error::MissingOperand { name, .. } if name == "A");
+    assert_error!(missing, Error::MissingOperand { name, .. } if name == "AP");
     operands.sparse(&good, &csr).unwrap();
     cpu::run(&good, &operands, Output::new(&[34, 3], &mut out).unwrap()).unwrap();
     let short = Dense::zeros([33, 3]).unwrap();

@@ -87,7 +87,8 @@ fn outputs_that_are_given_tell_extents() {
     let far = einsum!(cpu, "C[x] += A[4*x+i] * B[i]", A = &a, B = &b, C = &start);
     assert_error!(
         far.unwrap_err(),
-        Error::Shape { right, .. } if right.contains("requires 6 elements")
+        Error::Shape { index, left, .. }
+            if index == "4*x+i" && left.contains("requires 6 elements")
     );
 }
 

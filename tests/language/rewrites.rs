@@ -134,19 +134,35 @@ fn notation_of_the_paper() {
 
 #[test]
 fn rewrite_refuses_with_a_reason() {
+    let refused = |text: &str, operand: &str, f: &str| {
+        rewrite(&parse(text), operand, &format(f)).unwrap_err()
+    };
+    let unknown = refused("C[m,n] = A[m,k] * B[k,n]", "X", "csr");
+    assert_error!(unknown, Error::UnknownOperand { name, .. } if name == "X");
     for (text, operand, f, word) in [
-        ("C[m,n] = A[m,k] * B[k,n]", "X", "csr", "not named"),
         ("C[m,n] = A[m,k] * A[k,n]", "A", "csr", "2 times"),
         ("C[m,n] = A[m,k] * B[k,n]", "C", "csr", "not a factor"),
         ("C[m,n] = A[m,k] * B[k,n] + b[m]", "b", "coo", "not a factor"),
         ("C[m,n] = A[X[m],k] * B[k,n] * D[m]", "A", "csr", "through `X[m]`"),
-        ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "csr", "order 3, but csr requires 2"),
-        ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "groupcoo@3", "order 3"),
-        ("s = x[i]", "x", "groupcoo", "at least 2"),
-        ("s = x[]", "x", "coo", "at least 1"),
     ] {
-        let shown = rewrite(&parse(text), operand, &format(f)).unwrap_err().to_string();
-        assert!(shown.contains(word), "{text}: {shown}");
+        let error = refused(text, operand, f);
+        assert_error!(
+            error,
+            Error::Operand { name, reason } if name == operand && reason.contains(word)
+        );
+    }
+    for (text, operand, f, order, required) in [
+        ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "csr", "order 3", "csr requires 2"),
+        ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "groupcoo@3", "order 3", "grouped axis"),
+        ("s = x[i]", "x", "groupcoo", "order 1", "at least 2"),
+        ("s = x[]", "x", "coo", "order 0", "at least 1"),
+    ] {
+        let error = refused(text, operand, f);
+        assert_error!(
+            error,
+            Error::Shape { index, left, right }
+                if index == operand && left == order && right.contains(required)
+        );
     }
 }
 
