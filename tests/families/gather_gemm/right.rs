@@ -224,7 +224,7 @@ fn right_product_refuses_what_it_cannot() {
     let (a, b) = (gpu.zeros(&[8, 8]).unwrap(), gpu.zeros(&[8, 12]).unwrap());
     let mut c = gpu.zeros(&[8, 12]).unwrap();
     let error = odd.forward(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
-    assert!(matches!(error, Error::Operand { .. }), "{error}");
+    assert!(matches!(error, Error::OutOfRange { .. }), "{error}");
 }
 
 /// Equal bits at every run, whatever ran before.
