@@ -5,10 +5,10 @@ use crate::device::Result;
 use crate::problems::full_blocks;
 use crate::record::{Recorder, Row};
 use crate::timing::median;
-use einsparse::{Context, Operand, einsum};
 use einsparse::driver::LoadedModule;
 use einsparse::formats::{Csr, CsrPattern, convert, generate, io};
 use einsparse::module::MODULES;
+use einsparse::{Context, Operand, einsum};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub fn call(bench: &Bench<'_>) -> Result<()> {
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = context.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands).build()?;
     let mut c = context.zeros(plan.out_shape())?;
-    let mut each = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
+    let each = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
         let mut times = Vec::new();
         for _ in 0..=REPEATS {
             stream.synchronize()?;
