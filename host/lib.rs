@@ -24,6 +24,9 @@ pub use einsparse_formats as formats;
 
 pub(crate) use einsparse_formats::parallel;
 
+#[doc(hidden)]
+pub use einsparse_lang::{einsum, error, indirect};
+
 // Public items are exported below. Hidden modules serve the command, tests and benches, and may change.
 #[doc(hidden)]
 pub use einsparse_kernels as kernels;
@@ -43,15 +46,9 @@ pub mod device;
 pub mod driver;
 pub mod dynamic;
 #[doc(hidden)]
-pub mod einsum;
-#[doc(hidden)]
 pub mod entries;
-#[doc(hidden)]
-pub mod error;
 mod families;
 pub mod group;
-#[doc(hidden)]
-pub mod indirect;
 mod kernel;
 mod launch;
 mod machine;
@@ -75,7 +72,8 @@ pub use context::Context;
 pub use converter::Converter;
 pub use device::Stream;
 pub use driver::Graph;
-pub use error::{Error, Result};
+#[doc(inline)]
+pub use einsparse_lang::{Error, Result};
 pub use plan::{
     Choice, Determinism, FormatAdvice, Options, Output, Plan, PlanBuilder, Precision, Weights,
     ZerosRule,

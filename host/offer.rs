@@ -293,9 +293,15 @@ impl From<Error> for Unfit {
     }
 }
 
-impl<S: Into<String>> From<S> for Unfit {
-    fn from(reason: S) -> Self {
-        Unfit::Because(reason.into())
+impl From<String> for Unfit {
+    fn from(reason: String) -> Self {
+        Unfit::Because(reason)
+    }
+}
+
+impl From<&str> for Unfit {
+    fn from(reason: &str) -> Self {
+        Unfit::from(reason.to_owned())
     }
 }
 

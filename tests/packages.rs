@@ -189,6 +189,7 @@ fn a_crate_builds_from_packages_with_the_oldest_rust() {
         "einsparse-cubin",
         "einsparse-formats",
         "einsparse-kernels",
+        "einsparse-lang",
         "einsparse-ptx",
     ];
     assert_eq!(names, wanted.into());

@@ -91,7 +91,7 @@ fn find(e: &Einsum, operand: &str) -> Result<usize> {
 ///
 /// # Errors
 /// An index is a gather or a sum.
-pub(crate) fn plain_indices(access: &einsum::Access) -> Result<Vec<&str>> {
+pub fn plain_indices(access: &einsum::Access) -> Result<Vec<&str>> {
     let indices = access.indices.iter();
     indices
         .map(|index| match index {
@@ -122,7 +122,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
 }
 
 /// Returns a name that is not in `taken`: `base`, `base'`, `base''`, ...
-pub(crate) fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
+pub fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
     let mut name = base.to_owned();
     while !taken.insert(name.clone()) {
         name.push('\'');
@@ -300,7 +300,8 @@ fn substitute(access: &einsum::Access, map: &BTreeMap<&str, Index>) -> Access {
     Access { tensor: access.tensor.clone(), indices: access.indices.iter().map(index).collect() }
 }
 
-pub(crate) fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
+/// Replaces the indices of this map in all accesses, and returns the indirect Einsum.
+pub fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
     // `validate` has checked that every index of the bias is an index of the output.
     let axis = |index| e.out.indices.iter().position(|o| o == index);
     let bias = e.epilogue.bias.as_ref().map(|b| Bias {

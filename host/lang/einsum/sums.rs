@@ -112,10 +112,7 @@ fn array_name(terms: &[Term]) -> String {
 impl Access {
     /// Calls `visit` on every affine index in this access, including nested accesses, with the innermost access and its
     /// axis.
-    pub(crate) fn for_each_sum<'a>(
-        &'a self,
-        visit: &mut impl FnMut(&'a Access, usize, &'a [Term]),
-    ) {
+    pub fn for_each_sum<'a>(&'a self, visit: &mut impl FnMut(&'a Access, usize, &'a [Term])) {
         for (axis, index) in self.indices.iter().enumerate() {
             match index {
                 IndexExpr::Name(_) => {}
@@ -152,7 +149,7 @@ impl Einsum {
     /// [`Einsum::sum_arrays`] returns these arrays. The parser rejects their names, so the result cannot be parsed.
     ///
     /// ```
-    /// use einsparse::einsum::Einsum;
+    /// use einsparse_lang::einsum::Einsum;
     /// let e = Einsum::parse("C[x] = A[2*x+i] * B[i]")?;
     /// let [a, b] = [("A", vec![7]), ("B", vec![3])].map(|(name, shape)| (name.to_string(), shape));
     /// let arrays = e.sum_arrays(&e.check(&[a, b].into())?)?;
@@ -160,7 +157,7 @@ impl Einsum {
     /// assert_eq!(arrays[0].name, "(2*x+i)");
     /// assert_eq!(arrays[0].shape, [3, 3]);
     /// assert_eq!(arrays[0].slots, [0, 1, 2, 2, 3, 4, 4, 5, 6]);
-    /// # Ok::<(), einsparse::Error>(())
+    /// # Ok::<(), einsparse_lang::Error>(())
     /// ```
     pub fn with_arrays(&self) -> Einsum {
         let mut e = Einsum {

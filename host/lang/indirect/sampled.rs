@@ -80,14 +80,14 @@ impl SampledForm {
 /// Rewrites an expression with a sparse output of this format: the result is the expression at each slot of the output.
 ///
 /// ```
-/// use einsparse::einsum::Einsum;
-/// use einsparse::formats::Format;
-/// use einsparse::indirect::rewrite_sampled;
+/// use einsparse_lang::einsum::Einsum;
+/// use einsparse_formats::Format;
+/// use einsparse_lang::indirect::rewrite_sampled;
 /// let e = Einsum::parse("S[m,n] = X[m,k] * Y[n,k]")?;
 /// let format = Format::BlockCoo { block: (32, 32) };
 /// let indirect = rewrite_sampled(&e, &format, None)?;
 /// assert_eq!(indirect.to_string(), "SV[p,bm,bn] = X[SM[p],bm,k] * Y[SN[p],bn,k]");
-/// # Ok::<(), einsparse::Error>(())
+/// # Ok::<(), einsparse_lang::Error>(())
 /// ```
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 
 mod convolution;
 mod dots;
-pub(crate) mod rewrite;
+pub mod rewrite;
 mod rows;
 mod sampled;
 mod spmm;
@@ -146,13 +146,13 @@ pub struct Bias {
 /// An Einsum over dense tensors and index arrays only.
 ///
 /// ```
-/// use einsparse::einsum::Einsum;
-/// use einsparse::formats::Format;
-/// use einsparse::indirect::rewrite;
+/// use einsparse_lang::einsum::Einsum;
+/// use einsparse_formats::Format;
+/// use einsparse_lang::indirect::rewrite;
 /// let e = Einsum::parse("C[m,n] = A[m,k] * B[k,n]")?;
 /// let indirect = rewrite(&e, "A", &Format::GroupCoo { axis: 0, group: None })?;
 /// assert_eq!(indirect.to_string(), "C[AM[p],n] += AV[p,q] * B[AK[p,q],n]");
-/// # Ok::<(), einsparse::Error>(())
+/// # Ok::<(), einsparse_lang::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndirectEinsum {

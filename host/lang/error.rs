@@ -17,7 +17,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn of(name: impl Into<String>, reason: impl Into<String>) -> Self {
+    /// Creates the refusal of a kernel by its name.
+    pub fn of(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Refusal { name: name.into(), reason: reason.into() }
     }
 }
@@ -113,7 +114,7 @@ pub enum Error {
         /// Error message of the driver, or the reason.
         reason: String,
     },
-    /// A rank of a [group](crate::group) has exited, does not respond, or runs another operation than the others.
+    /// A rank of a group (`einsparse::group`) has exited, does not respond, or runs another operation than the others.
     #[error("rank {rank}: {reason}")]
     Rank {
         /// Rank that caused the error, as far as it can be determined.
@@ -322,7 +323,7 @@ impl Error {
 }
 
 /// Compares a shape with the planned one.
-pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
+pub fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
     if planned == found {
         return Ok(());
     }
@@ -333,7 +334,7 @@ pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Res
 ///
 /// # Errors
 /// [`Error::Overflow`] with the name, the shape and the number of elements, if they exceed the address space.
-pub(crate) fn elements(name: &str, shape: &[usize]) -> Result<usize> {
+pub fn elements(name: &str, shape: &[usize]) -> Result<usize> {
     const LIMIT: usize = isize::MAX as usize / 8;
     let product = |n: u128, &extent: &usize| n.saturating_mul(extent as u128);
     let value = shape.iter().fold(1, product);
@@ -358,7 +359,7 @@ pub(crate) fn elements(name: &str, shape: &[usize]) -> Result<usize> {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Option that is `None` if an operand is in another context.
-pub(crate) trait Elsewhere<T> {
+pub trait Elsewhere<T> {
     /// # Errors
     /// An operand of this name is in another context than planned.
     fn or_elsewhere(self, name: &str) -> Result<T>;

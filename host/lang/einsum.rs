@@ -21,7 +21,7 @@ use std::str::FromStr;
 
 pub use check::Extents;
 pub use sums::{SumArray, Term};
-pub(crate) use windows::{Windows, windows};
+pub use windows::{Windows, windows};
 
 use crate::error::{Error, Result};
 
@@ -141,7 +141,8 @@ impl fmt::Display for Access {
     }
 }
 
-pub(crate) fn write_access(
+/// Writes an access: `tensor[index,...]`.
+pub fn write_access(
     f: &mut fmt::Formatter<'_>,
     tensor: &str,
     indices: &[impl fmt::Display],
@@ -194,11 +195,11 @@ pub struct Epilogue {
 /// A parsed expression.
 ///
 /// ```
-/// use einsparse::einsum::Einsum;
+/// use einsparse_lang::einsum::Einsum;
 /// let e: Einsum = "C[m,n] = relu(2 * A[m,k] * B[k,n] + bias[m])".parse()?;
 /// assert_eq!(e.factors.len(), 2);
 /// assert_eq!(e.epilogue.activation.name(), Some("relu"));
-/// # Ok::<(), einsparse::Error>(())
+/// # Ok::<(), einsparse_lang::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Einsum {
@@ -304,7 +305,8 @@ impl fmt::Display for Einsum {
 /// Name of the function that has a gate.
 const RELU_GRAD: &str = "relu_grad";
 
-pub(crate) fn write_right<A: fmt::Display>(
+/// Writes the right side of an expression: factors, bias, and the function around them.
+pub fn write_right<A: fmt::Display>(
     f: &mut fmt::Formatter<'_>,
     scalars: &[Scalar],
     factors: &[A],

@@ -120,11 +120,11 @@ impl Einsum {
     /// window is empty. The shape of the output also determines extents; all reads must then be in bounds.
     ///
     /// ```
-    /// use einsparse::einsum::Einsum;
+    /// use einsparse_lang::einsum::Einsum;
     /// let e = Einsum::parse("C[x,f] = A[2*x+i,m] * B[i,m,f]")?;
     /// let [a, b] = [("A", vec![224, 3]), ("B", vec![7, 3, 64])].map(|(name, shape)| (name.to_string(), shape));
     /// assert_eq!(e.check(&[a, b].into())?.out(), [109, 64]);
-    /// # Ok::<(), einsparse::Error>(())
+    /// # Ok::<(), einsparse_lang::Error>(())
     /// ```
     ///
     /// # Errors

@@ -5,18 +5,18 @@ use super::{Access, Einsum, IndexExpr, Term};
 /// Convolution over two axes: `C[n,x,y,f] = A[n,s*x+d*i,t*y+e*j,m] * B[i,j,m,f]`. Names and the order of factors and
 /// terms are arbitrary, and so are mode, scalar factors and epilogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Windows {
+pub struct Windows {
     /// Positions of A and B among the factors.
-    pub(crate) factors: [usize; 2],
+    pub factors: [usize; 2],
     /// Strides s and t.
-    pub(crate) strides: [usize; 2],
+    pub strides: [usize; 2],
     /// Dilations d and e.
-    pub(crate) dilations: [usize; 2],
+    pub dilations: [usize; 2],
 }
 
 /// Returns the convolution that an expression computes as written; `None` for any other expression, including other
 /// affine indices.
-pub(crate) fn windows(e: &Einsum) -> Option<Windows> {
+pub fn windows(e: &Einsum) -> Option<Windows> {
     let [n, x, y, f] = plain(&e.out)?[..] else {
         return None;
     };
