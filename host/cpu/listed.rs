@@ -94,7 +94,7 @@ impl<'a> Listing<'a> {
         let mut params = EinsumParams::default();
         for (slot, &factor) in way.order.iter().enumerate() {
             let walk = &mut terms.walks[factor];
-            params.factors[slot].stride = (walk.stride * bytes) as u64;
+            params.factors[slot].stride = walk.stride.wrapping_mul(bytes) as u64;
             let table = walk.table.take();
             params.factors[slot].table = table.map_or(0, |table| loops.table(table));
         }

@@ -32,7 +32,7 @@ impl<'a> Loops<'a> {
 
     /// Description of a part of the output index.
     pub(super) fn part(&self, atom: &Atom<'_, '_>, strides: &OutStrides) -> EinsumDim {
-        let of = |strides: &[usize]| (atom.times * strides[atom.axis] * self.bytes) as u64;
+        let of = |strides: &[usize]| distance(atom.times, strides[atom.axis], self.bytes);
         EinsumDim {
             extent: atom.extent as u64,
             out: of(&strides.out),
@@ -58,7 +58,8 @@ impl<'a> Loops<'a> {
         let along = |atom: &&Atom<'_, '_>| atom.var() == Some(var);
         let of = |strides: &[usize]| -> u64 {
             let own = space.out.iter().filter(along);
-            own.map(|a| (a.times * strides[a.axis] * bytes) as u64).sum()
+            let each = own.map(|a| distance(a.times, strides[a.axis], bytes));
+            each.fold(0, u64::wrapping_add)
         };
         let mut dim = EinsumDim {
             extent: extent as u64,
@@ -68,20 +69,27 @@ impl<'a> Loops<'a> {
             ..EinsumDim::default()
         };
         for (slot, &factor) in self.order.clone().iter().enumerate() {
-            let stride = |a: &Atom<'_, '_>| a.times * bound.factors[factor][a.axis].stride;
+            let stride =
+                |a: &Atom<'_, '_>| a.times.wrapping_mul(bound.factors[factor][a.axis].stride);
             let own = space.factors[factor].iter();
             let own: Vec<&Atom<'_, 'a>> = own.filter(|a| a.place.vars().contains(&var)).collect();
             if own.iter().all(|a| a.var().is_some()) {
-                let stride: usize = own.iter().map(|a| stride(a)).sum();
-                dim.strides[slot] = (stride * bytes) as u64;
+                let stride = own.iter().map(|a| stride(a)).fold(0, usize::wrapping_add);
+                dim.strides[slot] = stride.wrapping_mul(bytes) as u64;
                 continue;
             }
             let (table, unit) = gathered(&[var], &bound.extents, &own, stride, extent)?;
-            dim.strides[slot] = (unit * bytes) as u64;
+            dim.strides[slot] = unit.wrapping_mul(bytes) as u64;
             dim.tables[slot] = self.table(Cow::Owned(table));
         }
         Ok(dim)
     }
+}
+
+/// Bytes between two steps along an axis. A tensor without elements may have strides past the address space: it is never
+/// read or written, so the product may wrap.
+fn distance(times: usize, stride: usize, bytes: usize) -> u64 {
+    times.wrapping_mul(stride).wrapping_mul(bytes) as u64
 }
 
 /// Sorts loops by descending stride and merges adjacent loops that are equivalent to one loop.
@@ -103,7 +111,7 @@ pub(super) fn joined(mut dims: Vec<EinsumDim>, key: impl Fn(&EinsumDim) -> u64) 
 
 /// Whether each step of `outer` equals the full extent of `inner`, for all tensors.
 fn are_one(outer: &EinsumDim, inner: &EinsumDim) -> bool {
-    let whole = |outer: u64, step: u64| outer == step * inner.extent;
+    let whole = |outer: u64, step: u64| outer == step.wrapping_mul(inner.extent);
     let factors = (0..EINSUM_FACTORS).all(|f| whole(outer.strides[f], inner.strides[f]));
     let plain = |dim: &EinsumDim| dim.tables.iter().all(|t| *t == 0);
     let fits = outer.extent.checked_mul(inner.extent);

@@ -152,7 +152,7 @@ fn in_order<'a>(
     strides: impl Fn(usize) -> usize,
     count: usize,
 ) -> Result<Walk<'a>> {
-    let stride_of = |a: &Atom<'_, '_>| a.times * strides(a.axis);
+    let stride_of = |a: &Atom<'_, '_>| a.times.wrapping_mul(strides(a.axis));
     if let Some(stride) = as_numbered(bound, space, own, &stride_of) {
         let table = None;
         return Ok(Walk { table, stride });
