@@ -141,7 +141,7 @@ fn errors_of_operands() {
     }
 }
 
-/// The name of the operand can be replaced, and errors without a name remain the same.
+/// The name of the operand can be replaced, and errors without a name are returned unchanged.
 #[test]
 fn names_of_operands_are_replaced() {
     let missing = Error::MissingOperand { name: text("values"), reason: String::new() };

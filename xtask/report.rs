@@ -384,7 +384,7 @@ fn slower_cases(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Resu
 fn others(text: &mut String, rows: &[Row], wrong: &[Row]) -> std::fmt::Result {
     let host: Vec<&Row> = rows
         .iter()
-        .filter(|r| matches!(r.op.as_str(), "convert" | "read" | "first_result"))
+        .filter(|r| matches!(r.op.as_str(), "call" | "convert" | "read" | "first_result"))
         .collect();
     if !host.is_empty() {
         writeln!(
@@ -395,8 +395,12 @@ fn others(text: &mut String, rows: &[Row], wrong: &[Row]) -> std::fmt::Result {
     for row in host {
         writeln!(
             text,
-            "| {} | {} | {} | {:.1} | {} |",
-            row.op, row.workload, row.engine, row.ms, row.note
+            "| {} | {} | {} | {} | {} |",
+            row.op,
+            row.workload,
+            row.engine,
+            if row.ms < 1.0 { format!("{:.4}", row.ms) } else { format!("{:.1}", row.ms) },
+            row.note
         )?;
     }
     if !wrong.is_empty() {

@@ -139,7 +139,7 @@ pub enum Error {
     MissingOperand {
         /// The operand's name.
         name: String,
-        /// What reads the operand; may be empty.
+        /// Why the operand is required; may be empty.
         reason: String,
     },
     /// An operand was given that the expression does not name.
@@ -267,6 +267,24 @@ pub enum Error {
     Format(#[from] FormatError),
 }
 
+/// Pattern of the errors that name an operand.
+macro_rules! of_operand {
+    ($name:ident) => {
+        Error::MissingOperand { $name, .. }
+            | Error::UnknownOperand { $name, .. }
+            | Error::OperandKind { $name, .. }
+            | Error::ElementType { $name, .. }
+            | Error::StorageFormat { $name, .. }
+            | Error::Alignment { $name, .. }
+            | Error::RowStride { $name, .. }
+            | Error::OtherContext { $name, .. }
+            | Error::OtherPattern { $name, .. }
+            | Error::NotPlanned { $name, .. }
+            | Error::Capture { $name, .. }
+            | Error::Operand { $name, .. }
+    };
+}
+
 impl Error {
     /// Returns the name of the operand, option or index that the error is about.
     ///
@@ -283,39 +301,16 @@ impl Error {
         match self {
             Error::Shape { index: name, .. }
             | Error::InvalidIndex { array: name, .. }
-            | Error::MissingOperand { name, .. }
-            | Error::UnknownOperand { name, .. }
-            | Error::OperandKind { name, .. }
-            | Error::ElementType { name, .. }
-            | Error::StorageFormat { name, .. }
-            | Error::Alignment { name, .. }
-            | Error::RowStride { name, .. }
             | Error::OutOfRange { name, .. }
-            | Error::OtherContext { name, .. }
-            | Error::OtherPattern { name, .. }
-            | Error::NotPlanned { name, .. }
-            | Error::Capture { name, .. }
-            | Error::Operand { name, .. } => Some(name),
+            | of_operand!(name) => Some(name),
             _ => None,
         }
     }
 
-    /// Replaces the name of the operand, for callers that know it by another name. Errors of indices, options and
+    /// Replaces the name of the operand, for callers that use another name for it. Errors of indices, options and
     /// machines are returned unchanged.
     pub fn with_name(mut self, new: &str) -> Self {
-        if let Error::MissingOperand { name, .. }
-        | Error::UnknownOperand { name, .. }
-        | Error::OperandKind { name, .. }
-        | Error::ElementType { name, .. }
-        | Error::StorageFormat { name, .. }
-        | Error::Alignment { name, .. }
-        | Error::RowStride { name, .. }
-        | Error::OtherContext { name, .. }
-        | Error::OtherPattern { name, .. }
-        | Error::NotPlanned { name, .. }
-        | Error::Capture { name, .. }
-        | Error::Operand { name, .. } = &mut self
-        {
+        if let of_operand!(name) = &mut self {
             new.clone_into(name);
         }
         self

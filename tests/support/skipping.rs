@@ -58,7 +58,7 @@ impl Skipping {
         }
     }
 
-    /// Shape of a matrix of the product. A batch of one item has no batch axis.
+    /// Shape of a matrix of the product: without the batch axis for one item.
     fn shape(items: usize, [rows, columns]: [usize; 2]) -> Vec<usize> {
         match items {
             1 => vec![rows, columns],

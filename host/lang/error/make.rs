@@ -104,7 +104,7 @@ impl Error {
         }
     }
 
-    /// Error of a tensor whose format has no coordinates that can be walked.
+    /// Error of a tensor in a format without coordinates of its entries.
     pub fn not_walked(name: &str, found: impl Display) -> Self {
         Self::format(name, "coo, group-coo, csr or csc", found)
     }
@@ -135,7 +135,7 @@ impl Error {
         }
     }
 
-    /// Error of a matrix whose number of columns is not a multiple of what a kernel copies at once.
+    /// Error of a matrix whose number of columns is not a multiple of the columns that a kernel copies at once.
     pub fn columns(name: &str, columns: usize, multiple: usize) -> Self {
         let allowed = format!("a multiple of {multiple}, which the kernel copies at once");
         Self::range(format!("columns of {name}"), columns, allowed)

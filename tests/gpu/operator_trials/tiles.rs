@@ -51,7 +51,7 @@ fn counts(x: f64, threshold: f64) -> bool {
 /// Threshold of a product, or one that is refused.
 fn threshold(t: &mut Trial<'_>) -> f64 {
     let threshold = t.one(&[0.0, 0.0, 1.0]);
-    match t.is_made_wrong("a threshold that is none") {
+    match t.is_made_wrong("an invalid threshold") {
         true => t.one(&[-1.0, f64::NAN, -f64::INFINITY]),
         false => threshold,
     }

@@ -138,7 +138,7 @@ fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
             return if slot == 0 { line.start } else { line.end };
         }
         let block = column_of(p, line.block_row, slot);
-        // Not `lower_bound`, and not `strided` below: full rows of 128 columns would take a tenth longer.
+        // Not `lower_bound`, and not `strided` below: the copies of full rows of 128 columns would be slower.
         let (mut low, mut high) = (line.start, line.end);
         while low < high {
             let middle = low + (high - low) / 2;
