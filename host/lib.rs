@@ -25,6 +25,9 @@ pub use einsparse_formats as formats;
 pub(crate) use einsparse_formats::parallel;
 
 #[doc(hidden)]
+pub use einsparse_cuda::{device, driver, module};
+pub(crate) use einsparse_cuda::{kernel, machine};
+#[doc(hidden)]
 pub use einsparse_lang::{einsum, error, indirect};
 
 // Public items are exported below. Hidden modules serve the command, tests and benches, and may change.
@@ -40,20 +43,12 @@ mod converter;
 pub mod cost;
 #[doc(hidden)]
 pub mod cpu;
-#[doc(hidden)]
-pub mod device;
-#[doc(hidden)]
-pub mod driver;
 pub mod dynamic;
 #[doc(hidden)]
 pub mod entries;
 mod families;
 pub mod group;
-mod kernel;
 mod launch;
-mod machine;
-#[doc(hidden)]
-pub mod module;
 pub mod nn;
 mod offer;
 pub mod ops;

@@ -4,6 +4,7 @@ mod foreign;
 
 use std::borrow::Cow;
 
+use einsparse_cuda::owner::Owner;
 use einsparse_formats::{Accumulator, Element, FormatError};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -13,7 +14,6 @@ use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 
 use foreign::Bytes;
-pub use foreign::Owner;
 
 pub(crate) use crate::registry::with_type;
 

@@ -9,7 +9,8 @@ use crate::context::Context;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
-use crate::values::{Buffer, Owner};
+use crate::values::Buffer;
+use einsparse_cuda::owner::Owner;
 
 impl<T: Scalar> Tensor<T> {
     /// Creates a tensor in memory of another owner, without a copy: of the context's GPU, or of the host in a CPU

@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::registry::Scalar;
-use crate::values::Owner;
+use einsparse_cuda::owner::Owner;
 
 impl AnyTensor {
     /// Creates a tensor of a simulated GPU with the extents and the alignment of this tensor. For a tensor of a GPU,

@@ -14,8 +14,9 @@ use crate::device::Device;
 use crate::driver::{ABSENT_ADDRESS, DeviceMemory, PinnedMemory};
 use crate::error::Result;
 use crate::registry::{Dtype, Scalar, block_of};
-use crate::values::{Buffer, Owner, Slice, SliceMut, with_type};
+use crate::values::{Buffer, Slice, SliceMut, with_type};
 use crate::worklist::Runs;
+use einsparse_cuda::owner::Owner;
 
 /// A sparse tensor in the memory of a [`Context`](crate::Context). A copy of the pattern is stored in host memory,
 /// where plans read it.

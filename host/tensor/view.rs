@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::{AnyTensor, Storage, Tensor, storage_len};
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
-use crate::values::{Buffer, Owner};
+use crate::values::Buffer;
+use einsparse_cuda::owner::Owner;
 
 /// View of a part of a tensor, for reading: [`Tensor::columns`], [`Tensor::part`]. Operations accept it as the tensor
 /// that it derefs to. On a GPU, only the whole tensor can be copied to host memory.

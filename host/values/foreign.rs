@@ -1,34 +1,8 @@
 //! Memory that somebody else owns.
 
-use std::any::Any;
-use std::fmt;
 use std::slice;
 
-/// Keeps memory alive; dropped, it gives it back to whom it belongs.
-pub struct Owner {
-    held: Box<dyn Any + Send + Sync>,
-}
-
-impl Owner {
-    pub(crate) fn new(held: impl Send + Sync + 'static) -> Self {
-        Owner { held: Box::new(held) }
-    }
-
-    /// What it was made of, where that is of this type.
-    #[cfg_attr(
-        not(feature = "cudarc"),
-        expect(dead_code, reason = "cudarc's slices are given back")
-    )]
-    pub(crate) fn into_held<T: 'static>(self) -> Option<T> {
-        self.held.downcast().ok().map(|held| *held)
-    }
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Owner")
-    }
-}
+use einsparse_cuda::owner::Owner;
 
 /// Words of our own, which align the bytes for every type, or bytes of somebody else.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::driver::{
 use crate::error::{Error, Refusal, Result};
 
 /// A loaded kernel of the table, and the type of its parameters. It accepts no other type.
-pub(crate) struct Kernel<P> {
+pub struct Kernel<P> {
     row: &'static Row,
     function: Function,
     shared_bytes: u32,
@@ -24,16 +24,12 @@ impl<P: Copy + 'static> Kernel<P> {
     /// # Errors
     /// [`Error::Cuda`] if the row has parameters of another type (a bug of this library), or if this build lacks its
     /// code.
-    pub(crate) fn load(device: &Device, row: &'static Row) -> Result<Self> {
+    pub fn load(device: &Device, row: &'static Row) -> Result<Self> {
         Self::with_shared(device, row, row.shared_bytes)
     }
 
     /// Loads the kernel with `shared_bytes` of dynamic shared memory instead of the number in the row.
-    pub(crate) fn with_shared(
-        device: &Device,
-        row: &'static Row,
-        shared_bytes: u32,
-    ) -> Result<Self> {
+    pub fn with_shared(device: &Device, row: &'static Row, shared_bytes: u32) -> Result<Self> {
         takes::<P>(row)?;
         if let Some(reason) = device.machine().lacks_shared(shared_bytes) {
             let refusal = Refusal::of(row.name, reason);
@@ -48,12 +44,13 @@ impl<P: Copy + 'static> Kernel<P> {
         })
     }
 
-    pub(crate) fn row(&self) -> &'static Row {
+    /// The row of the kernel in the table.
+    pub fn row(&self) -> &'static Row {
         self.row
     }
 
     /// Makes the kernel's context current on this thread, for work that is queued before the kernel.
-    pub(crate) fn set_current(&self) -> Result<()> {
+    pub fn set_current(&self) -> Result<()> {
         self.function.context().set_current()
     }
 }
@@ -76,7 +73,7 @@ fn takes<P: 'static>(row: &Row) -> Result<()> {
 
 /// Thread blocks of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Grid {
+pub struct Grid {
     blocks: [u32; 3],
     cluster: Option<[u32; 3]>,
     overlap_previous: bool,
@@ -84,29 +81,29 @@ pub(crate) struct Grid {
 
 impl Grid {
     /// Grid of thread blocks in x, y and z. It starts after the previous kernel has ended.
-    pub(crate) fn of(blocks: [u32; 3]) -> Self {
+    pub fn of(blocks: [u32; 3]) -> Self {
         Grid { blocks, cluster: None, overlap_previous: false }
     }
 
     /// Groups the thread blocks into clusters of `parts` along x, if `parts` exceeds 1.
-    pub(crate) fn in_clusters(self, parts: u32) -> Self {
+    pub fn in_clusters(self, parts: u32) -> Self {
         Grid { cluster: (parts > 1).then_some([parts, 1, 1]), ..self }
     }
 
     /// Starts early: the kernel waits for the previous one before it accesses memory that the previous one may write.
-    pub(crate) fn early(self) -> Self {
+    pub fn early(self) -> Self {
         self.early_if(true)
     }
 
     /// Starts early if `early` is true.
-    pub(crate) fn early_if(self, early: bool) -> Self {
+    pub fn early_if(self, early: bool) -> Self {
         Grid { overlap_previous: early, ..self }
     }
 }
 
 /// A stream whose operands have been validated: memory that launches access is valid.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Queue<'s> {
+pub struct Queue<'s> {
     stream: RawStream<'s>,
 }
 
@@ -116,16 +113,17 @@ impl<'s> Queue<'s> {
     /// the planned extents and contents. Until the work is done, the memory and the device exist. No other code writes
     /// the memory, or reads the outputs, except in the order of the stream. Memory that a launch owns is excepted: the
     /// driver frees it only after the work.
-    pub(crate) unsafe fn new(stream: RawStream<'s>) -> Self {
+    pub unsafe fn new(stream: RawStream<'s>) -> Self {
         Queue { stream }
     }
 
-    pub(crate) fn stream(self) -> RawStream<'s> {
+    /// The stream of the queue.
+    pub fn stream(self) -> RawStream<'s> {
         self.stream
     }
 
     /// Queues the kernel. A grid without blocks launches nothing.
-    pub(crate) fn launch<P: Copy + 'static>(
+    pub fn launch<P: Copy + 'static>(
         self,
         kernel: &Kernel<P>,
         grid: Grid,
@@ -145,20 +143,20 @@ impl<'s> Queue<'s> {
     }
 
     /// Queues a fill of `count` bytes with `value`, in memory that is valid for launches. The context must be current.
-    pub(crate) fn fill(self, address: u64, value: u8, count: usize) -> Result<()> {
+    pub fn fill(self, address: u64, value: u8, count: usize) -> Result<()> {
         // SAFETY: guaranteed by the creator of the queue.
         unsafe { memset_d8_async(address, value, count, self.stream) }
     }
 
     /// Queues a fill of `count` words with `value`.
-    pub(crate) fn fill_words(self, address: u64, value: u32, count: usize) -> Result<()> {
+    pub fn fill_words(self, address: u64, value: u32, count: usize) -> Result<()> {
         // SAFETY: guaranteed by the creator of the queue.
         unsafe { memset_d32_async(address, value, count, self.stream) }
     }
 
     /// Queues a fill of `[bytes, rows]` with `value`. Rows are `pitch` bytes apart; the gaps between them are
     /// unchanged.
-    pub(crate) fn fill_rows(
+    pub fn fill_rows(
         self,
         address: u64,
         pitch: usize,

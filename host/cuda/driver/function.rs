@@ -215,7 +215,7 @@ pub struct LaunchConfig {
 
 impl Function {
     /// Creates a kernel of an absent GPU.
-    pub(crate) fn absent(context: &Arc<PrimaryContext>) -> Self {
+    pub fn absent(context: &Arc<PrimaryContext>) -> Self {
         let module = LoadedModule {
             handle: ptr::null_mut(),
             waits: Waits::All,

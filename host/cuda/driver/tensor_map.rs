@@ -111,11 +111,7 @@ impl TensorMap {
     }
 
     /// Creates a [`TensorMap`] of device memory. `absent`: only validates the arguments.
-    pub(crate) fn tiled(
-        absent: bool,
-        address: DevicePtr,
-        layout: &TensorMapLayout<'_>,
-    ) -> Result<Self> {
+    pub fn tiled(absent: bool, address: DevicePtr, layout: &TensorMapLayout<'_>) -> Result<Self> {
         const CALL: &str = "cuTensorMapEncodeTiled";
         let rank = layout.extents.len();
         let all = layout.steps.is_empty() || layout.steps.len() == rank;
@@ -171,7 +167,7 @@ impl TensorMap {
     }
 
     /// Creates a [`TensorMap`] of device memory. `absent`: only validates the arguments.
-    pub(crate) fn pixels(absent: bool, address: DevicePtr, layout: &PixelLayout) -> Result<Self> {
+    pub fn pixels(absent: bool, address: DevicePtr, layout: &PixelLayout) -> Result<Self> {
         const CALL: &str = "cuTensorMapEncodeIm2col";
         encodable(CALL, address, &layout.extents, &layout.strides)?;
         let [right, down] = layout.steps;

@@ -55,7 +55,7 @@ impl Machine {
     /// Replaces scaled rates by the known rates of the GPU with this name. `has_memory_rate`: the driver reported the
     /// memory rate, which is then kept. The rates of a MIG slice, or of a variant with fewer multiprocessors, are
     /// scaled down.
-    pub(crate) fn named(self, name: &str, has_memory_rate: bool) -> Machine {
+    pub fn named(self, name: &str, has_memory_rate: bool) -> Machine {
         let h200 = Machine::H200.multiprocessors;
         if has_words(name, "H200") && self.multiprocessors == h200 {
             return Machine { rates: RateSource::Measured, ..self };

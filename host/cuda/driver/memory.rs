@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::trial;
 use super::{DevicePtr, PrimaryContext, RawStream, check, check_allocation, sys};
 use crate::error::Result;
-use crate::values::Owner;
+use crate::owner::Owner;
 
 /// Free and total device memory, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +199,7 @@ pub unsafe fn copy_dtod_async(
 }
 
 /// Bytes of a row, and the row stride in bytes.
-pub(crate) type RowBytes = (usize, usize);
+pub type RowBytes = (usize, usize);
 
 /// Describes rows with a stride of `pitch` bytes in host memory or in device memory. The unused address is 0 or null.
 fn rows_at(host: *mut u8, device: DevicePtr, pitch: usize) -> sys::RowsPlace {
@@ -256,7 +256,7 @@ pub struct DeviceMemory {
 }
 
 /// Address of all memory of an absent GPU. It is aligned as the driver aligns, and it is never read.
-pub(crate) const ABSENT_ADDRESS: DevicePtr = 1 << 40;
+pub const ABSENT_ADDRESS: DevicePtr = 1 << 40;
 
 impl DeviceMemory {
     /// Allocates `bytes` bytes of uninitialized memory.
@@ -272,7 +272,7 @@ impl DeviceMemory {
 
     /// Returns the owner of the memory, if this type did not allocate it.
     #[cfg(feature = "cudarc")]
-    pub(crate) fn into_owner(mut self) -> Option<Owner> {
+    pub fn into_owner(mut self) -> Option<Owner> {
         let nobody = || Owner::new(());
         self.owner.as_mut().map(|owner| std::mem::replace(owner, nobody()))
     }
@@ -282,7 +282,7 @@ impl DeviceMemory {
     /// # Safety
     /// The `bytes` bytes from `address` on are memory of the context's GPU until the owner is dropped. Other users of
     /// the memory order their accesses with the streams that work with this value.
-    pub(crate) unsafe fn foreign(
+    pub unsafe fn foreign(
         context: &Arc<PrimaryContext>,
         address: DevicePtr,
         bytes: usize,
@@ -329,7 +329,7 @@ impl DeviceMemory {
     /// Copies `values`, which are contiguous rows, to strided rows from byte `first` on, after the work queued on
     /// `stream`. Returns when the copy is done. Gaps between rows are unchanged. Returns an error if a row ends after
     /// the memory.
-    pub(crate) fn write_rows(
+    pub fn write_rows(
         &self,
         first: usize,
         rows: RowBytes,
@@ -347,7 +347,7 @@ impl DeviceMemory {
     }
 
     /// Copies strided rows from byte `first` on into `values`, like [`Self::write_rows`] in the other direction.
-    pub(crate) fn read_rows(
+    pub fn read_rows(
         &self,
         first: usize,
         rows: RowBytes,

@@ -120,7 +120,7 @@ impl Modules {
     }
 
     /// The kernels of a simulated GPU: the whole table, without code.
-    pub(crate) fn absent(context: &Arc<PrimaryContext>, capability: (u32, u32)) -> Self {
+    pub fn absent(context: &Arc<PrimaryContext>, capability: (u32, u32)) -> Self {
         Modules { context: Arc::clone(context), capability, modules: BTreeMap::new() }
     }
 
@@ -223,7 +223,7 @@ pub fn is_native(arch: &str, capability: (u32, u32)) -> bool {
 }
 
 /// Whether kernels of this architecture may start before the previous kernel has ended, and then wait for it.
-pub(crate) fn overlaps(arch: &str) -> bool {
+pub fn overlaps(arch: &str) -> bool {
     Arch::named(arch).is_some_and(|arch| arch.capability >= (9, 0))
 }
 

@@ -29,7 +29,7 @@ fn library() -> &'static Result<Library, String> {
 ///
 /// # Safety
 /// The initializers of the libraries have no preconditions.
-pub(crate) unsafe fn open_first(names: &[&str]) -> Result<Library, String> {
+pub unsafe fn open_first(names: &[&str]) -> Result<Library, String> {
     let mut first = None;
     for name in names {
         // SAFETY: guaranteed by the caller.

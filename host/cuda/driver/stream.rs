@@ -33,10 +33,10 @@ impl RawStream<'_> {
 
     /// Stream of an absent GPU and of a CPU context. Work queued on it is validated and never runs. No driver returns
     /// this handle.
-    pub(crate) const ABSENT: Self = Self(std::ptr::without_provenance_mut(usize::MAX), PhantomData);
+    pub const ABSENT: Self = Self(std::ptr::without_provenance_mut(usize::MAX), PhantomData);
 
     /// Whether queued work never runs.
-    pub(crate) fn is_absent(self) -> bool {
+    pub fn is_absent(self) -> bool {
         self == RawStream::ABSENT
     }
 
@@ -63,7 +63,7 @@ impl RawStream<'_> {
 
     /// Makes the stream's context current on this thread. Does nothing for default streams, which belong to any
     /// context.
-    pub(crate) fn set_current(self) -> Result<()> {
+    pub fn set_current(self) -> Result<()> {
         // Max handle value of the default streams: null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
         const DEFAULTS: usize = 2;
         if self.0.addr() <= DEFAULTS || self.is_absent() {
@@ -162,12 +162,12 @@ impl OwnedStream {
     }
 
     /// Creates a stream on which nothing runs.
-    pub(crate) fn absent() -> Self {
+    pub fn absent() -> Self {
         Self(RawStream::ABSENT.0)
     }
 
     /// Creates a stream of this context.
-    pub(crate) fn of(context: &PrimaryContext) -> Result<Self> {
+    pub fn of(context: &PrimaryContext) -> Result<Self> {
         match context.is_absent() {
             true => Ok(Self::absent()),
             false => Self::new(),
@@ -215,7 +215,7 @@ impl Event {
     }
 
     /// Creates an event without a time in this context.
-    pub(crate) fn of(context: &PrimaryContext) -> Result<Self> {
+    pub fn of(context: &PrimaryContext) -> Result<Self> {
         match context.is_absent() {
             true => Ok(Self(std::ptr::null_mut())),
             false => Self::for_order(),

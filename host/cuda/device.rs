@@ -16,7 +16,7 @@ use crate::module::{MODULES, Modules, arch_for};
 use einsparse_kernels::table::shared_bytes_of;
 
 #[cfg(feature = "testing")]
-pub(crate) use asked::asked_capability;
+pub use asked::asked_capability;
 
 /// Max dynamic shared memory of a thread block on a GPU of this compute capability, at most `own`.
 fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
@@ -26,7 +26,7 @@ fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
 impl Machine {
     /// Rates of the GPU for which a CPU context checks operands: of an H200, or with the feature `testing` those that
     /// EINSPARSE_ARCH selects.
-    pub(crate) fn absent() -> Machine {
+    pub fn absent() -> Machine {
         #[cfg(feature = "testing")]
         {
             asked::absent()
@@ -93,7 +93,8 @@ impl Device {
 
     /// Model of an H200 without hardware. A CPU context prepares the work of a GPU on this model, so that both refuse the
     /// same operands with the same message. The model allocates nothing and runs nothing.
-    pub(crate) fn absent() -> &'static Arc<Device> {
+    #[doc(hidden)]
+    pub fn absent() -> &'static Arc<Device> {
         static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
         ABSENT.get_or_init(|| {
             let context = Arc::new(PrimaryContext::absent(DeviceFacts::h200()));
@@ -129,23 +130,27 @@ impl Device {
     }
 
     /// Sets the error that later waits for this GPU return; `None` clears it.
-    pub(crate) fn fail(&self, reason: Option<Error>) {
+    #[doc(hidden)]
+    pub fn fail(&self, reason: Option<Error>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
     /// Returns the stored error if work of this GPU may not have completed.
-    pub(crate) fn check(&self) -> Result<()> {
+    #[doc(hidden)]
+    pub fn check(&self) -> Result<()> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.clone().map_or(Ok(()), Err)
     }
 
     /// Whether this is the model without hardware.
-    pub(crate) fn is_absent(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_absent(&self) -> bool {
         self.context.is_absent()
     }
 
     /// Waits for all work submitted to this GPU.
-    pub(crate) fn synchronize(&self) -> Result<()> {
+    #[doc(hidden)]
+    pub fn synchronize(&self) -> Result<()> {
         self.context.synchronize()?;
         self.check()
     }
@@ -156,16 +161,14 @@ impl Device {
     }
 
     /// Copies to new device memory. Returns when the copy is done.
-    pub(crate) fn upload<T: bytemuck::Pod>(&self, data: &[T]) -> Result<DeviceMemory> {
+    #[doc(hidden)]
+    pub fn upload<T: bytemuck::Pod>(&self, data: &[T]) -> Result<DeviceMemory> {
         DeviceMemory::from_slice(&self.context, data, self.copies.raw())
     }
 
     /// Copies to new device memory, followed by `room` elements of zeros: kernels load whole vectors.
-    pub(crate) fn upload_padded<T: bytemuck::Pod>(
-        &self,
-        data: &[T],
-        room: usize,
-    ) -> Result<DeviceMemory> {
+    #[doc(hidden)]
+    pub fn upload_padded<T: bytemuck::Pod>(&self, data: &[T], room: usize) -> Result<DeviceMemory> {
         let memory = DeviceMemory::alloc(&self.context, size_of_val(data) + room * size_of::<T>())?;
         let behind = memory.address() + size_of_val(data) as u64;
         // SAFETY: the range is the end of the allocation, which outlives the wait in `write`.
@@ -175,7 +178,8 @@ impl Device {
     }
 
     /// Allocates device memory of zero bytes.
-    pub(crate) fn zeros(&self, bytes: usize) -> Result<DeviceMemory> {
+    #[doc(hidden)]
+    pub fn zeros(&self, bytes: usize) -> Result<DeviceMemory> {
         let memory = DeviceMemory::alloc(&self.context, bytes)?;
         // SAFETY: the range is the whole allocation, which outlives the wait below.
         unsafe { memset_d8_async(memory.address(), 0, bytes, self.copies.raw())? };
@@ -184,34 +188,35 @@ impl Device {
     }
 
     /// The stream for copies.
-    pub(crate) fn copies(&self) -> RawStream<'_> {
+    #[doc(hidden)]
+    pub fn copies(&self) -> RawStream<'_> {
         self.copies.raw()
     }
 
     /// Waits for all work of the GPU and returns the stream for copies.
-    pub(crate) fn after_all(&self) -> Result<RawStream<'_>> {
+    #[doc(hidden)]
+    pub fn after_all(&self) -> Result<RawStream<'_>> {
         self.synchronize()?;
         Ok(self.copies.raw())
     }
 
     /// Overwrites device memory after all work of the GPU.
-    pub(crate) fn write<T: bytemuck::Pod>(&self, memory: &DeviceMemory, data: &[T]) -> Result<()> {
+    #[doc(hidden)]
+    pub fn write<T: bytemuck::Pod>(&self, memory: &DeviceMemory, data: &[T]) -> Result<()> {
         self.context.synchronize()?;
         memory.write(data, self.copies.raw())
     }
 
     /// Copies to host memory after all work of the GPU.
-    pub(crate) fn read<T: bytemuck::Pod>(
-        &self,
-        memory: &DeviceMemory,
-        data: &mut [T],
-    ) -> Result<()> {
+    #[doc(hidden)]
+    pub fn read<T: bytemuck::Pod>(&self, memory: &DeviceMemory, data: &mut [T]) -> Result<()> {
         self.synchronize()?;
         memory.read(data, self.copies.raw())
     }
 
     /// Overwrites rows from byte `first` on, after all work of the GPU. The gaps between rows are unchanged.
-    pub(crate) fn write_rows(
+    #[doc(hidden)]
+    pub fn write_rows(
         &self,
         memory: &DeviceMemory,
         first: usize,
@@ -223,7 +228,8 @@ impl Device {
     }
 
     /// Copies rows from byte `first` on to host memory, without gaps, after all work of the GPU.
-    pub(crate) fn read_rows(
+    #[doc(hidden)]
+    pub fn read_rows(
         &self,
         memory: &DeviceMemory,
         first: usize,
@@ -261,12 +267,15 @@ enum Kind {
 }
 
 impl Stream {
-    pub(crate) fn new(device: Option<&Arc<Device>>) -> Result<Stream> {
+    /// Creates a stream of a GPU, or of the CPU for `None`.
+    #[doc(hidden)]
+    pub fn new(device: Option<&Arc<Device>>) -> Result<Stream> {
         Self::made(device, OwnedStream::new)
     }
 
     /// Creates a stream of high priority, for transfers that overlap with products.
-    pub(crate) fn ahead(device: Option<&Arc<Device>>) -> Result<Stream> {
+    #[doc(hidden)]
+    pub fn ahead(device: Option<&Arc<Device>>) -> Result<Stream> {
         Self::made(device, OwnedStream::ahead)
     }
 
@@ -326,7 +335,8 @@ impl Stream {
     }
 
     /// For a CPU stream, the stream of the simulated GPU; other streams are returned unchanged.
-    pub(crate) fn shadow(&self) -> &Stream {
+    #[doc(hidden)]
+    pub fn shadow(&self) -> &Stream {
         static ABSENT: OnceLock<Stream> = OnceLock::new();
         match self.0 {
             Kind::Cpu => ABSENT.get_or_init(|| {
@@ -337,7 +347,8 @@ impl Stream {
     }
 
     /// Whether the stream accepts work of this GPU. `None` is the CPU.
-    pub(crate) fn is_of(&self, device: Option<&Arc<Device>>) -> bool {
+    #[doc(hidden)]
+    pub fn is_of(&self, device: Option<&Arc<Device>>) -> bool {
         match device {
             Some(device) => self.belongs_to(device),
             None => matches!(self.0, Kind::Cpu),

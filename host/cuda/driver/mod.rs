@@ -27,8 +27,8 @@ use crate::error::{Error, Result};
 pub use device::{DeviceFacts, KeptCurrent, PrimaryContext, device_count, device_facts};
 pub use function::{Function, FunctionFacts, LaunchConfig, LoadedModule};
 pub use graph::Graph;
-pub(crate) use library::open_first;
-pub(crate) use memory::{ABSENT_ADDRESS, RowBytes};
+pub use library::open_first;
+pub use memory::{ABSENT_ADDRESS, RowBytes};
 pub use memory::{
     DeviceMemory, MemoryInfo, copy_dtod_async, copy_dtoh_async, copy_htod_async, mem_alloc,
     mem_alloc_async, mem_free, mem_free_async, mem_get_info, memset_2d_async, memset_d8_async,

@@ -30,7 +30,7 @@ fn refusal(reason: String) -> Error {
 ///
 /// # Errors
 /// If the value names no compute capability.
-pub(crate) fn asked_capability() -> Result<Option<(u32, u32)>> {
+pub fn asked_capability() -> Result<Option<(u32, u32)>> {
     let Ok(asked) = std::env::var("EINSPARSE_ARCH") else {
         return Ok(None);
     };

@@ -11,9 +11,9 @@ const COLUMNS: usize = einsparse_kernels::families::PIT_COLUMNS;
 
 /// Times of the tiles of one height, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeightTimes {
+pub struct HeightTimes {
     /// Detection and product of an empty matrix: launches, first loads.
-    pub(crate) start: f64,
+    pub start: f64,
     /// One tile of C on every multiprocessor: its list and its output.
     tile: f64,
     /// One stage of 64 micro-tiles in each of these tiles.
@@ -23,9 +23,9 @@ pub(crate) struct HeightTimes {
 /// Times of one GPU. A plan uses them to predict the time of a product from its share of nonzero micro-tiles (PIT,
 /// arXiv 2301.10936, section 3.2: the cost of a tile is measured, the number of tiles is counted).
 #[derive(Clone, Debug)]
-pub(crate) struct TileTimes {
+pub struct TileTimes {
     /// Times by the rows of a micro-tile.
-    pub(crate) heights: BTreeMap<usize, HeightTimes>,
+    pub heights: BTreeMap<usize, HeightTimes>,
     /// Detection, in microseconds per MB of the matrix.
     detect: f64,
 }
@@ -34,7 +34,7 @@ impl TileTimes {
     /// Returns the times of 16-bit types on this GPU. They are fitted to products of 4096 x 4096 x 4096 on an H200
     /// (benches/NOTES.md, "pit: dynamic micro-tiles", f16). On a GPU without `wgmma` they are derived from these times
     /// and the rate of `mma.sync`, not measured.
-    pub(crate) fn on(machine: &Machine) -> TileTimes {
+    pub fn on(machine: &Machine) -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
         let times = TileTimes {
             heights: BTreeMap::from([
@@ -71,7 +71,7 @@ impl TileTimes {
 
     /// Returns the times for f32 as TF32. They are derived from the L2 traffic of a stage (benches/NOTES.md,
     /// "pit_right, pit_tf32 and pit_few"), not measured.
-    pub(crate) fn tf32(machine: &Machine) -> TileTimes {
+    pub fn tf32(machine: &Machine) -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
         let times = TileTimes {
             heights: BTreeMap::from([
@@ -87,7 +87,7 @@ impl TileTimes {
 
     /// Predicts the microseconds of detection and product of `[m, k, n]` in 16-bit elements. `share` is the share of
     /// nonzero micro-tiles of `height` rows. Returns `None` if there are no times of this height.
-    pub(crate) fn product_us(
+    pub fn product_us(
         &self,
         height: usize,
         [m, k, n]: [usize; 3],

@@ -7,7 +7,7 @@ use einsparse_kernels::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
 use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 
 pub use devices::RateSource;
-pub(crate) use times::TileTimes;
+pub use times::TileTimes;
 
 /// Peak rates and limits of a GPU, which the cost model uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -119,7 +119,7 @@ impl Machine {
     }
 
     /// Returns the f16 flops per second of the matrix instruction of this kernel.
-    pub(crate) fn products(&self, row: &Row) -> f64 {
+    pub fn products(&self, row: &Row) -> f64 {
         if row.needs & WGMMA != 0 { self.wgmma } else { self.mma }
     }
 
@@ -131,7 +131,7 @@ impl Machine {
     }
 
     /// Returns the reason why a thread block cannot have `bytes` bytes of dynamic shared memory, or `None`.
-    pub(crate) fn lacks_shared(&self, bytes: u32) -> Option<String> {
+    pub fn lacks_shared(&self, bytes: u32) -> Option<String> {
         let limit = self.shared_bytes;
         (bytes > limit).then(|| {
             format!(

@@ -41,7 +41,7 @@ pub struct DeviceFacts {
 
 impl DeviceFacts {
     /// Properties of an H200. A CPU context validates operands for the kernels of this GPU.
-    pub(crate) fn h200() -> Self {
+    pub fn h200() -> Self {
         DeviceFacts {
             ordinal: 0,
             name: "NVIDIA H200".into(),
@@ -295,12 +295,12 @@ impl PrimaryContext {
 
     /// Creates the context of an absent GPU with these properties. Its memory has addresses and no bytes, and its
     /// kernels load and never run. All checks for a GPU apply.
-    pub(crate) fn absent(facts: DeviceFacts) -> Self {
+    pub fn absent(facts: DeviceFacts) -> Self {
         Self { context: None, facts }
     }
 
     /// Whether the GPU is absent.
-    pub(crate) fn is_absent(&self) -> bool {
+    pub fn is_absent(&self) -> bool {
         self.context.is_none()
     }
 
