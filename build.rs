@@ -149,7 +149,7 @@ fn files_in(folder: &Path) -> io::Result<Vec<Files>> {
     Ok(modules)
 }
 
-/// Writes `modules.rs`, the table that host/module.rs includes. Packed files are included from their own directory.
+/// Writes `modules.rs`, the table that host/cuda/module.rs includes. Packed files are included from their own directory.
 fn write_table(out: &Path, modules: &[Files]) -> io::Result<()> {
     let embed = |code: Option<&Code>, name: String| {
         let Some(code) = code else {

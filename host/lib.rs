@@ -20,61 +20,29 @@
 //! An expression passes through these stages, each of which implements `Display`:
 //! [`Einsum`](einsum::Einsum) -> [`IndirectEinsum`](indirect::IndirectEinsum) -> [`Plan`] -> launch.
 
+#[doc(inline)]
+pub use einsparse_core::{
+    Choice, Context, Converter, Determinism, Error, FormatAdvice, Graph, Operand, Options, Output,
+    Plan, PlanBuilder, Precision, Result, Scalar, SparseTensor, Stream, Tensor, TensorView,
+    TensorViewMut, Weights, ZerosRule, dynamic, einsum, ops, raw,
+};
 pub use einsparse_formats as formats;
+#[doc(inline)]
+#[cfg(feature = "group")]
+pub use einsparse_group as group;
+#[doc(inline)]
+#[cfg(feature = "nn")]
+pub use einsparse_nn as nn;
 
-pub(crate) use einsparse_formats::parallel;
-
+// Hidden modules serve the command, tests and benches, and may change.
+#[doc(hidden)]
+pub use einsparse_core::{context, convert, cost, cpu, entries, plan, registry, tensor, worklist};
 #[doc(hidden)]
 pub use einsparse_cuda::{device, driver, module};
-pub(crate) use einsparse_cuda::{kernel, machine};
-#[doc(hidden)]
-pub use einsparse_lang::{einsum, error, indirect};
-
-// Public items are exported below. Hidden modules serve the command, tests and benches, and may change.
 #[doc(hidden)]
 pub use einsparse_kernels as kernels;
-
 #[doc(hidden)]
-pub mod context;
-#[doc(hidden)]
-pub mod convert;
-mod converter;
-#[doc(hidden)]
-pub mod cost;
-#[doc(hidden)]
-pub mod cpu;
-pub mod dynamic;
-#[doc(hidden)]
-pub mod entries;
-mod families;
-pub mod group;
-mod launch;
-pub mod nn;
-mod offer;
-pub mod ops;
-#[doc(hidden)]
-pub mod plan;
-pub mod raw;
-#[doc(hidden)]
-pub mod registry;
-#[doc(hidden)]
-pub mod tensor;
-mod values;
-#[doc(hidden)]
-pub mod worklist;
-
-pub use context::Context;
-pub use converter::Converter;
-pub use device::Stream;
-pub use driver::Graph;
-#[doc(inline)]
-pub use einsparse_lang::{Error, Result};
-pub use plan::{
-    Choice, Determinism, FormatAdvice, Options, Output, Plan, PlanBuilder, Precision, Weights,
-    ZerosRule,
-};
-pub use registry::Scalar;
-pub use tensor::{Operand, SparseTensor, Tensor, TensorView, TensorViewMut};
+pub use einsparse_lang::{einsum, error, indirect};
 
 /// Code of the README and of the guide, compiled and run with the documentation tests.
 #[cfg(doctest)]

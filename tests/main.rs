@@ -1,9 +1,6 @@
 //! Tests that need no GPU. Modules have the names of those of the library.
 
 mod allocations;
-// Without the feature, the command is not built.
-#[cfg(feature = "command")]
-mod command;
 mod convert;
 mod copies;
 mod cpu;

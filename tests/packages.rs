@@ -148,7 +148,8 @@ fn fake_cuda(rust: &Path) -> PathBuf {
     fs::create_dir_all(&stubs).expect("a folder");
     fs::create_dir_all(folder.join("include")).expect("a folder");
     fs::write(folder.join("include/cuda.h"), "").expect("a file");
-    let list = fs::read_to_string(Path::new(ROOT).join("host/driver/symbols.rs")).expect("a list");
+    let list =
+        fs::read_to_string(Path::new(ROOT).join("host/cuda/driver/symbols.rs")).expect("a list");
     let called = list.lines().filter_map(|line| line.trim().split_once('('));
     let called = called.map(|(name, _)| name).filter(|name| {
         name.starts_with("cu") && name.chars().all(|c| c.is_alphanumeric() || c == '_')

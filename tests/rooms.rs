@@ -211,7 +211,7 @@ fn families_have_their_rooms() {
         assert_eq!(names(folder), families, "{folder}");
     }
     let of_plans: Vec<String> = families.into_iter().filter(|name| name != "tutorial").collect();
-    for folder in ["host/families", "docs/families"] {
+    for folder in ["host/core/families", "docs/families"] {
         assert_eq!(names(folder), of_plans, "{folder}");
     }
     let contents = fs::read_to_string(top.join("docs/SUMMARY.md")).unwrap();

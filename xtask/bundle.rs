@@ -136,7 +136,8 @@ fn executables(
     // Each program contains all kernels, so examples, and tests and benches that need no GPU, are left out.
     build.args(["--test=device", "--bench=gpu"]);
     if specs.len() > 1 {
-        build.args(["--bench=cpu_bytes", "--bin=einsparse", "--features=command,cudarc"]);
+        build.args(["--package=einsparse-cli", "--bench=cpu_bytes", "--bin=einsparse"]);
+        build.arg("--features=einsparse/cudarc");
     }
     build.arg("--message-format=json-render-diagnostics");
     if let Some((folder, compiler)) = modules {

@@ -75,9 +75,9 @@ pub fn demo(file: Option<PathBuf>) -> Result<()> {
     prepare(&Spec::asked())?;
     // The command runs in the root of the project, so a relative path is made absolute.
     let file = file.map(std::path::absolute).transpose()?;
-    let run = ["run", "--release", "--features", "command"];
+    let run = ["run", "--release", "--package", "einsparse-cli"];
     let mut command = cargo(run);
-    part("demo", command.args(["--bin", "einsparse", "--", "demo"]).args(file))
+    part("demo", command.args(["--", "demo"]).args(file))
 }
 
 /// Runs all tests: libraries and programs, then the examples in the documentation.

@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 /// Halo rows are stored in the order of the whole matrix: rows of lower ranks precede the own rows, rows of higher
 /// ranks follow them. [`columns`](Self::columns) renumbers the columns of a pattern to these rows, so any operation of
 /// one GPU can use them: a product ([`ShardedSpmm`](super::ShardedSpmm)), an SDDMM
-/// ([`ops::SampledTensor`](crate::ops)), attention of the queries of this rank, messages between atoms. The caller
+/// ([`ops::SampledTensor`](einsparse_core::ops)), attention of the queries of this rank, messages between atoms. The caller
 /// orders calls on several streams.
 ///
 /// ```
@@ -168,7 +168,7 @@ impl<T: Scalar> Halo<T> {
     /// Enables the reverse exchange, [`add`](Self::add).
     ///
     /// # Errors
-    /// As [`Context::plan`](crate::Context::plan).
+    /// As [`Context::plan`](einsparse_core::Context::plan).
     pub fn with_add(mut self) -> Result<Self> {
         let group = self.group.clone();
         self.adds = true;

@@ -42,7 +42,7 @@ pub struct ShardedOptions {
 /// The caller orders runs on several streams.
 /// If every rank has all of B, use an ordinary plan of [`Sharded::local`].
 ///
-/// The [module](crate::group) has an example.
+/// The [module](crate) has an example.
 #[derive(Debug)]
 pub struct ShardedSpmm<T: Scalar> {
     group: Group,
@@ -70,7 +70,7 @@ impl<T: Scalar> ShardedSpmm<T> {
     ///
     /// # Errors
     /// [`Error::Rank`] if ranks disagree or another rank fails; otherwise as for [`Halo::new`] and
-    /// [`Context::plan`](crate::Context::plan).
+    /// [`Context::plan`](einsparse_core::Context::plan).
     pub fn new(
         group: &Group,
         a: &Sharded<Csr<T>>,

@@ -47,8 +47,8 @@ impl<T: Scalar> GroupSum<T> {
     /// Creates a sum for tensors of this shape without gaps. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`](crate::Error::Rank) if another rank has a different shape;
-    /// [`Error::Operand`](crate::Error::Operand) for a type other than f32 on a GPU.
+    /// [`Error::Rank`](einsparse_core::Error::Rank) if another rank has a different shape;
+    /// [`Error::Operand`](einsparse_core::Error::Operand) for a type other than f32 on a GPU.
     pub fn new(group: &Group, shape: &[usize]) -> Result<Self> {
         let words = shape.iter().map(|&extent| extent as u64).collect();
         group.same("the shape of a sum", Ok(words))?;
@@ -70,8 +70,8 @@ impl<T: Scalar> GroupSum<T> {
     /// Queues the sum, in place. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) for a different shape; [`Error::Operand`](crate::Error::Operand) for a
-    /// tensor with gaps or in another context; [`Error::Rank`](crate::Error::Rank) if another rank fails.
+    /// [`Error::Shape`](einsparse_core::Error::Shape) for a different shape; [`Error::Operand`](einsparse_core::Error::Operand) for a
+    /// tensor with gaps or in another context; [`Error::Rank`](einsparse_core::Error::Rank) if another rank fails.
     pub fn run(&self, tensor: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         tensor.check("the tensor", self.group.context(), &self.shape)?;
         let size = self.group.size();

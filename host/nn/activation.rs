@@ -44,7 +44,7 @@ impl<T: Scalar> Activation<T> {
     /// Creates the operation for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
+    /// [`Error::NoKernel`](einsparse_core::Error::NoKernel) for other element types.
     pub fn new(context: &Context, function: Gate, shape: [usize; 2]) -> Result<Self> {
         elements("x", &shape)?;
         Ok(Activation {
@@ -66,8 +66,8 @@ impl<T: Scalar> Activation<T> {
     /// Queues `y = f(x)`. Allocates nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned shape;
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
+    /// [`Error::Shape`](einsparse_core::Error::Shape) if an operand does not have the planned shape;
+    /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         self.run(x, None, ("y", y), stream)
     }

@@ -45,8 +45,8 @@ impl<T: Scalar> Embedding<T> {
     /// Creates the operation for a table `[vocabulary, width]` and a fixed number of tokens per run.
     ///
     /// # Errors
-    /// Except on [`Context::unchecked_cpu`]: [`Error::Overflow`](crate::Error::Overflow) for more than 2^31 - 1 rows,
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
+    /// Except on [`Context::unchecked_cpu`]: [`Error::Overflow`](einsparse_core::Error::Overflow) for more than 2^31 - 1 rows,
+    /// [`Error::NoKernel`](einsparse_core::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
         [vocabulary, width]: [usize; 2],
@@ -74,8 +74,8 @@ impl<T: Scalar> Embedding<T> {
     /// `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
+    /// [`Error::Shape`](einsparse_core::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context.
     pub fn forward(
         &self,
         table: &Tensor<T>,
@@ -122,8 +122,8 @@ impl<T: Scalar> Greedy<T> {
     /// Creates the operation for logits `[tokens, vocabulary]`, or their transpose with `tokens_in_columns`.
     ///
     /// # Errors
-    /// Except on [`Context::unchecked_cpu`]: [`Error::Overflow`](crate::Error::Overflow) for more than 2^31 - 1 tokens
-    /// or logits of a token, [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
+    /// Except on [`Context::unchecked_cpu`]: [`Error::Overflow`](einsparse_core::Error::Overflow) for more than 2^31 - 1 tokens
+    /// or logits of a token, [`Error::NoKernel`](einsparse_core::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
         [tokens, vocabulary]: [usize; 2],
@@ -144,12 +144,12 @@ impl<T: Scalar> Greedy<T> {
     }
 
     /// Queues the selection. `tokens` is `[tokens]`. If `lengths`, `[tokens]`, is given, each length is incremented by
-    /// one. [`Rotary`](super::Rotary) and [`CachedAttention`](crate::ops::CachedAttention) read these lengths in the
+    /// one. [`Rotary`](super::Rotary) and [`CachedAttention`](einsparse_core::ops::CachedAttention) read these lengths in the
     /// next step.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
+    /// [`Error::Shape`](einsparse_core::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context.
     pub fn forward(
         &self,
         logits: &Tensor<T>,

@@ -81,7 +81,7 @@ pub struct EncoderWeights<'a, T> {
 /// Sums and normalisation are f32, and the result of each step is rounded to the element type. Results are bitwise
 /// reproducible, and bitwise equal to those of the layers run one at a time. The result of a sequence may depend on its
 /// position in the batch, because keys are gathered in groups of 64 packed rows. A NaN or Inf in the values of one
-/// sequence can reach adjacent sequences in the batch, as in [`DynamicAttention`](crate::ops::DynamicAttention).
+/// sequence can reach adjacent sequences in the batch, as in [`DynamicAttention`](einsparse_core::ops::DynamicAttention).
 ///
 /// ```
 /// use einsparse::Context;

@@ -74,8 +74,8 @@ impl<T: Scalar> FeedForward<T> {
     /// Creates a layer of these extents: tokens, inputs, hidden activations, outputs.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) if no kernel of the context supports the type;
-    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::NoKernel`](einsparse_core::Error::NoKernel) if no kernel of the context supports the type;
+    /// [`Error::Overflow`](einsparse_core::Error::Overflow), [`Error::OutOfMemory`](einsparse_core::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         extents: [usize; 4],
@@ -116,9 +116,9 @@ impl<T: Scalar> FeedForward<T> {
     /// for the previous one, also on another stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context;
-    /// [`Error::RowStride`](crate::Error::RowStride) for gaps between rows that were not planned.
+    /// [`Error::Shape`](einsparse_core::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context;
+    /// [`Error::RowStride`](einsparse_core::Error::RowStride) for gaps between rows that were not planned.
     pub fn forward(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],

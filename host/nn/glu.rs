@@ -40,7 +40,7 @@ impl<T: Scalar> Glu<T> {
     /// Creates the operation for outputs `[tokens, width]`, or `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
+    /// [`Error::NoKernel`](einsparse_core::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
         gate: Gate,
@@ -68,8 +68,8 @@ impl<T: Scalar> Glu<T> {
     /// synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
+    /// [`Error::Shape`](einsparse_core::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context.
     pub fn forward(&self, x: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let both = Layout { width: 2 * self.layout.width, ..self.layout };
         x.check("x", &self.context, &both.shape())?;

@@ -46,7 +46,7 @@ pub struct MoeOptions {
     /// Number of experts.
     pub experts: usize,
     /// Number of the first expert of this layer. Other experts belong to another layer, such as one on another GPU
-    /// ([`group::ShardedMoe`](crate::group::ShardedMoe)). Choices of them add nothing to the output.
+    /// (`einsparse::group::ShardedMoe`). Choices of them add nothing to the output.
     pub first: usize,
     /// Experts per token.
     pub top_k: usize,
@@ -102,7 +102,7 @@ impl MoeOptions {
 ///
 /// Hidden rows are rounded to `T`. With several experts per token, the weighted rows are rounded to `T` before they are
 /// added. Sums are f32. A choice that names no expert adds nothing. Element types are those of
-/// [`GroupedGemm`](crate::dynamic::GroupedGemm).
+/// [`GroupedGemm`](einsparse_core::dynamic::GroupedGemm).
 ///
 /// ```
 /// use einsparse::Context;
@@ -160,9 +160,9 @@ impl<T: Scalar> Moe<T> {
     /// Creates a layer of these extents, and allocates its hidden rows.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange) without experts or choices, for GELU, for columns that are not
+    /// [`Error::OutOfRange`](einsparse_core::Error::OutOfRange) without experts or choices, for GELU, for columns that are not
     /// multiples of 8, and for scaled matrices that violate the conditions of [`scaled`](MoeOptions::scaled);
-    /// [`Error::NoKernel`](crate::Error::NoKernel) if no kernel supports the element type; [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::NoKernel`](einsparse_core::Error::NoKernel) if no kernel supports the element type; [`Error::Overflow`](einsparse_core::Error::Overflow), [`Error::OutOfMemory`](einsparse_core::Error::OutOfMemory).
     pub fn new(context: &Context, options: &MoeOptions) -> Result<Self> {
         let MoeOptions {
             tokens,
@@ -229,7 +229,8 @@ impl<T: Scalar> Moe<T> {
     }
 
     /// Marks a layer that has only some of the experts, and whose choices mostly name others.
-    pub(crate) fn part(self) -> Self {
+    #[doc(hidden)]
+    pub fn part(self) -> Self {
         Moe { part: true, ..self }
     }
 
@@ -238,7 +239,7 @@ impl<T: Scalar> Moe<T> {
     /// It allocates one more array of hidden rows, or three more with a gate.
     ///
     /// # Errors
-    /// Returns the errors of [`new`](Self::new); [`Error::OutOfRange`](crate::Error::OutOfRange) for GELU on every
+    /// Returns the errors of [`new`](Self::new); [`Error::OutOfRange`](einsparse_core::Error::OutOfRange) for GELU on every
     /// context, and for scaled matrices.
     pub fn for_training(context: &Context, options: &MoeOptions) -> Result<Self> {
         if options.scaled {
@@ -278,10 +279,10 @@ impl<T: Scalar> Moe<T> {
     /// waits for the previous one, also on another stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
-    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context;
-    /// [`Error::Alignment`](crate::Error::Alignment) if one is not aligned to 16 bytes;
-    /// [`Error::RowStride`](crate::Error::RowStride) if choices or weights have gaps between their rows.
+    /// [`Error::Shape`](einsparse_core::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context;
+    /// [`Error::Alignment`](einsparse_core::Error::Alignment) if one is not aligned to 16 bytes;
+    /// [`Error::RowStride`](einsparse_core::Error::RowStride) if choices or weights have gaps between their rows.
     pub fn forward<'a>(
         &mut self,
         x: &Tensor<T>,

@@ -81,9 +81,9 @@ macro_rules! optimiser {
             /// each replay, a captured step continues from the state that the previous step stored.
             ///
             /// # Errors
-            /// [`Error::Shape`](crate::Error::Shape) for another shape;
-            /// [`Error::OtherContext`](crate::Error::OtherContext) for another context;
-            /// [`Error::RowStride`](crate::Error::RowStride) for gaps between rows.
+            /// [`Error::Shape`](einsparse_core::Error::Shape) for another shape;
+            /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) for another context;
+            /// [`Error::RowStride`](einsparse_core::Error::RowStride) for gaps between rows.
             pub fn step(
                 &mut self,
                 parameters: &mut Tensor<f32>,
@@ -99,7 +99,7 @@ macro_rules! optimiser {
             /// The gradient is f32, or has the type of the copy, as these products store it.
             ///
             /// # Errors
-            /// Returns the errors of [`step`](Self::step); [`Error::ElementType`](crate::Error::ElementType) for a copy
+            /// Returns the errors of [`step`](Self::step); [`Error::ElementType`](einsparse_core::Error::ElementType) for a copy
             /// or a gradient of another type.
             pub fn step_with_copy<T: Scalar, G: Scalar>(
                 &mut self,
@@ -114,7 +114,7 @@ macro_rules! optimiser {
             /// Sets the rate of all later steps, including replays of captured ones. Waits for all work on the GPU.
             ///
             /// # Errors
-            /// [`Error::OutOfRange`](crate::Error::OutOfRange) if the rate is negative or not a finite f32.
+            /// [`Error::OutOfRange`](einsparse_core::Error::OutOfRange) if the rate is negative or not a finite f32.
             pub fn set_rate(&mut self, rate: f64) -> Result<()> {
                 self.0.set_rate(rate)
             }
@@ -123,7 +123,7 @@ macro_rules! optimiser {
             /// GPU.
             ///
             /// # Errors
-            /// [`Error::Cuda`](crate::Error::Cuda).
+            /// [`Error::Cuda`](einsparse_core::Error::Cuda).
             pub fn steps(&self) -> Result<u64> {
                 self.0.steps()
             }
@@ -165,8 +165,8 @@ impl Sgd {
     /// Creates an optimiser for parameters of this shape.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange) for constants that are negative or not a finite f32, and for a
-    /// momentum of 1 or more; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::OutOfRange`](einsparse_core::Error::OutOfRange) for constants that are negative or not a finite f32, and for a
+    /// momentum of 1 or more; [`Error::OutOfMemory`](einsparse_core::Error::OutOfMemory).
     pub fn new(context: &Context, shape: &[usize], options: &SgdOptions) -> Result<Self> {
         let SgdOptions { rate, momentum, nesterov, weight_decay: decay } = *options;
         check("momentum", momentum, 1.0)?;
@@ -209,8 +209,8 @@ impl Adam {
     /// Creates an optimiser for parameters of this shape.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange) for constants that are negative or not a finite f32, and for
-    /// betas of 1 or more; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::OutOfRange`](einsparse_core::Error::OutOfRange) for constants that are negative or not a finite f32, and for
+    /// betas of 1 or more; [`Error::OutOfMemory`](einsparse_core::Error::OutOfMemory).
     pub fn new(context: &Context, shape: &[usize], options: &AdamOptions) -> Result<Self> {
         let AdamOptions { rate, betas, epsilon, weight_decay: decay, decoupled } = *options;
         check("first beta", betas[0], 1.0)?;

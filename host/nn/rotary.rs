@@ -120,9 +120,9 @@ impl<T: Scalar> Rotary<T> {
     /// Each row of `x` contains the queries, then the keys, then the values of a token:
     /// `[tokens, (heads + 2 key_heads) * dim]`, or its transpose with `tokens_in_columns`. `lengths`, `[tokens]`,
     /// contains the length of each sequence up to and including this token, as in
-    /// [`CachedAttention::append`](crate::ops::CachedAttention::append). The position of the token is this length minus
+    /// [`CachedAttention::append`](einsparse_core::ops::CachedAttention::append). The position of the token is this length minus
     /// one. `q` is `[tokens, heads, dim]`; `k` and `v` are `[tokens, key_heads, dim]`. [Reshaped](Tensor::reshape) to
-    /// two axes, they are operands of [`SparseAttention`](crate::ops::SparseAttention).
+    /// two axes, they are operands of [`SparseAttention`](einsparse_core::ops::SparseAttention).
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand has other extents than planned; [`Error::OtherContext`] if one belongs to another

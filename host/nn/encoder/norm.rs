@@ -45,8 +45,8 @@ impl<T: Scalar> ResidualNorm<T> {
     /// Creates the operation for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange) for an epsilon below 0, and for rows whose length is not a
-    /// multiple of 8 elements or is above 1024; [`Error::NoKernel`](crate::Error::NoKernel) for types other than f16
+    /// [`Error::OutOfRange`](einsparse_core::Error::OutOfRange) for an epsilon below 0, and for rows whose length is not a
+    /// multiple of 8 elements or is above 1024; [`Error::NoKernel`](einsparse_core::Error::NoKernel) for types other than f16
     /// and bf16.
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {

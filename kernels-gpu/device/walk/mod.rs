@@ -13,7 +13,7 @@ use crate::abi::{SpmmParams, WalkInfo};
 
 buffers! {
     // The host checks that the columns of A are below `k` and that items, slots and spans describe its entries. It checks
-    // the shapes of B and C, and allocates the workspaces for all slots and counters (`host/plan`).
+    // the shapes of B and C, and allocates the workspaces for all slots and counters (`host/core/plan`).
     unsafe SpmmParams {
         items: [u32; 4], ReadOnly;
         slots: [u32; 4], ReadOnly;

@@ -7,7 +7,7 @@ use crate::device::scan::inclusive;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `host/families/convert/expand.rs` allocates places, starts, heads and lists for the pattern
+    // `host/core/families/convert/expand.rs` allocates places, starts, heads and lists for the pattern
     // that `Placed` describes. Callers of `Expand::new` allocate the dense matrix.
     unsafe ExpandParams {
         columns: u32, ReadOnly;

@@ -8,8 +8,8 @@ use crate::device::strided::strided;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `host/families/spmm/gather.rs` gives one span for each row. `Lists::make` in
-    // `host/families/convert/lists.rs` allocates the counts of all tiles and kinds, and the items
+    // `host/core/families/spmm/gather.rs` gives one span for each row. `Lists::make` in
+    // `host/core/families/convert/lists.rs` allocates the counts of all tiles and kinds, and the items
     // and slots that the totals count.
     unsafe ListParams {
         spans: [u32; 2], ReadOnly;

@@ -5,8 +5,8 @@ use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `prune` in `host/families/convert/prune.rs` allocates the words and the values of all rows.
-    // `host/ops/prune.rs` takes rows, columns and leading dimension from the dense tensor.
+    // `prune` in `host/core/families/convert/prune.rs` allocates the words and the values of all rows.
+    // `host/core/ops/prune.rs` takes rows, columns and leading dimension from the dense tensor.
     unsafe PruneParams {
         dense: u8, ReadOnly;
         values: [u32; 4], ReadWrite;

@@ -4,7 +4,7 @@ use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `Scatter` in `host/families/convert/scatter.rs` uploads one place for each value. Its callers
+    // `Scatter` in `host/core/families/convert/scatter.rs` uploads one place for each value. Its callers
     // give as many values, and an output that contains all places.
     unsafe ScatterParams {
         values: u16, ReadOnly;

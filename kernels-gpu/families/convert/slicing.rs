@@ -7,9 +7,9 @@ use crate::families::convert::abi::*;
 use crate::families::spmm::abi::{CHUNK_STEPS, K_TILE, NO_ENTRY, SLICE};
 
 buffers! {
-    // The arrays of CSR are those of a checked tensor. `host/families/convert/slices.rs` allocates
+    // The arrays of CSR are those of a checked tensor. `host/core/families/convert/slices.rs` allocates
     // the outputs for all slices and chunks. For updates, `SliceValues` in
-    // `host/families/convert/slicing.rs` makes order and starts from a checked pattern.
+    // `host/core/families/convert/slicing.rs` makes order and starts from a checked pattern.
     unsafe SlicingParams {
         offsets: u32, ReadOnly;
         columns: u32, ReadOnly;

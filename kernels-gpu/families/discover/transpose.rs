@@ -8,8 +8,8 @@ use crate::families::discover::abi::*;
 use crate::families::discover::elements::vector;
 
 buffers! {
-    // The product checks the shape of its operand, the source (`host/families/gather_gemm/found.rs`). `TransposeLaunch`
-    // allocates the transposes, and sets `TRANSPOSE_VECTORS` for aligned rows (`host/families/discover/transpose.rs`).
+    // The product checks the shape of its operand, the source (`host/core/families/gather_gemm/found.rs`). `TransposeLaunch`
+    // allocates the transposes, and sets `TRANSPOSE_VECTORS` for aligned rows (`host/core/families/discover/transpose.rs`).
     unsafe TransposeParams {
         source: u8, ReadWrite;
         out: u16, ReadWrite;

@@ -5,7 +5,7 @@ use crate::families::gather_gemm::abi::*;
 
 buffers! {
     // `PitLaunch::params` checks the alignment of the operands, its callers their shapes
-    // (`host/families/gather_gemm/offers/pit`, `host/offer/run.rs`). The detection of A on the same stream writes
+    // (`host/core/families/gather_gemm/offers/pit`, `host/core/offer/run.rs`). The detection of A on the same stream writes
     // lists of at most `stride` rows of B.
     unsafe PitParams {
         lists: u32, Fresh;

@@ -12,7 +12,7 @@ use crate::families::spmm::abi::*;
 const AHEAD: usize = 2;
 
 buffers! {
-    // `host/families/spmm/sell.rs` makes the lists from the pattern of A, allocates the workspaces for all slots and
+    // `host/core/families/spmm/sell.rs` makes the lists from the pattern of A, allocates the workspaces for all slots and
     // slices, and checks the alignment and the strides. `ProductPlan` checks the shapes and the pattern.
     unsafe SellParams {
         windows: u32, ReadOnly;

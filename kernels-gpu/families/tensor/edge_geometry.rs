@@ -8,7 +8,7 @@ use crate::families::tensor::abi::*;
 use core::f64::consts::PI;
 
 buffers! {
-    // `EdgeGeometry` (`host/ops/edge_geometry.rs`) checks the shapes of all tensors, the number of
+    // `EdgeGeometry` (`host/core/ops/edge_geometry.rs`) checks the shapes of all tensors, the number of
     // shifts, and that both ends of every edge are below the number of atoms. `GeometryLaunch`
     // makes the lists from these ends.
     unsafe GeometryParams {

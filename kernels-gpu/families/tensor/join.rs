@@ -7,7 +7,7 @@ use crate::device::scan::scan;
 use crate::families::tensor::abi::*;
 
 buffers! {
-    // `join` in `host/families/tensor/join/on_device.rs` allocates every array for the counts. The
+    // `join` in `host/core/families/tensor/join/on_device.rs` allocates every array for the counts. The
     // right rows are a permutation.
     unsafe JoinParams {
         left: u64, Fresh;

@@ -6,8 +6,8 @@ use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 buffers! {
-    // `host/ops/message/largest.rs` checks the shapes of all operands.
-    // `host/families/tensor/message.rs` makes the lists from the pattern, pads them to whole
+    // `host/core/ops/message/largest.rs` checks the shapes of all operands.
+    // `host/core/families/tensor/message.rs` makes the lists from the pattern, pads them to whole
     // vectors, and allocates the workspaces for all winners and parts.
     unsafe MessageParams {
         targets: u32, ReadOnly;

@@ -10,8 +10,8 @@ use crate::device::prelude::*;
 use crate::families::conv2d::abi::*;
 
 buffers! {
-    // `Conv2d::forward` (`host/ops/conv2d.rs`) checks the shapes of all operands. `Conv2dLaunch::run` selects a kernel
-    // with vectors only for aligned planes (`host/families/conv2d`).
+    // `Conv2d::forward` (`host/core/ops/conv2d.rs`) checks the shapes of all operands. `Conv2dLaunch::run` selects a kernel
+    // with vectors only for aligned planes (`host/core/families/conv2d`).
     unsafe Conv2dParams {
         input<E: Elem>: E, ReadWrite;
         weights<E: Elem>: E, ReadWrite;

@@ -32,7 +32,7 @@ use crate::device::split_k::block_arrives_last;
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `Blocks` in `host/families/convert/convert.rs` allocates the workspace by the geometry of
+    // `Blocks` in `host/core/families/convert/convert.rs` allocates the workspace by the geometry of
     // the request, and checks the leading dimension and the capacity. Its callers give a matrix of
     // the requested shape, and outputs for all slots of the capacity.
     unsafe ConvertParams {

@@ -33,7 +33,7 @@ use crate::device::scan::{
 use crate::families::convert::abi::*;
 
 buffers! {
-    // `Entries`, `Sort`, `Transpose` and `Reorder` in `host/families/convert/entries` allocate the
+    // `Entries`, `Sort`, `Transpose` and `Reorder` in `host/core/families/convert/entries` allocate the
     // workspaces, and check the numbers of rows, columns and entries. Their callers give arrays of
     // these lengths and of the capacity.
     unsafe EntriesParams {

@@ -9,8 +9,8 @@ use crate::device::memory::buffers;
 use crate::families::discover::abi::ChannelsParams;
 
 buffers! {
-    // `ChannelDetector::run` checks the shape of the items (`host/dynamic/channels.rs`). `ChannelsLaunch` checks their
-    // alignment and allocates the other arrays (`host/families/discover/channels.rs`).
+    // `ChannelDetector::run` checks the shape of the items (`host/core/dynamic/channels.rs`). `ChannelsLaunch` checks their
+    // alignment and allocates the other arrays (`host/core/families/discover/channels.rs`).
     unsafe ChannelsParams {
         source: [u32; 4], Fresh;
         marks: u32, Fresh;

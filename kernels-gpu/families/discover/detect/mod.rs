@@ -13,8 +13,8 @@ use crate::families::discover::elements::{gathered, mark, vector};
 
 buffers! {
     // `Detector::detect` and the products that search their operands check the shape of the source, and that the index
-    // has the size that the launch requires (`host/dynamic`). `DetectLaunch` gives each panel a list and status words,
-    // and sets `DETECT_VECTORS` for aligned rows (`host/families/discover/detect.rs`).
+    // has the size that the launch requires (`host/core/dynamic`). `DetectLaunch` gives each panel a list and status words,
+    // and sets `DETECT_VECTORS` for aligned rows (`host/core/families/discover/detect.rs`).
     unsafe DetectParams {
         source: u8, ReadWrite;
         lists: u32, ReadWrite;

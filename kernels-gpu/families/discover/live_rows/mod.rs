@@ -10,7 +10,7 @@ use crate::families::discover::sequences::rows_before;
 
 buffers! {
     // `Encoder::check` and `ResidualNorm::forward` check the shapes (`host/nn/encoder`). `PackLaunch` checks alignment,
-    // and allocates ranges and sources for all rows that it packs (`host/families/discover/live_rows.rs`).
+    // and allocates ranges and sources for all rows that it packs (`host/core/families/discover/live_rows.rs`).
     unsafe LiveRowsParams {
         x: u16, Fresh;
         y: u16, Fresh;

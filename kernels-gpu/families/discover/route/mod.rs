@@ -14,8 +14,8 @@ use crate::device::strided::{clear, strided};
 use crate::families::discover::abi::*;
 
 buffers! {
-    // `Routing::queue` checks the number of choices (`host/dynamic/routing.rs`), and `Moe` the extents of its operands
-    // (`host/nn/moe`). The launches allocate the routes and check alignment (`host/families/discover/route.rs`).
+    // `Routing::queue` checks the number of choices (`host/core/dynamic/routing.rs`), and `Moe` the extents of its operands
+    // (`host/nn/moe`). The launches allocate the routes and check alignment (`host/core/families/discover/route.rs`).
     unsafe RouteParams {
         choices: u32, Fresh;
         counts: u32, Fresh;

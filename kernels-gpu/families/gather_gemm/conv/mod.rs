@@ -32,7 +32,7 @@ use offsets::Offsets;
 
 buffers! {
     // `ConvProduct` and `WeightGradient` check the alignment of the operands, their callers the
-    // shapes (`host/ops/conv.rs`, `host/offer/run.rs`). Indices of a `KernelMap` are below its
+    // shapes (`host/core/ops/conv.rs`, `host/core/offer/run.rs`). Indices of a `KernelMap` are below its
     // numbers of rows.
     unsafe ConvParams {
         input: u8, Fresh;

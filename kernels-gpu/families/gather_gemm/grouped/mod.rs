@@ -32,7 +32,7 @@ use crate::families::gather_gemm::abi::*;
 use work::Work;
 
 buffers! {
-    // `GroupedLaunch` checks the alignment of the operands, and `host/dynamic/grouped/product.rs`
+    // `GroupedLaunch` checks the alignment of the operands, and `host/core/dynamic/grouped/product.rs`
     // their shapes. The routing on the same stream writes a choice of an existing token for each
     // slot, and row blocks of existing slots.
     unsafe GroupedParams {

@@ -11,7 +11,7 @@ use crate::families::gather_gemm::abi::*;
 use crate::families::gather_gemm::listed::{Share, Source};
 
 buffers! {
-    // `GradLaunch::run` checks the alignment of the operands, and `host/dynamic/grouped/weight.rs`
+    // `GradLaunch::run` checks the alignment of the operands, and `host/core/dynamic/grouped/weight.rs`
     // their shapes. The routing on the same stream writes a choice of an existing token for each
     // slot, and offsets up to the number of slots.
     unsafe GroupedGradParams {

@@ -12,7 +12,7 @@ use crate::families::gather_gemm::abi::*;
 
 buffers! {
     // `PitConvLaunch::check` checks the alignment of the operands, its callers their shapes
-    // (`host/dynamic/convolution.rs`, `host/offer/run.rs`). The detection on the same stream writes
+    // (`host/core/dynamic/convolution.rs`, `host/core/offer/run.rs`). The detection on the same stream writes
     // lists of at most `list_stride` channels or filters.
     unsafe PitConvParams {
         lists: u32, Fresh;

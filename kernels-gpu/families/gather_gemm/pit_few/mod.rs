@@ -13,7 +13,7 @@ use scan::Taken;
 
 buffers! {
     // `PitFewLaunch` checks the alignment of the operands, its callers their shapes
-    // (`host/families/gather_gemm/offers/pit`, `host/offer/run.rs`). It allocates the sums of all parts of all
+    // (`host/core/families/gather_gemm/offers/pit`, `host/core/offer/run.rs`). It allocates the sums of all parts of all
     // tiles, and a counter for each tile.
     unsafe PitFewParams {
         a: u16, Fresh;

@@ -31,8 +31,8 @@ use forward::Forward;
 use gradient::Gradient;
 
 buffers! {
-    // `SparseSoftmax::check` compares the rows of all tensors with the planned ones (`host/ops/softmax.rs`), and
-    // `SoftmaxLaunch` checks alignment and makes the other arrays from these rows (`host/families/softmax`).
+    // `SparseSoftmax::check` compares the rows of all tensors with the planned ones (`host/core/ops/softmax.rs`), and
+    // `SoftmaxLaunch` checks alignment and makes the other arrays from these rows (`host/core/families/softmax`).
     unsafe SoftmaxParams {
         items: [u32; 2], ReadOnly;
         live: u32, ReadOnly;

@@ -24,7 +24,7 @@ const UNIT_ROWS: u32 = 32 / ACROSS;
 type Acc = [[f32; 4]; PIECES];
 
 buffers! {
-    // `host/families/spmm/staged.rs` makes the lists from the pattern of A, and checks the alignment and the strides.
+    // `host/core/families/spmm/staged.rs` makes the lists from the pattern of A, and checks the alignment and the strides.
     // `ProductPlan` checks the shapes and the pattern.
     unsafe StagedParams {
         offsets: u32, ReadOnly;

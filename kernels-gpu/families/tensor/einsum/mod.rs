@@ -10,7 +10,7 @@ use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 buffers! {
-    // `EinsumLaunch` (`host/families/tensor/einsum.rs`) allocates both for all items, units and
+    // `EinsumLaunch` (`host/core/families/tensor/einsum.rs`) allocates both for all items, units and
     // parts of the listing.
     unsafe EinsumParams {
         items: [u32; 4], ReadOnly;
@@ -24,7 +24,7 @@ struct Device;
 impl Arrays for Device {
     #[inline(always)]
     fn slot(&self, address: u64, ok: bool) -> u32 {
-        // SAFETY: the listing (`host/cpu/listed`) has a slot for each step and each term that is
+        // SAFETY: the listing (`host/core/cpu/listed`) has a slot for each step and each term that is
         // read.
         unsafe { Global::<u32, ReadOnly>::new(address) }.ld_if(ok)
     }

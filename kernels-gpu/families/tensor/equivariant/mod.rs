@@ -13,7 +13,7 @@ use crate::families::tensor::abi::*;
 use entries::Entries;
 
 buffers! {
-    // `place` in `host/ops/tensor_product/products.rs` checks the shapes of all tensors.
+    // `place` in `host/core/ops/tensor_product/products.rs` checks the shapes of all tensors.
     // `Edges::check` checks that both ends of every edge exist. `EquivariantLaunch` makes the lists
     // and all offsets from these.
     unsafe EquivariantParams {

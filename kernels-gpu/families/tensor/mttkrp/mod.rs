@@ -12,8 +12,8 @@ use crate::families::tensor::abi::*;
 use terms::{load, reduced, scaled};
 
 buffers! {
-    // `AnyPlan::check` (`host/plan/any.rs`) checks the shapes of the factors, and the indices are
-    // those of the pattern. `aligned` (`host/launch.rs`) checks the addresses and strides of the
+    // `AnyPlan::check` (`host/core/plan/any.rs`) checks the shapes of the factors, and the indices are
+    // those of the pattern. `aligned` (`host/core/launch.rs`) checks the addresses and strides of the
     // factors.
     unsafe MttkrpParams {
         places[]: u32, ReadOnly;

@@ -13,8 +13,8 @@ use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
 buffers! {
-    // `AnyPlan::check` (`host/plan/any.rs`) checks the shapes of all operands. `check` in
-    // `host/families/tensor/offers/tensor_product/entries.rs` checks that every index of the lists
+    // `AnyPlan::check` (`host/core/plan/any.rs`) checks the shapes of all operands. `check` in
+    // `host/core/families/tensor/offers/tensor_product/entries.rs` checks that every index of the lists
     // is below the extent of its axis. `CouplingLaunch` allocates a slot of sums for each thread
     // block and a counter for each part.
     unsafe TensorProductParams {

@@ -1,7 +1,0 @@
-//! Command `einsparse`; see `einsparse --help`.
-
-mod command;
-
-fn main() -> std::process::ExitCode {
-    command::main()
-}

@@ -1,0 +1,345 @@
+//! Detection of the nonempty micro-tiles of a matrix, or of a mask of one.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::index::{Lists, MicroIndex};
+use crate::context::{Context, Shadow};
+use crate::device::{Device, Stream};
+use crate::error::{Elsewhere, Error, Result, check_shape, elements};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
+use crate::families::gather_gemm::found::above;
+use crate::kernel::Queue;
+use crate::offer::Determinism;
+use crate::parallel;
+use crate::registry::{Dtype, Scalar};
+use crate::tensor::{AnyTensor, Tensor};
+use crate::values::Slice;
+
+/// Options of a [`Detector`]: the elements that count, and the order of the lists.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::{DetectOptions, Detector};
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// // A mask of 2 x 128 bits: word 1 of row 0 has bit 35.
+/// let mask = ctx.upload_dense(&Dense::new([2, 4], vec![0i32, 8, 0, 0, 0, 0, 0, 0])?)?;
+/// let options = DetectOptions { bits: Some(128), ..DetectOptions::default() };
+/// let detector = Detector::<i32>::new(&ctx, [2, 4], (32, 1), &options)?;
+/// let mut index = detector.index()?;
+/// detector.run(&mask, &mut index, &ctx.stream()?)?;
+/// assert_eq!(index.to_lists()?, [vec![35]]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DetectOptions {
+    /// Elements of at most this magnitude are empty; NaN is never empty. At 0, exact zeros of both signs are empty.
+    pub threshold: f64,
+    /// [`Determinism::Strict`]: lists ascend. [`Determinism::Relaxed`]: lists are in the order in which thread blocks
+    /// append to them, which differs from run to run.
+    pub determinism: Determinism,
+    /// Number of columns, if the matrix is a bit mask: bit `j % 32` of word `j / 32` of a row (of `i32`) is that of
+    /// column j.
+    pub bits: Option<usize>,
+}
+
+/// Finds the nonempty micro-tiles of a matrix, in one pass and without the host (PIT, arXiv 2301.10936, section 3.3).
+/// Micro-tiles of several rows, `h x w`, are listed along the columns, one list per `h` rows: the k axis of a left
+/// operand. Micro-tiles of one row, `1 x w`, are listed along the rows, one list per `w` columns: the m axis of a left
+/// operand.
+///
+/// Elements are f32, f16 and bf16, on the CPU also f64. `i8` is a boolean mask, in which every value except 0 counts;
+/// `i32` holds words of a bit mask. On a GPU, micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64; on the CPU they
+/// are arbitrary. Detectors of [lengths](Detector::lengths) and [choices](Detector::choices) make lists of rows from
+/// numbers.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::Detector;
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// let a = ctx.upload_dense(&Dense::from_fn(vec![64, 3], |i| if i == [40, 1] { 2.0f32 } else { 0.0 })?)?;
+/// let detector = Detector::<f32>::new(&ctx, [64, 3], (32, 1), &Default::default())?;
+/// let mut index = detector.index()?;
+/// detector.run(&a, &mut index, &ctx.stream()?)?;
+/// assert_eq!(index.to_lists()?, [vec![], vec![1]]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Detector<T> {
+    pub(super) context: Context,
+    pub(super) kind: Kind,
+    pub(super) launch: Option<DetectLaunch>,
+    pub(super) shadow: Shadow<Detector<T>>,
+    pub(super) element: PhantomData<T>,
+}
+
+/// Objects that are listed.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// Micro-tiles of a matrix.
+    Tiles { shape: [usize; 2], micro: (usize, usize), options: DetectOptions },
+    /// Rows of sequences.
+    Lengths { count: usize, distance: usize },
+    /// Choices by expert.
+    Choices { count: usize, experts: usize },
+}
+
+impl<T: Scalar> Detector<T> {
+    /// Creates a detector for matrices of this shape.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if the micro-tile is empty or the threshold is negative or NaN. [`Error::ElementType`] or
+    /// [`Error::Shape`] if a bit mask has another element type or another width. [`Error::NoKernel`] for element types
+    /// and, on a GPU, micro-tiles without a kernel. [`Error::Overflow`] for extents past 2^31.
+    pub fn new(
+        context: &Context,
+        shape: [usize; 2],
+        micro: (usize, usize),
+        options: &DetectOptions,
+    ) -> Result<Self> {
+        Self::of((context, T::DTYPE), shape, micro, options.clone())
+    }
+
+    /// Queues the detection. It does not allocate and does not wait, and can be captured in a CUDA graph.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the matrix (the numbers) does not have the planned shape, or the index is of another
+    /// detector. [`Error::OtherContext`] if one of them is in another context.
+    pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
+        self.detect(matrix, index, stream)
+    }
+}
+
+impl<T> Detector<T> {
+    pub(crate) fn of(
+        (context, dtype): (&Context, Dtype),
+        shape: [usize; 2],
+        micro: (usize, usize),
+        options: DetectOptions,
+    ) -> Result<Self> {
+        let looked = looked(dtype, shape, micro, &options)?;
+        let shadow = Shadow::new(context, |context| {
+            Self::of((context, dtype), shape, micro, options.clone())
+        })?;
+        elements("A", &shape)?;
+        let ordered = options.determinism == Determinism::Strict;
+        let columns = options.bits.unwrap_or(shape[1]);
+        let launch = context.on_gpu(|device| {
+            let above = above(dtype, options.threshold);
+            let extents = [shape[0], columns];
+            let how = (above, ordered);
+            DetectLaunch::tiles(device, looked, extents, micro, how)
+        })?;
+        Ok(Detector {
+            context: context.clone(),
+            kind: Kind::Tiles { shape, micro, options },
+            launch,
+            shadow,
+            element: PhantomData,
+        })
+    }
+
+    /// Name of the kernel; `cpu` on a CPU context.
+    pub fn variant(&self) -> &'static str {
+        self.launch.as_ref().map_or("cpu", DetectLaunch::name)
+    }
+
+    /// Number of lists, and max number of positions in a list.
+    fn extents(&self) -> (usize, usize) {
+        match &self.kind {
+            Kind::Tiles { shape, micro: (h, w), options } => {
+                let columns = options.bits.unwrap_or(shape[1]).div_ceil(*w);
+                match *h > 1 {
+                    true => (shape[0].div_ceil(*h), columns),
+                    false => (columns, shape[0]),
+                }
+            }
+            Kind::Lengths { count, distance } => (1, count.saturating_mul(*distance)),
+            Kind::Choices { count, experts } => (*experts, *count),
+        }
+    }
+
+    /// Allocates the index for the results of runs. Runs with one index wait for each other, on any stream.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Overflow`].
+    pub fn index(&self) -> Result<MicroIndex> {
+        let (panels, positions) = self.extents();
+        let own = MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])?;
+        let shadow = self.shadow.get().map(Detector::index).transpose()?;
+        Ok(MicroIndex { shadow: shadow.map(Box::new), ..own })
+    }
+
+    pub(crate) fn detect(
+        &self,
+        matrix: &AnyTensor,
+        index: &mut MicroIndex,
+        stream: &Stream,
+    ) -> Result<()> {
+        match &self.kind {
+            Kind::Tiles { shape, .. } => check_shape("matrix", shape, matrix.shape())?,
+            Kind::Lengths { count, .. } | Kind::Choices { count, .. } => {
+                check_shape("numbers", &[*count], matrix.shape())?
+            }
+        }
+        let (panels, positions) = self.extents();
+        let own = [panels, list_stride(positions)];
+        check_shape("index", &own, &[index.panels, index.stride])?;
+        self.shadow.look(stream, |own, stream| {
+            match index.shadow.as_deref_mut() {
+                Some(index) => own.detect(&matrix.shadow(), index, stream),
+                // The index belongs to an operator that runs its own checks.
+                None => Ok(()),
+            }
+        })?;
+        match (&self.launch, &mut index.storage) {
+            (None, Lists::Host(lists)) => {
+                let values = matrix.host().or_elsewhere("matrix")?;
+                self.on_host(values, matrix.leading(), lists);
+                Ok(())
+            }
+            (Some(launch), Lists::Device(lists, device)) => {
+                let source = operand(&self.context, matrix, stream)?;
+                // SAFETY: the tensor has the planned shape and type. The caller keeps tensor and index until the stream
+                // is done, as for every run.
+                let queue = unsafe { Queue::new(stream.raw()) };
+                search(&self.context, launch, source, (lists, device), queue)
+            }
+            _ => Err(Error::elsewhere("index")),
+        }
+    }
+
+    /// Runs the detection on the CPU.
+    pub(super) fn on_host(&self, values: Slice<'_>, leading: usize, lists: &mut [Vec<u32>]) {
+        let (_, positions) = self.extents();
+        match &self.kind {
+            Kind::Tiles { shape, micro, options } => {
+                on_host((*shape, *micro, options), (values, leading), lists, positions)
+            }
+            rows => rows.on_host(values.typed().unwrap_or_default(), lists),
+        }
+    }
+}
+
+/// Processes one panel at a time.
+fn on_host(
+    (shape, (h, w), options): ([usize; 2], (usize, usize), &DetectOptions),
+    (values, leading): (Slice<'_>, usize),
+    lists: &mut [Vec<u32>],
+    positions: usize,
+) {
+    let values = values.widen::<f64>();
+    let columns = options.bits.unwrap_or(shape[1]);
+    let counts = |row: usize, column: usize| match options.bits {
+        None => {
+            let magnitude = values[row * leading + column].abs();
+            magnitude.is_nan() || magnitude > options.threshold
+        }
+        Some(_) => {
+            let word = values[row * leading + column / 32] as i64;
+            word >> (column % 32) & 1 != 0
+        }
+    };
+    let found = |top: usize, left: usize| {
+        (top..(top + h).min(shape[0]))
+            .any(|row| (left..(left + w).min(columns)).any(|column| counts(row, column)))
+    };
+    parallel::chunks(lists, 1, &|panel, list| {
+        let full = |position: &u32| {
+            let position = *position as usize;
+            match h > 1 {
+                true => found(panel * h, position * w),
+                false => found(position, panel * w),
+            }
+        };
+        list[0].clear();
+        list[0].extend((0..positions as u32).filter(full));
+    });
+}
+
+/// Checks the options and describes the search.
+fn looked(
+    dtype: Dtype,
+    shape: [usize; 2],
+    micro: (usize, usize),
+    options: &DetectOptions,
+) -> Result<Looked> {
+    if micro.0 == 0 || micro.1 == 0 {
+        let found = format!("{} x {}", micro.0, micro.1);
+        return Err(Error::range("micro-tile", found, "at least 1 x 1"));
+    }
+    let threshold = options.threshold;
+    if threshold.is_nan() || threshold < 0.0 {
+        return Err(Error::range("threshold", threshold, ">= 0"));
+    }
+    let exact = matches!(dtype, Dtype::Int8 | Dtype::Int32);
+    if exact && threshold != 0.0 {
+        return Err(Error::range("threshold", threshold, "0 for a mask of integers"));
+    }
+    match (dtype, options.bits) {
+        (Dtype::Int32, Some(columns)) if columns.div_ceil(32) == shape[1] => Ok(Looked::Bits),
+        (Dtype::Int32, Some(columns)) => {
+            let words = format!("{columns} columns are {} words", columns.div_ceil(32));
+            Err(Error::shape("bits", words, format!("rows have {} words", shape[1])))
+        }
+        (_, Some(_)) => Err(Error::dtype("bits", "int32", dtype.name())),
+        (dtype @ (Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::Int8), None) => {
+            Ok(Looked::Elements(dtype))
+        }
+        (dtype, None) => Err(Error::NoKernel {
+            indirect: format!("micro-tiles of {}", dtype.name()),
+            tried: Vec::new(),
+        }),
+    }
+}
+
+/// A matrix of the context in the form that kernels receive, for a stream of the context.
+#[doc(hidden)]
+pub fn operand(context: &Context, matrix: &AnyTensor, stream: &Stream) -> Result<DenseMatrix> {
+    if !context.holds(matrix.device()) {
+        return Err(Error::elsewhere("matrix"));
+    }
+    if !stream.is_of(context.device()) {
+        return Err(Error::elsewhere("stream"));
+    }
+    Ok(DenseMatrix {
+        address: matrix.place(),
+        rows: matrix.shape().first().copied().unwrap_or(1),
+        columns: matrix.shape().last().copied().unwrap_or(1),
+        leading: matrix.leading(),
+    })
+}
+
+/// A, B and C of a product, each an [`operand`].
+pub(super) fn operands(
+    context: &Context,
+    [a, b, c]: [&AnyTensor; 3],
+    stream: &Stream,
+) -> Result<[DenseMatrix; 3]> {
+    Ok([operand(context, a, stream)?, operand(context, b, stream)?, operand(context, c, stream)?])
+}
+
+/// Queues a search into the lists of an index, in workspace order.
+pub(super) fn search(
+    context: &Context,
+    launch: &DetectLaunch,
+    source: DenseMatrix,
+    (lists, device): (&DeviceLists, &Arc<Device>),
+    queue: Queue<'_>,
+) -> Result<()> {
+    if !context.holds(Some(device)) {
+        return Err(Error::elsewhere("index"));
+    }
+    if !lists.hold(launch.room()?) {
+        return Err(Error::operand(
+            "index",
+            "was created for another detector and is too small for this one",
+        ));
+    }
+    // The lists have the size that this launch requires, and exist until the queued work is done.
+    let run = || launch.run(source, lists, queue);
+    lists.turns.queue(true, queue.stream(), run)
+}

@@ -1,0 +1,298 @@
+//! Choices of a router, sorted by expert: the index of products that multiply each row with the matrix of its expert.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::detect::operand;
+use einsparse_formats::allocate;
+
+use crate::context::{Context, Shadow};
+use crate::device::{Device, Stream};
+use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::families::convert::DenseMatrix;
+use crate::families::discover::{DeviceRoutes, RouteLaunch};
+use crate::kernel::Queue;
+use crate::launch::{Turns, in_turn};
+use crate::tensor::{AnyTensor, Tensor};
+
+/// Slots of the choices of a router: `top_k` experts per token, sorted by expert. The choices may differ in each run.
+/// Choice `j` of token `t` has number `t * top_k + j`, and each choice has a slot. The slots of an expert are adjacent,
+/// in the order of the choices. Two kernels sort on the device, stably and without atomics on values: equal choices
+/// give equal slots. A choice that names no expert (negative, or past the last one) gets a slot after those of all
+/// experts, and products write zeros to its row.
+///
+/// The max number of experts is 1024.
+///
+/// ```
+/// use einsparse::Context;
+/// use einsparse::dynamic::Routing;
+/// use einsparse::formats::Dense;
+/// let ctx = Context::cpu();
+/// let choices = ctx.upload_dense(&Dense::new([3, 2], vec![2i32, 0, 0, -1, 2, 1])?)?;
+/// let mut routing = Routing::new(&ctx, [3, 2], 3)?;
+/// routing.run(&choices, &ctx.stream()?)?;
+/// assert_eq!(routing.order()?, [1, 2, 5, 0, 4, 3]);
+/// assert_eq!(routing.offsets()?, [0, 2, 3, 5, 6]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Routing {
+    context: Context,
+    tokens: usize,
+    top_k: usize,
+    experts: Range<usize>,
+    storage: Routes,
+    shadow: Shadow<Routing>,
+}
+
+/// Storage of the slots.
+#[derive(Debug)]
+#[doc(hidden)]
+pub enum Routes {
+    Host { order: Vec<u32>, offsets: Vec<u32> },
+    Device(Box<OnDevice>),
+}
+
+/// Slots on a GPU, and the kernels that compute them.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct OnDevice {
+    pub routes: DeviceRoutes,
+    pub device: Arc<Device>,
+    launch: RouteLaunch,
+}
+
+impl Routing {
+    /// Creates a routing for choices of `[tokens, top_k]` among `experts`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if there are no experts, or no choices per token; [`Error::Overflow`] for 2^30 or more
+    /// choices, or more than 1024 experts; [`Error::OutOfMemory`].
+    pub fn new(context: &Context, shape: [usize; 2], experts: usize) -> Result<Self> {
+        Self::among(context, shape, 0..experts)
+    }
+
+    /// Creates a routing for a range of the experts, such as those of one of several GPUs. The first expert of the
+    /// range has the first slots. A choice outside of the range counts as a choice without an expert.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::dynamic::Routing;
+    /// use einsparse::formats::Dense;
+    /// let ctx = Context::cpu();
+    /// let choices = ctx.upload_dense(&Dense::new([4, 1], vec![0i32, 3, 2, 7])?)?;
+    /// let mut routing = Routing::among(&ctx, [4, 1], 2..4)?;
+    /// routing.run(&choices, &ctx.stream()?)?;
+    /// assert_eq!((routing.order()?, routing.offsets()?), (vec![2, 1, 0, 3], vec![0, 1, 2, 4]));
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn among(
+        context: &Context,
+        [tokens, top_k]: [usize; 2],
+        experts: Range<usize>,
+    ) -> Result<Self> {
+        if top_k == 0 {
+            return Err(Error::range("top_k", top_k, ">= 1"));
+        }
+        if experts.is_empty() {
+            return Err(Error::range("experts", experts.len(), ">= 1"));
+        }
+        let count = tokens.saturating_mul(top_k);
+        if count >= 1 << 30 {
+            return Err(Error::Overflow {
+                what: "choices".into(),
+                value: count as u128,
+                limit: (1 << 30) - 1,
+            });
+        }
+        // Offsets of all experts, and of the slots without an expert.
+        allocate::extent("experts", experts.len() as u128, 4, 0)?;
+        let shadow =
+            Shadow::new(context, |context| Self::among(context, [tokens, top_k], experts.clone()))?;
+        let storage = match context.device() {
+            None => Routes::Host {
+                order: Vec::new(),
+                offsets: allocate::zeroed("offsets of experts", experts.len() + 2)?,
+            },
+            Some(device) => {
+                let launch = RouteLaunch::new(device, count, experts.clone())?;
+                let routes = launch.routes(device)?;
+                Routes::Device(Box::new(OnDevice { routes, device: Arc::clone(device), launch }))
+            }
+        };
+        Ok(Routing { context: context.clone(), tokens, top_k, experts, storage, shadow })
+    }
+
+    /// Number of tokens, and of choices per token.
+    pub fn shape(&self) -> [usize; 2] {
+        [self.tokens, self.top_k]
+    }
+
+    /// Number of choices of all tokens, each of which has a slot.
+    pub fn slots(&self) -> usize {
+        self.tokens * self.top_k
+    }
+
+    /// Number of experts.
+    pub fn experts(&self) -> usize {
+        self.experts.len()
+    }
+
+    /// Allocated device bytes.
+    pub fn bytes(&self) -> usize {
+        match &self.storage {
+            Routes::Host { .. } => 0,
+            Routes::Device(there) => there.routes.bytes(),
+        }
+    }
+
+    /// The routing of the simulated GPU, on a CPU context.
+    pub(crate) fn shadow(&self) -> Option<&Routing> {
+        self.shadow.get()
+    }
+
+    #[doc(hidden)]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    #[doc(hidden)]
+    pub fn routes(&self) -> &Routes {
+        &self.storage
+    }
+
+    /// Queues the sort of `choices`, `[tokens, top_k]`. It does not allocate and does not wait, and can be captured in
+    /// a CUDA graph. Runs, and the products that read their slots, wait for each other, on any stream.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the number of choices differs; [`Error::OtherContext`] if they are in another context;
+    /// [`Error::RowStride`] if they have gaps.
+    pub fn run(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        in_turn(self.turns(), stream, || self.queue(choices, stream))
+    }
+
+    /// Workspace order of all work that writes or reads the slots on a GPU.
+    #[doc(hidden)]
+    pub fn turns(&self) -> Option<Arc<Turns>> {
+        match &self.storage {
+            Routes::Host { .. } => None,
+            Routes::Device(there) => Some(Arc::clone(&there.routes.turns)),
+        }
+    }
+
+    /// [`run`](Self::run) without ordering: the caller orders it with other uses of the slots.
+    #[doc(hidden)]
+    pub fn queue(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        self.shadow.run(stream, |own, stream| own.queue(&choices.shadow(), stream))?;
+        check_shape("choices", &self.shape(), choices.shape())?;
+        match &mut self.storage {
+            Routes::Host { order, offsets } => {
+                let values = choices.host().or_elsewhere("choices")?;
+                let rows = values.chunks(choices.leading().max(1)).take(self.tokens);
+                let chosen = rows.flat_map(|row| &row[..self.top_k]).copied();
+                sort(chosen, &self.experts, order, offsets);
+                Ok(())
+            }
+            Routes::Device(there) => {
+                let source = without_gaps(&self.context, "choices", choices, stream)?;
+                // SAFETY: the number of choices is as planned. The caller keeps them and this routing until the stream
+                // is done.
+                let queue = unsafe { Queue::new(stream.raw()) };
+                there.launch.run(source.address, &there.routes, queue)
+            }
+        }
+    }
+
+    /// Choice of each slot. Waits for all work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the copy fails.
+    pub fn order(&self) -> Result<Vec<u32>> {
+        match &self.storage {
+            Routes::Host { order, .. } => Ok(order.clone()),
+            Routes::Device(there) => {
+                let mut order = allocate::zeroed("order of choices", self.slots())?;
+                there.device.read(&there.routes.order, &mut order)?;
+                Ok(order)
+            }
+        }
+    }
+
+    /// First slot of each expert, first slot of the choices without an expert, and the number of slots. Waits for all
+    /// work on the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] if the copy fails.
+    pub fn offsets(&self) -> Result<Vec<u32>> {
+        match &self.storage {
+            Routes::Host { offsets, .. } => Ok(offsets.clone()),
+            Routes::Device(there) => {
+                let mut offsets = allocate::zeroed("offsets of experts", self.experts() + 2)?;
+                there.device.read(&there.routes.offsets, &mut offsets)?;
+                Ok(offsets)
+            }
+        }
+    }
+
+    /// Panels that products on a GPU process: expert, first slot, and number of slots (at most 128). Waits for all
+    /// work.
+    #[doc(hidden)]
+    pub fn panels(&self) -> Result<Vec<[u32; 3]>> {
+        let Routes::Device(there) = &self.storage else {
+            return Ok(Vec::new());
+        };
+        let mut words = vec![0u32; (1 + there.launch.panels()) * 4];
+        there.device.read(&there.routes.panels, &mut words)?;
+        let count = words[0] as usize;
+        let records = words.chunks(4).skip(1).take(count);
+        Ok(records.map(|r| [r[0], r[1], r[2]]).collect())
+    }
+}
+
+/// Counting sort on the CPU.
+fn sort(
+    chosen: impl Iterator<Item = i32> + Clone,
+    of: &Range<usize>,
+    order: &mut Vec<u32>,
+    offsets: &mut [u32],
+) {
+    let experts = of.len();
+    let bin = |choice: i32| match usize::try_from(choice) {
+        Ok(expert) if of.contains(&expert) => expert - of.start,
+        _ => experts,
+    };
+    offsets.fill(0);
+    for choice in chosen.clone() {
+        offsets[bin(choice) + 1] += 1;
+    }
+    for i in 1..offsets.len() {
+        offsets[i] += offsets[i - 1];
+    }
+    let mut places = offsets.to_vec();
+    order.clear();
+    order.resize(offsets[experts + 1] as usize, 0);
+    for (number, choice) in chosen.enumerate() {
+        let place = &mut places[bin(choice)];
+        order[*place as usize] = number as u32;
+        *place += 1;
+    }
+}
+
+/// Checks that a tensor is without gaps between rows and is on the planned GPU.
+#[doc(hidden)]
+pub fn without_gaps(
+    context: &Context,
+    name: &str,
+    tensor: &AnyTensor,
+    stream: &Stream,
+) -> Result<DenseMatrix> {
+    let matrix = operand(context, tensor, stream)?;
+    if matrix.leading == matrix.columns {
+        return Ok(matrix);
+    }
+    let expected = format!("{}, without gaps between rows", matrix.columns);
+    Err(Error::stride(name, matrix.leading, expected))
+}
