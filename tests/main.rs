@@ -20,7 +20,7 @@ mod models;
 mod packages;
 mod plan;
 mod recorded_rows;
-mod rooms;
+mod structure;
 // The rest of the module is used by the other test program.
 #[allow(dead_code)]
 mod support;

@@ -8,6 +8,22 @@ use einsparse_kernels::table::Row;
 
 pub use crate::machine::{Machine, RateSource};
 
+/// Number of values from which on two launches that permute values cost less than a sector for each value.
+const LEAST_TILED: usize = 1 << 18;
+/// Values of a tile, as a power of two, and the max number of values for it. A tile of the source has a run for each
+/// tile of the target, and runs should be cache lines. With tiles of 128 KB, a multiprocessor holds only one thread
+/// block.
+const TILES: [(u32, usize); 2] = [(13, 4 << 20), (14, 32 << 20)];
+const TILES_OF_8_BYTES: [(u32, usize); 1] = [(13, 8 << 20)];
+
+/// Values of a tile of a permutation, as a power of two, for `count` values of `element` bytes. `None` if values are
+/// moved one by one.
+pub(crate) fn permutation_tile(count: usize, element: usize) -> Option<u32> {
+    let tiles: &[_] = if element == 8 { &TILES_OF_8_BYTES } else { &TILES };
+    let fits = tiles.iter().find(|(_, most)| count <= *most);
+    fits.filter(|_| count >= LEAST_TILED).map(|&(log, _)| log)
+}
+
 /// Quantities of an SpMM that determine its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {

@@ -8,13 +8,15 @@ mod product;
 mod turns;
 
 use einsparse_kernels::abi::{
-    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_GATE, FLAG_GELU, FLAG_RELU,
+    FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_BIAS_ROWS, FLAG_GATE, FLAG_GELU, FLAG_OUT_BF16,
+    FLAG_OUT_F16, FLAG_OUT_F32, FLAG_RELU,
 };
 use einsparse_kernels::table::Row;
 
 use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
+use crate::registry::Dtype;
 
 pub(crate) use operands::Extents;
 pub use operands::{RawOperands, RawSddmm, RawSpmm};
@@ -32,6 +34,16 @@ pub(crate) const MAX_GRID_X: usize = i32::MAX as usize;
 pub(crate) fn footprint(row: &Row, workspace: usize) -> String {
     let (threads, shared) = (row.threads, row.shared_bytes);
     format!("{threads} threads, {shared} bytes of shared memory, {workspace} bytes of workspace")
+}
+
+/// Flag that passes the type of C to a kernel of 8-bit operands.
+pub(crate) fn out_flag(out: Dtype) -> u32 {
+    match out {
+        Dtype::F16 => FLAG_OUT_F16,
+        Dtype::Bf16 => FLAG_OUT_BF16,
+        Dtype::F32 => FLAG_OUT_F32,
+        _ => 0,
+    }
 }
 
 /// Converts a count to u32, or returns an error that names it.

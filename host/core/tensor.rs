@@ -7,6 +7,7 @@ mod cudarc;
 mod dlpack;
 mod dynamic;
 mod foreign;
+mod matrix;
 mod operand;
 mod shadow;
 mod sparse;
@@ -29,6 +30,7 @@ use crate::values::{Buffer, Slice, SliceMut, Sum};
 
 pub(crate) use dynamic::DynamicOptions;
 pub use dynamic::{Dynamic, SparsityHint};
+pub use matrix::DenseMatrix;
 pub(crate) use operand::{AnyOperand, Named, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};
 pub(crate) use shadow::ShadowOperands;

@@ -6,13 +6,13 @@ use super::index::{Lists, MicroIndex};
 use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
 pub use crate::families::gather_gemm::ConvolutionAxis;
 use crate::families::gather_gemm::{ConvolutionShape, DenseConvLaunch, PitConvLaunch};
 use crate::kernel::Queue;
 use crate::launch::in_turn;
 use crate::registry::{Dtype, Scalar};
+use crate::tensor::DenseMatrix;
 use crate::tensor::{AnyTensor, SparsityHint, Tensor};
 use crate::values::{Sum, with_sums};
 

@@ -7,13 +7,13 @@ use super::index::{Lists, MicroIndex};
 use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::offer::Determinism;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
+use crate::tensor::DenseMatrix;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::Slice;
 

@@ -9,10 +9,10 @@ use einsparse_formats::allocate;
 use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceRoutes, RouteLaunch};
 use crate::kernel::Queue;
 use crate::launch::{Turns, in_turn};
+use crate::tensor::DenseMatrix;
 use crate::tensor::{AnyTensor, Tensor};
 
 /// Slots of the choices of a router: `top_k` experts per token, sorted by expert. The choices may differ in each run.

@@ -6,9 +6,10 @@ use einsparse_formats::{NmPattern, convert};
 
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::families::convert::{DenseMatrix, prune, pruner};
+use crate::families::convert::{prune, pruner};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
+use crate::tensor::DenseMatrix;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 /// Converts a dense matrix `[m,k]` to `nm:2:4` in its context. Of every 4 adjacent elements of a row, the 2 of largest

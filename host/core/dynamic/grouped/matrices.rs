@@ -7,8 +7,8 @@ use super::super::routing::without_gaps;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
-use crate::families::convert::DenseMatrix;
 use crate::registry::Scalar;
+use crate::tensor::DenseMatrix;
 use crate::tensor::{Tensor, TensorView};
 
 /// Matrices with which rows are multiplied, one per expert: `[experts, k, n]`, or `[experts, n, k]` if transposed.

@@ -10,10 +10,10 @@ use einsparse_kernels::table::{Row, rows_of};
 use super::Conv2dShape;
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::registry::{Dtype, of_type};
+use crate::tensor::DenseMatrix;
 
 /// Max elements of one image plane: offsets within it are 32 bits, and so are the bytes of a window.
 const MAX_PLANE: usize = 1 << 28;

@@ -15,6 +15,6 @@ pub(crate) use entries::{
     Conversion, Entries, RawEntries, Sort, SortOut, Steps, Transpose, check, permute,
 };
 pub(crate) use expand::{Expand, Placed, Strips, expand_us};
-pub(crate) use prune::{DenseMatrix, prune, pruner};
+pub(crate) use prune::{prune, pruner};
 pub(crate) use scatter::Scatter;
 pub(crate) use slicing::{SliceValues, fill_slices, slices_us, survey_slices};

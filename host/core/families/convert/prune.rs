@@ -9,20 +9,11 @@ use crate::error::Result;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{small, within};
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Columns of a word of positions, and the number of values that are kept of them.
 const WORD: usize = 32;
 const KEPT: usize = 16;
-
-/// Row-major matrix in device memory.
-#[derive(Clone, Copy, Debug)]
-pub struct DenseMatrix {
-    pub address: u64,
-    pub rows: usize,
-    pub columns: usize,
-    /// Row stride in elements.
-    pub leading: usize,
-}
 
 /// Returns the kernel for an element type.
 pub(crate) fn pruner(dtype: Dtype) -> Option<&'static Row> {

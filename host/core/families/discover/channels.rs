@@ -13,11 +13,11 @@ use einsparse_kernels::table::{Row, rows_of};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, aligned_to, small, within};
 use crate::registry::{Dtype, none_of};
+use crate::tensor::DenseMatrix;
 
 /// Distribution of the rows of an item over thread blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use einsparse_kernels::table::{Row, kernels};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
 use crate::registry::{Dtype, Operation, none_of};
+use crate::tensor::DenseMatrix;
 
 /// Input of a detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use einsparse_kernels::table::rows_of;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{Turns, aligned, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
+use crate::tensor::DenseMatrix;
 
 #[derive(Debug)]
 struct Step {

@@ -8,10 +8,10 @@ use einsparse_kernels::table::rows_of;
 
 use crate::device::Device;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
+use crate::tensor::DenseMatrix;
 
 /// Kernels that choose experts, and that compute the gradient of the logits.
 #[derive(Debug)]

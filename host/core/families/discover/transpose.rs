@@ -10,10 +10,10 @@ use einsparse_kernels::table::rows_of;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Kernel for matrices of one shape, and the memory of their transposes.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use einsparse_kernels::families::{ActivationParams, STEP_ACTIVATION, STEP_ACTIVA
 use super::{blocks, load, pitch, vectors};
 use crate::device::Device;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Kernel, Queue};
 use crate::launch::small;
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Kernels for one shape.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use einsparse_kernels::families::GatedParams;
 use super::{Layout, blocks, load, pitch, vectors};
 use crate::device::Device;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Kernel, Queue};
 use crate::launch::small;
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Kernel for an output of one shape.
 #[derive(Debug)]

@@ -23,10 +23,10 @@ pub use tokens::TokensLaunch;
 
 use crate::device::Device;
 use crate::error::{Result, elements};
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel};
 use crate::launch::{MAX_GRID_X, row_bytes, within};
 use crate::registry::{Dtype, of_type};
+use crate::tensor::DenseMatrix;
 
 /// Matrix of tokens, which are its rows or its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

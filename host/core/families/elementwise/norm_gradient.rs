@@ -9,10 +9,10 @@ use super::{load, pitch, vectors};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, Turns, within};
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Min rows of a part.
 const LEAST: u32 = 64;

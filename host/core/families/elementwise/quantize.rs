@@ -7,10 +7,10 @@ use super::{blocks, load, pitch};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Kernel, Queue};
 use crate::launch::{aligned, small};
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Buffers for quantized rows and scales, and the kernel that fills them.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use super::{Layout, blocks, load, pitch, vectors};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Kernel, Queue};
 use crate::launch::small;
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// The head dimension must be a multiple of this number of elements for the kernel.
 pub const PAIRS: usize = 16;

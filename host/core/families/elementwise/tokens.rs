@@ -5,10 +5,10 @@ use einsparse_kernels::families::{STEP_EMBED, STEP_GREEDY, TokensParams};
 use super::{Layout, blocks, load, pitch, vectors};
 use crate::device::Device;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, small, within};
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Kernel of a lookup or of an argmax.
 #[derive(Debug)]

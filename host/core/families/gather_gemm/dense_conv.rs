@@ -8,7 +8,6 @@ use crate::cost::Cost;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::pit_conv::{limits, whole};
 use crate::families::gemm::cost::dense::{Rates, of_tiles};
@@ -17,6 +16,7 @@ use crate::launch::maps::{Heads, Images, Maps, Places};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
+use crate::tensor::DenseMatrix;
 
 /// Limits of a tensor map of pixels: zeros of padding, positions between the first and the last tap, and stride.
 const MOST_PADDING: usize = 127;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::{PitLaunch, PitWork};
 use crate::device::Device;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DetectLaunch, DeviceLists, Looked, TransposeLaunch, list_stride};
 use crate::kernel::Queue;
 use crate::offer::Determinism;
 use crate::registry::{Dtype, Scalar};
+use crate::tensor::DenseMatrix;
 use crate::values::with_type;
 
 /// Elements of a row per micro-tile.

@@ -11,7 +11,6 @@ use einsparse_kernels::families::{
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
 use crate::families::gather_gemm::cost::grouped::few_rows;
 use crate::families::gather_gemm::grouped_choice::choose;
@@ -19,6 +18,7 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Heads, Maps};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Extents and storage of a grouped product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

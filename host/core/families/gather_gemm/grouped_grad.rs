@@ -6,11 +6,11 @@ use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
+use crate::tensor::DenseMatrix;
 
 /// Extents of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

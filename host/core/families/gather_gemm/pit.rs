@@ -7,13 +7,13 @@ use einsparse_kernels::table::{Row, rows_of};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::DeviceLists;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
+use crate::tensor::DenseMatrix;
 
 /// Product `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or `C[z,m,n] = A[z,k,m] * B[z,k,n]` if `turned`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use crate::cost::Cost;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::{ChannelsLaunch, DeviceLists};
 use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
@@ -17,6 +16,7 @@ use crate::launch::maps::{Heads, Images, Maps};
 use crate::launch::{aligned_to, in_vectors, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
+use crate::tensor::DenseMatrix;
 
 /// Max positions of a tile along an axis, times the stride in A: the limit of a tensor map.
 const SPAN: usize = 256;

@@ -7,11 +7,11 @@ use einsparse_kernels::table::{Row, rows_of};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, Turns, aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 
 /// Min columns of A per part, and the unit of which shares are multiples.
 const LEAST_SHARE: usize = 256;

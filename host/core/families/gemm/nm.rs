@@ -7,10 +7,10 @@ use einsparse_kernels::table::Row;
 
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
+use crate::launch::out_flag;
 use crate::launch::{
     Asked, Extents, Product, RawSpmm, aligned, flags, footprint, row_bytes, small, within,
 };

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
-    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
-    Operation, PANEL_BYTES, STRIP,
+    A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_VECTORS, HALF, Operation, PANEL_BYTES, STRIP,
 };
 use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
@@ -15,6 +14,7 @@ use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
+use crate::launch::out_flag;
 use crate::launch::{
     Asked, Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small,
     within,
@@ -251,16 +251,6 @@ fn folded(form: &SpmmForm, extents: Extents, pieces: Pieces) -> Result<usize> {
 fn dense_values((m, k): (usize, usize), leading: usize, transposed: bool) -> Values {
     let (rows, columns) = if transposed { (k, m) } else { (m, k) };
     Values { rows, columns, leading }
-}
-
-/// Flag that passes the type of C to a kernel of 8-bit operands.
-pub(crate) fn out_flag(out: Dtype) -> u32 {
-    match out {
-        Dtype::F16 => FLAG_OUT_F16,
-        Dtype::Bf16 => FLAG_OUT_BF16,
-        Dtype::F32 => FLAG_OUT_F32,
-        _ => 0,
-    }
 }
 
 /// Pieces of A and layout of its values; `None` for slices of rows.

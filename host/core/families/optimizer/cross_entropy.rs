@@ -9,10 +9,10 @@ use einsparse_kernels::table::rows_of;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, Turns, row_bytes, within};
 use crate::registry::{Dtype, of_type};
+use crate::tensor::DenseMatrix;
 
 /// Max thread blocks that count labels.
 const COUNTERS: u32 = 64;

@@ -9,10 +9,10 @@ use einsparse_kernels::table::rows_of;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, row_bytes, within};
 use crate::registry::{Dtype, of_type};
+use crate::tensor::DenseMatrix;
 
 /// Min stages of a part, because each part stores a whole tile of sums.
 const STAGES: u32 = 16;

@@ -6,13 +6,13 @@ use einsparse_kernels::table::{Row, rows_of};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
+use crate::tensor::DenseMatrix;
 
 /// Kernel for `S[m,n] = X[m,k] * Y[n,k]`, prepared for fixed extents.
 #[derive(Debug)]

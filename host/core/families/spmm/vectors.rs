@@ -10,9 +10,9 @@ use einsparse_kernels::table::Row;
 
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
+use crate::launch::out_flag;
 use crate::launch::{
     Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, footprint,
     row_bytes, small, within,

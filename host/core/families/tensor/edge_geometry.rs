@@ -9,10 +9,10 @@ use super::equivariant::Side;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
+use crate::tensor::DenseMatrix;
 
 /// Edges: their end points and the number of periodic cells that each edge crosses.
 #[derive(Clone, Debug)]

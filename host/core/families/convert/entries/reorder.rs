@@ -6,9 +6,9 @@ use einsparse_kernels::families::{
 
 use super::sort::{Sort, SortOut};
 use super::steps::Steps;
+use crate::cost::permutation_tile;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
-use crate::families::spmm::cost::transposed::tile_of;
 use crate::kernel::Queue;
 use crate::launch::small;
 use crate::tensor::VECTOR_ENTRIES;
@@ -35,7 +35,7 @@ impl Reorder {
         element: usize,
         queue: Queue<'_>,
     ) -> Result<Option<Self>> {
-        let Some(log) = tile_of(count, element) else {
+        let Some(log) = permutation_tile(count, element) else {
             return Ok(None);
         };
         let context = steps.device.context();

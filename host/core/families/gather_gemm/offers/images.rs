@@ -12,7 +12,6 @@ use crate::cost::Cost;
 use crate::device::Device;
 use crate::einsum::{Einsum, Epilogue, Mode, Windows};
 use crate::error::{Elsewhere, Error, Refusal, Result};
-use crate::families::convert::DenseMatrix;
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
 use crate::families::gather_gemm::{
@@ -23,6 +22,7 @@ use crate::launch::Turns;
 use crate::offer::bind::{as_dense, device_tensor, find};
 use crate::offer::{Candidate, Options, Run, Types, ZerosRule};
 use crate::registry::Dtype;
+use crate::tensor::DenseMatrix;
 use crate::tensor::{AnyOperand, AnyTensor, DynamicOptions};
 
 /// Names in refusals.

@@ -4,6 +4,7 @@
 use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::table::Row;
 
+use crate::cost::permutation_tile;
 use crate::cost::{LAUNCH_US, Machine, Work};
 
 /// Bytes of L2, and of device memory, that a value read through a permutation costs in a product, per column tile.
@@ -21,21 +22,6 @@ const PASSES_US: f64 = 4.0;
 const PLACES: f64 = 4.0;
 const SHARE: [f64; 2] = [0.7, 0.68];
 
-/// Number of values from which on two launches cost less than a sector for each value.
-const LEAST: usize = 1 << 18;
-/// Values of a tile, as a power of two, and the max number of values for it. A tile of the source has a run for each
-/// tile of the target, and runs should be cache lines. With tiles of 128 KB, a multiprocessor holds only one thread
-/// block.
-const TILES: [(u32, usize); 2] = [(13, 4 << 20), (14, 32 << 20)];
-const TILES_OF_8_BYTES: [(u32, usize); 1] = [(13, 8 << 20)];
-
-/// Values of a tile, as a power of two, for `count` values of `element` bytes; `None` if values are moved one by one.
-pub(crate) fn tile_of(count: usize, element: usize) -> Option<u32> {
-    let tiles: &[_] = if element == 8 { &TILES_OF_8_BYTES } else { &TILES };
-    let fits = tiles.iter().find(|(_, most)| count <= *most);
-    fits.filter(|_| count >= LEAST).map(|&(log, _)| log)
-}
-
 /// Extra time of the transpose, in microseconds: values are read through the permutation in every column tile, or once
 /// before the product.
 pub fn transposed_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
@@ -46,7 +32,7 @@ pub fn transposed_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
     };
     let count = work.entries as usize;
     let padded = work.index_slots > work.entries;
-    let tiled = !padded && tile_of(count, row.dtype.bytes()).is_some();
+    let tiled = !padded && permutation_tile(count, row.dtype.bytes()).is_some();
     let seconds = match row.walk {
         WalkKind::Permuted => {
             let tiles = work.n.div_ceil(row.columns as usize).max(1) * work.items;

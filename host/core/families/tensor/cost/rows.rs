@@ -3,7 +3,7 @@
 use einsparse_kernels::table::Row;
 
 use crate::cost::Cost;
-use crate::families::spmm::cost::transposed::tile_of;
+use crate::cost::permutation_tile;
 use crate::machine::Machine;
 
 /// Properties of a sum over nonzeros that determine its cost.
@@ -93,11 +93,12 @@ pub(crate) fn predict_rows(row: &Row, work: &RowsWork, machine: &Machine) -> Cos
     let chain = ((weight.min(entries) / f64::from(row.burst)).ceil() + ends) * BURST_US;
     let latency_us = turns * (chain + BURST_US);
     let fourth = [hbm_us, gather_us, compute_us, latency_us].map(|t| t.powi(4));
-    let ordered_us = match (work.ordered, tile_of(work.entries as usize, row.dtype.bytes())) {
-        (false, _) => 0.0,
-        (true, Some(_)) => ORDER_US + entries * (4.0 * element + 4.0) / machine.hbm * 1e6,
-        (true, None) => ORDER_US / 2.0 + entries * (36.0 + element) / machine.l2 * 1e6,
-    };
+    let ordered_us =
+        match (work.ordered, permutation_tile(work.entries as usize, row.dtype.bytes())) {
+            (false, _) => 0.0,
+            (true, Some(_)) => ORDER_US + entries * (4.0 * element + 4.0) / machine.hbm * 1e6,
+            (true, None) => ORDER_US / 2.0 + entries * (36.0 + element) / machine.l2 * 1e6,
+        };
     Cost {
         us: LAUNCH_US + ordered_us + fourth.iter().sum::<f64>().sqrt().sqrt(),
         hbm_us,

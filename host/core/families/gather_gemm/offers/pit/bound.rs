@@ -2,9 +2,9 @@
 
 use super::Asked;
 use crate::error::Result;
-use crate::families::convert::DenseMatrix;
 use crate::offer::Run;
 use crate::tensor::AnyTensor;
+use crate::tensor::DenseMatrix;
 
 /// Names of the operands, and extents of A, B and C as stored.
 #[derive(Debug)]

@@ -1,11 +1,15 @@
-//! Compares ARCHITECTURE.md with the sources: the allowed dependencies between modules. Also checks the links of the
-//! pages.
+//! Dependencies between modules and between families that the compiler does not check, and the links of the pages.
 
-use crate::support::skipped;
-use einsparse::registry::kernels;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use einsparse::registry::kernels;
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{ItemMod, ItemUse, Macro, UseTree};
+
+use crate::support::skipped;
 
 /// Rust files below a directory of the project, by their relative paths; none in a bundle, which has no sources.
 fn sources(folder: &str) -> Vec<(String, String)> {
@@ -29,31 +33,82 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Names that follow `start` in a file: the path, and each name of a list in braces separately. Comments and tests are
-/// left out.
-fn named(text: &str, start: &str) -> Vec<String> {
-    let text = text.split("mod tests {").next().unwrap_or("");
-    let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
-    let code: String = code.flat_map(|line| [line, "\n"]).collect();
-    let part_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let mut found = Vec::new();
-    for (at, _) in code.match_indices(start) {
-        let rest = &code[at + start.len()..];
-        let end = rest.find(|c| !part_of_path(c)).unwrap_or(rest.len());
-        let (path, behind) = rest.split_at(end);
-        let list = behind.strip_prefix('{').and_then(|list| list.split_once('}'));
-        match list {
-            Some((list, _)) => found.extend(
-                list.split(',')
-                    .map(str::trim)
-                    .filter(|name| !name.is_empty())
-                    .map(|name| format!("{path}{name}")),
-            ),
-            None if behind.starts_with('*') => found.push(format!("{path}*")),
-            None => found.push(path.to_owned()),
+/// Paths of a file that start with `crate`, without that segment: of `use` items, of code, and in the arguments of macros.
+/// Unit tests are left out.
+struct Paths(Vec<Vec<String>>);
+
+impl Paths {
+    fn of(text: &str) -> Vec<Vec<String>> {
+        let mut paths = Paths(Vec::new());
+        paths.visit_file(&syn::parse_file(text).expect("Rust"));
+        paths.0
+    }
+
+    fn add(&mut self, path: impl IntoIterator<Item = String>) {
+        let mut path = path.into_iter();
+        if path.next().is_some_and(|first| first == "crate" || first == "$crate") {
+            self.0.push(path.collect());
         }
     }
-    found
+
+    fn add_tree(&mut self, before: &[String], tree: &UseTree) {
+        let with = |name: String| [before, &[name]].concat();
+        match tree {
+            UseTree::Path(path) => self.add_tree(&with(path.ident.to_string()), &path.tree),
+            UseTree::Name(name) => self.add(with(name.ident.to_string())),
+            UseTree::Rename(name) => self.add(with(name.ident.to_string())),
+            UseTree::Glob(_) => self.add(with("*".into())),
+            UseTree::Group(group) => {
+                group.items.iter().for_each(|tree| self.add_tree(before, tree))
+            }
+        }
+    }
+
+    /// Paths among the tokens of a macro.
+    fn add_tokens(&mut self, tokens: TokenStream) {
+        let (mut path, mut colons) = (Vec::<String>::new(), 0);
+        for token in tokens {
+            match token {
+                TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
+                TokenTree::Ident(name) => {
+                    if colons != 2 {
+                        self.add(std::mem::take(&mut path));
+                    }
+                    path.push(name.to_string());
+                    colons = 0;
+                }
+                other => {
+                    self.add(std::mem::take(&mut path));
+                    colons = 0;
+                    if let TokenTree::Group(group) = other {
+                        self.add_tokens(group.stream());
+                    }
+                }
+            }
+        }
+        self.add(path);
+    }
+}
+
+impl<'a> Visit<'a> for Paths {
+    fn visit_item_mod(&mut self, item: &'a ItemMod) {
+        if item.ident != "tests" {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'a ItemUse) {
+        self.add_tree(&[], &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        self.add(path.segments.iter().map(|segment| segment.ident.to_string()));
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, called: &'a Macro) {
+        self.add_tokens(called.tokens.clone());
+    }
 }
 
 /// Shared kernel code names no family; a family uses only constants in the `abi` of another one.
@@ -67,15 +122,16 @@ fn families_of_kernels_do_not_know_each_other() {
             continue;
         }
         let own = path.strip_prefix("families/").and_then(|path| path.split_once('/'));
-        for other in named(&text, "crate::families::") {
+        for other in Paths::of(&text).iter().filter(|other| other[0] == "families") {
             let allowed = own.is_some_and(|(own, _)| {
-                let constant = other.split_once("::abi::").is_some_and(|(_, name)| {
+                let constant = |name: &String| {
                     name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
-                });
-                other.split("::").next() == Some(own) || constant
+                };
+                let of_abi = other.get(2).is_some_and(|module| module == "abi");
+                other[1] == own || of_abi && other.get(3).is_some_and(constant)
             });
             if !allowed {
-                wrong.push(format!("{path}: {other}"));
+                wrong.push(format!("{path}: {}", other.join("::")));
             }
         }
     }
@@ -113,16 +169,10 @@ fn kernels_that_wait_for_a_launch_read_operands_coherently() {
     assert!(wrong.is_empty(), "not coherent: {wrong:?}");
 }
 
-/// Modules of the host from the bottom up: each may use those before it.
-const HOST: [&str; 26] = [
-    "parallel",
+/// Modules of `host/core` from the bottom up: each uses only those before it. The compiler orders the crates.
+const MODULES: [&str; 17] = [
     "registry",
     "values",
-    "machine",
-    "driver",
-    "module",
-    "device",
-    "kernel",
     "context",
     "worklist",
     "tensor",
@@ -137,51 +187,51 @@ const HOST: [&str; 26] = [
     "entries",
     "dynamic",
     "ops",
-    "nn",
-    "group",
     "raw",
-    "lib",
 ];
 
-/// Names exported at the top of the library, and the module of each.
-const EXPORTED: [(&str, &str); 6] = [
-    ("Context", "context"),
-    ("Device", "device"),
-    ("Operand", "tensor"),
-    ("Options", "offer"),
-    ("Scalar", "registry"),
-    ("Tensor", "tensor"),
+/// Families of the host from the bottom up: each uses only those before it.
+const FAMILIES: [&str; 12] = [
+    "convert",
+    "spmm",
+    "gemm",
+    "discover",
+    "sddmm",
+    "gather_gemm",
+    "attention",
+    "softmax",
+    "tensor",
+    "elementwise",
+    "optimizer",
+    "conv2d",
 ];
 
-/// Modules of other crates, and their items that the library exports at its top.
-const OTHER_CRATES: [&str; 7] =
-    ["formats", "kernels", "einsum", "indirect", "error", "Error", "Result"];
+/// Items that `host/core` exports at its top, and the module of each.
+const EXPORTED: [(&str, &str); 4] =
+    [("Context", "context"), ("Operand", "tensor"), ("Scalar", "registry"), ("Tensor", "tensor")];
 
 #[test]
-fn rooms_of_the_host_know_only_those_below() {
-    let level = |room: &str| HOST.iter().position(|name| *name == room);
+fn modules_and_families_of_the_host_use_those_below() {
+    let level = |list: &[&str], name: &str| list.iter().position(|other| *other == name);
     let mut wrong = Vec::new();
-    for (path, text) in sources("host") {
-        // The command and the language are separate crates.
-        if path.starts_with("bin/") || path.starts_with("lang/") {
+    for (path, text) in sources("host/core") {
+        let parts: Vec<&str> = path.split(['/', '.']).collect();
+        if parts[0] == "lib" {
             continue;
         }
-        let room = path.split(['/', '.']).next().unwrap();
-        let own = level(room)
-            .unwrap_or_else(|| panic!("host/{path}: a room without a place in the order"));
-        for other in named(&text, "crate::") {
-            let first = other.split("::").next().unwrap();
-            if OTHER_CRATES.contains(&first) {
-                continue;
-            }
-            let of = EXPORTED.iter().find(|(name, _)| *name == first);
-            let other = of.map_or(first, |(_, room)| room);
-            let Some(level) = level(other) else {
-                wrong.push(format!("host/{path}: {first} is of no known room"));
-                continue;
-            };
-            if level > own {
-                wrong.push(format!("host/{path}: {other}"));
+        let own =
+            level(&MODULES, parts[0]).unwrap_or_else(|| panic!("{path} has no place in MODULES"));
+        let family = (parts[0] == "families").then(|| level(&FAMILIES, parts[1])).flatten();
+        for other in Paths::of(&text) {
+            let exported = EXPORTED.iter().find(|(name, _)| *name == other[0]);
+            let module = exported.map_or(&*other[0], |(_, module)| module);
+            // Other names are modules of the crates below.
+            let above = level(&MODULES, module).is_some_and(|level| level > own);
+            let beside = family.zip(other.get(1)).is_some_and(|(family, name)| {
+                module == "families" && level(&FAMILIES, name).is_none_or(|level| level > family)
+            });
+            if above || beside {
+                wrong.push(format!("host/core/{path}: {}", other.join("::")));
             }
         }
     }
@@ -223,12 +273,10 @@ fn families_have_their_rooms() {
 
 #[test]
 fn paths_are_read_as_written() {
-    let text = "use crate::families::spmm::abi::*; // crate::families::a\n  x(crate::families::gemm::abi::HALF);\n\
-        use crate::families::gemm::abi::{A,\n    Tile,\n};\n#[cfg(test)]\nmod tests {\n use crate::families::b;\n}";
-    assert_eq!(
-        named(text, "crate::families::"),
-        ["spmm::abi::*", "gemm::abi::HALF", "gemm::abi::A", "gemm::abi::Tile"]
-    );
+    let text = "use crate::a::b::*; // crate::c\nfn f() { x(crate::d::E); m!(y, crate::f::g(1)); }\n\
+        use crate::h::{I,\n    j::K,\n};\nmod tests {\n use crate::l;\n}";
+    let found: Vec<String> = Paths::of(text).iter().map(|path| path.join("::")).collect();
+    assert_eq!(found, ["a::b::*", "d::E", "f::g", "h::I", "h::j::K"]);
 }
 
 /// Whether a link is valid in a fresh clone too: git stores no empty directory.
