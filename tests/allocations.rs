@@ -26,7 +26,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true if path.ends_with("formats/tests") => {}
+            true if path.ends_with("tests") => {}
             true => sources(&path, found),
             false if path.extension().is_some_and(|kind| kind == "rs") => found.push(path),
             false => {}
