@@ -50,7 +50,7 @@ impl Machine {
     }
 }
 
-/// A GPU on which a [`Context`](crate::Context) computes.
+/// A GPU on which a `Context` computes.
 ///
 /// ```
 /// let ctx = einsparse::Context::new();
@@ -356,7 +356,7 @@ impl Stream {
     }
 
     /// Makes later work on this stream wait for the work that is queued on `other` now. The host does not wait.
-    /// Independent work can therefore run on two streams, and a [`Graph`](crate::Graph) that captures one of them
+    /// Independent work can therefore run on two streams, and a [`Graph`](crate::driver::Graph) that captures one of them
     /// captures both. The streams may belong to two GPUs.
     ///
     /// ```

@@ -43,7 +43,7 @@
 //! | [`ops::SparseAttention`](einsparse_core::ops::SparseAttention), block masks | rows of blocks | blocks of rows: each is one row of a halo whose pattern is the pattern of blocks |
 //! | [`ops::SparseAttention`](einsparse_core::ops::SparseAttention), distributed by head | heads | nothing; to gather all outputs, name all heads in a halo, one row each |
 //! | [`ops::EquivariantMessage`](einsparse_core::ops::EquivariantMessage), [`ops::MessagePassing`](einsparse_core::ops::MessagePassing) | receivers | rows of senders; [`Halo::add`] returns their gradients |
-//! | [`nn::Moe`](einsparse_nn::Moe) | tokens and experts | [`ShardedMoe`] |
+//! | [`nn::Moe`] | tokens and experts | [`ShardedMoe`] |
 //! | gradients of replicated weights | all weights | [`GroupSum`] |
 //!
 //! The nonzeros of a mask list the keys explicitly. `causal` and `lengths` of attention and softmax count the rank's

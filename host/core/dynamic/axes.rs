@@ -13,6 +13,7 @@ use crate::einsum::{Access, Einsum, IndexExpr};
 /// assert_eq!([&axes[0].usage, &axes[1].usage], [&AxisUse::Spatial, &AxisUse::Reduction]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AxisUse {
     /// The index appears in the output. Reordering it reorders the output; a scatter at the end undoes this.
@@ -44,6 +45,7 @@ impl fmt::Display for AxisUse {
 }
 
 /// An axis of an operand.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandAxis {
     /// Name of the operand, or of the output.
@@ -76,6 +78,7 @@ impl fmt::Display for OperandAxis {
 /// assert_eq!(pit_axes(&e)[0].to_string(), "B.i: fixed, in index arithmetic of x+i");
 /// # Ok::<(), einsparse::Error>(())
 /// ```
+#[doc(hidden)]
 pub fn pit_axes(einsum: &Einsum) -> Vec<OperandAxis> {
     let uses = uses(einsum);
     let mut axes = Vec::new();

@@ -43,6 +43,7 @@ use crate::values::{Buffer, Slice};
 /// assert_eq!(channels.packed()?[(4 + 1) * 64], four);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct ChannelDetector<T> {
     context: Context,

@@ -175,7 +175,7 @@ impl<T: Scalar> GroupedGemm<T> {
     ///
     /// # Errors
     /// As [`new`](Self::new); [`Error::OutOfRange`] for a gate, whose gradient requires sums that are not stored
-    /// ([`Moe`](crate::nn::Moe) stores them).
+    /// (`nn::Moe` stores them).
     pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         if options.scaled {
             return Err(Error::range("scaled", true, NO_GRADIENTS));

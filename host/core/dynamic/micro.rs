@@ -14,6 +14,7 @@ use crate::tensor::volume;
 const MICRO_BYTES: usize = 32;
 
 /// Tile of a matrix product that a kernel computes on Tensor Cores.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DenseTile {
     /// Name of the first row of the table with this tile.
@@ -34,6 +35,7 @@ impl fmt::Display for DenseTile {
 }
 
 /// All distinct tiles of the table's Tensor Core products for elements of this type.
+#[doc(hidden)]
 pub fn dense_tiles(dtype: Dtype) -> Vec<DenseTile> {
     let mut tiles: Vec<DenseTile> = Vec::new();
     for row in products().filter(|row| row.dtype == dtype) {
@@ -59,6 +61,7 @@ fn tile_of(row: &Row) -> Option<(usize, usize)> {
 /// Extents that a matrix tile assigns to the indices of a product of two factors. The last index of the output that
 /// only the first factor has gets `m`. The last one that only the second factor has gets `n`. The last summed index
 /// gets `k`, every other index 1. `None` if the expression is not such a product.
+#[doc(hidden)]
 pub fn matmul_extents<'a>(
     einsum: &'a Einsum,
     tile: &DenseTile,
@@ -90,6 +93,7 @@ pub fn matmul_extents<'a>(
 }
 
 /// A micro-tile of an operand.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicroTile {
     /// Name of the operand.
@@ -123,6 +127,7 @@ impl fmt::Display for MicroTile {
 /// others). If a micro-tile would be smaller than 32 bytes, with elements of `element` bytes, its PIT axis is extended.
 /// Operands with an index array, with a sum of indices, or with a repeated index are omitted, because they cannot be
 /// divided into boxes.
+#[doc(hidden)]
 pub fn micro_tiles(
     einsum: &Einsum,
     extents: &BTreeMap<&str, usize>,

@@ -277,7 +277,7 @@ impl<T: Scalar> SparseConv3d<T> {
     }
 
     /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`. `dw` has the type of the operands, or f32 like the sums,
-    /// as an [`Sgd`](crate::nn::Sgd) requires.
+    /// as an `nn::Sgd` requires.
     ///
     /// The first call distributes the map's pairs to thread blocks. If a [`KernelMapBuilder`] has rebuilt the map, or a
     /// CUDA graph rebuilds it, every position is multiplied at every offset, whether it is a pair or not. For a scan of

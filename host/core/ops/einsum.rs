@@ -14,6 +14,7 @@ use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, IntoOperand, Operand
 ///
 /// # Errors
 /// Any error of parsing, checking, planning or running; see [`Error`].
+#[doc(hidden)]
 pub fn einsum<T: Scalar>(
     context: &Context,
     text: &str,

@@ -61,6 +61,7 @@ pub fn mttkrp<'a, T: Scalar>(
 ///
 /// # Errors
 /// [`Error::Operand`] for a mode that the tensor does not have, or another number of factors.
+#[doc(hidden)]
 pub fn mttkrp_text(order: usize, mode: usize, factors: &[impl AsRef<str>]) -> Result<String> {
     if !(2..=AXES.len() - 1).contains(&order) || mode >= order || factors.len() + 1 != order {
         return Err(Error::operand(

@@ -40,6 +40,7 @@ pub enum ConvolutionAxis {
 /// assert_eq!(shape.same().out()?, [5, 4]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvolutionShape {
     /// Number of images.
