@@ -7,14 +7,14 @@ mod axes;
 mod cases;
 mod columns;
 mod coverage;
-#[cfg(feature = "cudarc")]
-mod doors;
 mod driver;
 mod failures;
 mod files;
 mod gate;
 mod group;
 mod large;
+#[cfg(feature = "cudarc")]
+mod libraries;
 // The rest of the module is used by the test of models as programs.
 #[allow(dead_code)]
 mod models;

@@ -43,7 +43,7 @@ pub struct CuSparseLt {
 impl CuSparseLt {
     pub fn open() -> Result<Self> {
         // SAFETY: NVIDIA's library, whose initialisers only initialise it.
-        let opened = NAMES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
+        let opened = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
         let library = opened.ok_or_else(|| {
             format!("{} does not load (LD_LIBRARY_PATH must name its folder)", NAMES[0])
         })?;

@@ -1,9 +1,10 @@
 //! Atomic replacement of files: a write leaves the old file or the complete new one.
 
-use std::fs::{self, OpenOptions};
-use std::io::{Error, ErrorKind, Result};
+use std::fs;
+use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::NamedTempFile;
 
 /// Calls `write` with a temporary file next to `path`, and renames that file to `path` when it is complete. If `write`
 /// fails or the program is killed, the old file at `path` remains. Symbolic links are kept, also those to files that do
@@ -40,12 +41,13 @@ pub fn replace_file<R, E: From<Error>>(
         Some(_) => fs::canonicalize(path)?,
         None => end_of_links(path)?,
     };
-    let beside = Beside::new(&target)?;
+    // Only the path is kept: writers open the file themselves.
+    let beside = beside(&target)?.into_temp_path();
     if let Some(old) = old {
-        fs::set_permissions(&beside.0, old.permissions())?;
+        fs::set_permissions(&beside, old.permissions())?;
     }
-    let written = write(&beside.0)?;
-    fs::rename(&beside.0, &target)?;
+    let written = write(&beside)?;
+    beside.persist(&target).map_err(|failed| failed.error)?;
     Ok(written)
 }
 
@@ -65,31 +67,15 @@ fn end_of_links(path: &Path) -> Result<PathBuf> {
     Err(Error::other(format!("{}: {reason}", path.display())))
 }
 
-/// Temporary file in the directory of another file. It is removed unless it was renamed.
-struct Beside(PathBuf);
-
-impl Beside {
-    fn new(target: &Path) -> Result<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let extension = target.extension().map(|e| e.to_string_lossy());
-        loop {
-            let own = COUNT.fetch_add(1, Ordering::Relaxed);
-            // Keep the extension, because some writers choose the format by it.
-            let end = extension.as_ref().map_or(String::new(), |e| format!(".{e}"));
-            let name = format!(".einsparse-{}-{own}{end}", std::process::id());
-            let beside = target.with_file_name(name);
-            match OpenOptions::new().write(true).create_new(true).open(&beside) {
-                Ok(_) => return Ok(Self(beside)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // After a rename there is no file to remove.
-        let _ = fs::remove_file(&self.0);
-    }
+/// Creates a temporary file in the directory of another file. It has the extension of that file, because some writers choose
+/// the format by it, and the permissions of a new file.
+fn beside(target: &Path) -> Result<NamedTempFile> {
+    let extension = target.extension().map(|e| format!(".{}", e.to_string_lossy()));
+    let extension = extension.unwrap_or_default();
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".einsparse-").suffix(&extension);
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    builder.tempfile_in(folder.unwrap_or(Path::new(".")))
 }

@@ -1,4 +1,5 @@
-//! NCCL bindings, opened at run time without linking: sends and receives between GPUs, queued on streams.
+//! NCCL bindings, opened at run time without linking: sends and receives between GPUs, queued on streams. The bindings of
+//! `cudarc` panic if a function is missing in an old NCCL, and these return an error.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -33,7 +33,7 @@ pub unsafe fn open_first(names: &[&str]) -> Result<Library, String> {
     let mut first = None;
     for name in names {
         // SAFETY: guaranteed by the caller.
-        match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
+        match unsafe { Library::open(Some(*name), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok(library),
             Err(error) => first = first.or(Some(error)),
         }
