@@ -3,7 +3,6 @@
 
 pub(crate) mod maps;
 mod operands;
-mod planned;
 mod product;
 mod turns;
 
@@ -18,8 +17,7 @@ use crate::indirect::{BiasAxis, SpmmForm};
 
 pub(crate) use operands::Extents;
 pub use operands::{RawOperands, RawSddmm, RawSpmm};
-pub(crate) use planned::Planned;
-pub(crate) use product::{Asked, Matrix, Product};
+pub(crate) use product::{Matrix, Product, SpmmConfig};
 pub(crate) use turns::{Turns, in_turn, shared_turns};
 
 /// Largest grid in y.

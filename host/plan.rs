@@ -32,7 +32,6 @@ pub use advise::FormatAdvice;
 pub use advise::{Target, advice, advised_formats};
 pub(crate) use any::AnyPlan;
 pub(crate) use arrays::without_arrays;
-use builder::AnyOut;
 pub use builder::{Output, PlanBuilder};
 pub use joined::PositionLists;
 
@@ -129,10 +128,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         out: &mut O,
         stream: &Stream,
     ) -> Result<()> {
-        match out.erased() {
-            AnyOut::Dense(out) => self.any.run(&erase(operands), out, stream),
-            AnyOut::Sparse(out) => self.any.run_sparse(&erase(operands), out, stream),
-        }
+        self.any.run(&erase(operands), out.erased(), stream)
     }
 
     /// Queues the update of the sparse factor's values. It has an effect if the plan prepacks the values, or reads them
@@ -174,10 +170,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
     ) -> Result<()> {
         // SAFETY: guaranteed by the caller.
         let queue = unsafe { Queue::new(stream) };
-        match raw.into() {
-            RawOperands::Spmm(raw) => self.any.run_raw(raw, queue),
-            RawOperands::Sddmm(raw) => self.any.run_raw_sparse(raw, queue),
-        }
+        self.any.run_raw(raw.into(), queue)
     }
 }
 

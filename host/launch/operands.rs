@@ -108,6 +108,16 @@ pub enum RawOperands<'a> {
     Sddmm(&'a RawSddmm),
 }
 
+impl RawOperands<'_> {
+    /// Returns the product of the scalar factors.
+    pub(crate) fn alpha(self) -> f64 {
+        match self {
+            RawOperands::Spmm(raw) => raw.alpha,
+            RawOperands::Sddmm(raw) => raw.alpha,
+        }
+    }
+}
+
 impl<'a> From<&'a RawSpmm> for RawOperands<'a> {
     fn from(raw: &'a RawSpmm) -> Self {
         RawOperands::Spmm(raw)

@@ -1,4 +1,5 @@
-//! Interface of plans to the product of a matrix and a dense matrix.
+//! Interface of plans to kernels of products: of a matrix and a dense matrix (SpMM), and of two dense matrices at the
+//! nonzeros of a pattern (SDDMM).
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,9 +37,9 @@ pub(crate) enum Matrix<'a> {
     Dense { leading: usize },
 }
 
-/// Request for a kernel of a product, and the selected row.
+/// Row, form and extents for which a kernel of a product is prepared.
 #[derive(Debug)]
-pub(crate) struct Asked<'d> {
+pub(crate) struct SpmmConfig<'d> {
     pub(crate) device: &'d Arc<Device>,
     pub(crate) row: &'static Row,
     pub(crate) form: SpmmForm,
@@ -47,15 +48,11 @@ pub(crate) struct Asked<'d> {
     pub(crate) out: Dtype,
 }
 
-/// Kernel selected for one pattern, with its work list and workspace.
-pub(crate) trait Product: fmt::Debug + Send + Sync {
+/// Kernel selected for one pattern, with its work list and workspace. Its runs receive addresses: of an SpMM, or of an
+/// SDDMM.
+pub(crate) trait Product<Raw = RawSpmm>: fmt::Debug + Send + Sync {
     /// Returns the row of the table of kernels.
     fn row(&self) -> &'static Row;
-
-    /// Whether the work list was made for this pattern; false without a work list.
-    fn fits(&self, _runs: &Arc<Runs>, _columns: Option<&[u32]>) -> bool {
-        false
-    }
 
     /// Returns the row stride of a dense A in elements, if the plan depends on it.
     fn leading(&self) -> Option<usize> {
@@ -81,7 +78,7 @@ pub(crate) trait Product: fmt::Debug + Send + Sync {
     fn describe(&self) -> String;
 
     /// Queues the kernel.
-    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()>;
+    fn run(&self, raw: &Raw, queue: Queue<'_>) -> Result<()>;
 
     /// Checks that a dense A has the planned row stride.
     fn check_leading(&self, name: &str, leading: usize) -> Result<()> {

@@ -31,7 +31,7 @@ pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     Ok(())
 }
 
-/// Validates the operands of a plan.
+/// Validates the operands of a plan. `out_shape`: `None` for a sparse output.
 ///
 /// # Errors
 /// - [`Error::Operand`] for a name given twice; [`Error::Shape`] for an index array whose length differs from its
@@ -40,7 +40,7 @@ pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
 pub(crate) fn pass<'q, 'a>(
     e: &IndirectEinsum,
     operands: &'q [(&'q str, AnyOperand<'a>)],
-    out_shape: &[usize],
+    out_shape: Option<&[usize]>,
 ) -> Result<Checked<'q, 'a>> {
     once_each(operands)?;
     for (name, operand) in operands {
@@ -48,6 +48,11 @@ pub(crate) fn pass<'q, 'a>(
             as_long_as_its_shape(name, shape, data.len())?;
         }
     }
+    // The index arrays of a product at the nonzeros of a sparse output are those of its pattern, which was validated at
+    // construction.
+    let Some(out_shape) = out_shape else {
+        return Ok(Checked(operands));
+    };
     let mut inside = Inside { e, operands, seen: Vec::new() };
     for factor in &e.factors {
         // The values of a sparse operand have another name than the operand. Its pattern was validated at construction.

@@ -5,14 +5,12 @@ use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, WalkKind};
 
-use super::Types;
-use super::bind::find;
-use super::refuse::asked_for;
-use super::{Options, Weights};
+use super::refuse::permits;
+use super::{Options, Request, Types, Weights};
 use crate::cost::Work;
 use crate::einsum::{Activation, Mode};
 use crate::error::Result;
-use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
+use crate::indirect::{Orientation, SpmmForm};
 use crate::registry::{block_of, refuses};
 use crate::tensor::{AnyOperand, columns_of};
 use crate::worklist::{Runs, fullest};
@@ -117,20 +115,16 @@ pub(crate) fn alignment_of(numbers: &[usize]) -> usize {
 }
 
 /// Returns the product of an expression; `None` if the expression is not a product.
-pub(super) fn problem(
-    indirect: &IndirectEinsum,
-    operands: &[(&str, AnyOperand<'_>)],
-    out_shape: &[usize],
-    asked: (&Options, Types),
-) -> Result<Option<(Problem, SpmmForm)>> {
-    let (options, types) = asked;
+pub(super) fn problem(request: &Request<'_, '_>) -> Result<Option<(Problem, SpmmForm)>> {
+    let Request { indirect, options, types, .. } = *request;
     let Some(form) = indirect.as_spmm() else {
         return match indirect.as_gemm() {
-            Some(form) => dense_problem(form, operands, out_shape, asked),
+            Some(form) => dense_problem(form, request),
             None => Ok(None),
         };
     };
-    let operand = find(operands, &form.sparse)?;
+    let operands = request.operands();
+    let operand = request.operand(&form.sparse)?;
     let Some(host) = operand.pattern() else {
         return Ok(None);
     };
@@ -146,7 +140,7 @@ pub(super) fn problem(
     };
     let Some(runs) = runs else { return Ok(None) };
     let order = form.order;
-    let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
+    let Some((items, [m, n])) = extents_of_out(&form, request.extents.out()) else {
         return Ok(None);
     };
     // A batch of patterns is one block-diagonal matrix.
@@ -194,7 +188,7 @@ fn vector_steps(
 ) -> (u64, u64) {
     let walked = !form.stacked
         && refuses(WalkKind::Vector, &host.format()).is_none()
-        && asked_for(WalkKind::Vector, dtype, options);
+        && permits(WalkKind::Vector, dtype, options);
     match columns_of(host) {
         Some(columns) if walked => sampled_steps(&runs.rows, columns),
         _ => (0, 0),
@@ -240,17 +234,13 @@ pub(crate) fn leading(operands: &[(&str, AnyOperand<'_>)], name: &str, width: us
 }
 
 /// Returns the problem of a product of two dense matrices: all pieces of A are stored.
-fn dense_problem(
-    form: SpmmForm,
-    operands: &[(&str, AnyOperand<'_>)],
-    out_shape: &[usize],
-    (options, types): (&Options, Types),
-) -> Result<Option<(Problem, SpmmForm)>> {
-    let &[m, n] = out_shape else {
+fn dense_problem(form: SpmmForm, request: &Request<'_, '_>) -> Result<Option<(Problem, SpmmForm)>> {
+    let &[m, n] = request.extents.out() else {
         return Ok(None);
     };
-    let order = form.order;
-    let shape = find(operands, &form.sparse)?.shape();
+    let Request { options, types, .. } = *request;
+    let (operands, order) = (request.operands(), form.order);
+    let shape = request.operand(&form.sparse)?.shape();
     let (k, a_width) = (shape[usize::from(!order.transposed)], shape[1]);
     let b_width = if order.dense_columns { k } else { n };
     let (lda, ldb) =

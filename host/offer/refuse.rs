@@ -31,7 +31,7 @@ pub(super) fn refusal(
 }
 
 /// Whether the options allow any row of this walk for elements of this type.
-pub(super) fn asked_for(walk: WalkKind, dtype: Dtype, options: &Options) -> bool {
+pub(super) fn permits(walk: WalkKind, dtype: Dtype, options: &Options) -> bool {
     let of_type =
         |row: &&Row| row.dtype == dtype || row.dtype == Dtype::Tf32 && dtype == Dtype::F32;
     let mut rows = kernels().iter().filter(of_type);

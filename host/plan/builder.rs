@@ -6,9 +6,9 @@ use std::marker::PhantomData;
 use super::{AnyPlan, Options, Plan};
 use crate::context::Context;
 use crate::error::Result;
-use crate::offer::Types;
+use crate::offer::{AnyOut, Types};
 use crate::registry::Scalar;
-use crate::tensor::{AnySparseTensor, AnyTensor, Operand, SparseTensor, Tensor, erase};
+use crate::tensor::{AnySparseTensor, Operand, SparseTensor, Tensor, erase};
 
 /// Builder of a plan, from [`Context::plan`].
 ///
@@ -190,13 +190,6 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
             elements: PhantomData,
         })
     }
-}
-
-/// Output of any element type.
-#[derive(Debug)]
-pub enum AnyOut<'a> {
-    Dense(&'a mut AnyTensor),
-    Sparse(&'a mut AnySparseTensor),
 }
 
 mod sealed {

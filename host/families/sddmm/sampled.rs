@@ -1,8 +1,5 @@
 //! Launches of SDDMM kernels. For the module `sampled`: windows of a pattern, maps of X and Y.
 
-use std::fmt;
-use std::sync::Arc;
-
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP,
 };
@@ -19,7 +16,7 @@ use crate::families::sddmm::sddmm_tiles::SddmmTiles;
 use crate::families::sddmm::windows::{Blocks, Windows};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
-use crate::launch::{Planned, RawSddmm, Turns, aligned, small, within};
+use crate::launch::{Product, RawSddmm, Turns, aligned, small, within};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
 
@@ -34,26 +31,9 @@ pub(crate) struct SddmmExtents {
 /// Pattern at which a kernel computes products.
 #[derive(Clone, Copy)]
 pub(crate) struct Places<'a> {
-    pub(crate) runs: &'a Arc<Runs>,
+    pub(crate) runs: &'a Runs,
     pub(crate) columns: &'a [u32],
     pub(crate) block: (usize, usize),
-}
-
-/// Kernel that is prepared for one pattern.
-pub(crate) trait SddmmLaunch: fmt::Debug + Send + Sync {
-    fn row(&self) -> &'static Row;
-
-    /// Whether a pattern is the planned one.
-    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool;
-
-    /// Device bytes in addition to the operands.
-    fn bytes(&self) -> usize;
-
-    /// Geometry for `explain`.
-    fn describe(&self) -> String;
-
-    /// Queues the kernel.
-    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()>;
 }
 
 /// Prepares the kernel of a row.
@@ -63,7 +43,7 @@ pub(crate) fn sddmm_launch(
     extents: SddmmExtents,
     (mode, out): (Mode, Dtype),
     places: Places<'_>,
-) -> Result<Box<dyn SddmmLaunch>> {
+) -> Result<Box<dyn Product<RawSddmm>>> {
     let pattern = (places.runs, places.columns);
     Ok(if row.takes::<SampledParams>() {
         Box::new(Sampler::new(device, row, extents, mode, places)?)
@@ -72,7 +52,7 @@ pub(crate) fn sddmm_launch(
     } else if row.takes::<SddmmStagedParams>() {
         Box::new(SddmmStaged::new(device, row, extents, mode, pattern)?)
     } else {
-        Box::new(Sddmm::new(device, row, extents, (mode, out), pattern)?)
+        Box::new(Sddmm::new(device, row, extents, (mode, out), places.runs)?)
     })
 }
 
@@ -94,7 +74,6 @@ pub(crate) struct Sampler {
     blocks: u32,
     parts: u32,
     count: usize,
-    planned: Planned,
 }
 
 impl Sampler {
@@ -134,7 +113,6 @@ impl Sampler {
             blocks: list.blocks as u32,
             parts: list.parts,
             count: list.count,
-            planned: Planned::new(runs, columns),
             turns: Turns::with_counters(device, list.counters as usize * 8)?,
         })
     }
@@ -195,13 +173,9 @@ impl Sampler {
     }
 }
 
-impl SddmmLaunch for Sampler {
+impl Product<RawSddmm> for Sampler {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.planned.is(runs, Some(columns))
     }
 
     fn bytes(&self) -> usize {
