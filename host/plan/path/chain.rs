@@ -90,7 +90,7 @@ impl Chain {
         })
     }
 
-    fn queue(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    pub(super) fn queue(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let mut all = self.temporaries.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, (plan, inputs)) in self.steps.iter().zip(&self.inputs).enumerate() {
             let (done, rest) = all.split_at_mut(at);
