@@ -2,7 +2,6 @@
 //! [`kernel`](crate::kernel) contains the launch itself and the guarantees of its callers.
 
 pub(crate) mod maps;
-mod operands;
 mod product;
 mod turns;
 
@@ -15,9 +14,8 @@ use crate::einsum::{Activation, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
 
-pub(crate) use operands::Extents;
-pub use operands::{RawOperands, RawSddmm, RawSpmm};
-pub(crate) use product::{Matrix, Product, SpmmConfig};
+pub(crate) use product::{Extents, Matrix, Product, SpmmConfig};
+pub use product::{RawOperands, RawSddmm, RawSpmm};
 pub(crate) use turns::{Turns, in_turn, shared_turns};
 
 /// Largest grid in y.

@@ -1,13 +1,10 @@
 //! The contract between plans and families: a request (an expression, its operands, the options), the offers that
 //! answer it, and the executable that an offer builds and a plan runs.
 
-pub(crate) mod bind;
 mod choice;
-pub(crate) mod gate;
 mod options;
 mod pattern;
 mod problem;
-mod refuse;
 mod run;
 mod spmm;
 
@@ -19,10 +16,11 @@ use einsparse_kernels::table::Row;
 
 use crate::context::Context;
 use crate::cost::Cost;
+use crate::cpu::{as_long_as_its_shape, check_slots};
 use crate::device::Device;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
-use crate::indirect::{IndirectEinsum, SpmmForm};
+use crate::indirect::{Access, Index, IndirectEinsum, SpmmForm};
 use crate::kernel::Queue;
 use crate::launch::RawOperands;
 use crate::machine::Machine;
@@ -30,7 +28,6 @@ use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyOperand, AnySparseTensor, DynamicOptions};
 
 pub use choice::{Candidate, Choice, PrepackedForm};
-pub(crate) use gate::Checked;
 pub(crate) use options::multiplied_as;
 pub use options::{Determinism, Options, Precision, Weights, ZerosRule};
 pub(crate) use pattern::PlannedPattern;
@@ -38,7 +35,9 @@ pub use problem::Problem;
 use problem::problem;
 pub(crate) use problem::{alignment_of, given_alignment, leading};
 pub use run::AnyOut;
-pub(crate) use run::{Expression, Run, sums_fit, whole_factor};
+pub(crate) use run::{
+    Expression, Run, Slot, Slots, as_dense, find, slot_of, sums_fit, whole_factor, with, wrong,
+};
 pub(crate) use spmm::{CostOf, SpmmSlots, spmm_offers};
 
 /// Element types of operands and output.
@@ -73,12 +72,12 @@ pub(crate) struct Source<'q, 'a> {
 impl<'q, 'a> Source<'q, 'a> {
     /// Returns the operand of this name.
     pub(crate) fn operand(&self, name: &str) -> Result<&'q AnyOperand<'a>> {
-        bind::find(self.operands, name)
+        find(self.operands, name)
     }
 
     /// Returns the slot of the operand of this name.
-    pub(crate) fn slot(&self, name: &str) -> Result<bind::Slot> {
-        bind::slot_of(self.operands, name)
+    pub(crate) fn slot(&self, name: &str) -> Result<Slot> {
+        slot_of(self.operands, name)
     }
 }
 
@@ -115,7 +114,7 @@ impl<'q, 'a> Request<'q, 'a> {
             context: source.context,
             einsum: source.einsum,
             indirect,
-            checked: gate::pass(indirect, source.operands, out_shape)?,
+            checked: validate(indirect, source.operands, out_shape)?,
             dynamic: &[],
             output,
             extents,
@@ -135,17 +134,17 @@ impl<'q, 'a> Request<'q, 'a> {
 
     /// The operands by name.
     pub(crate) fn operands(&self) -> &'q [(&'q str, AnyOperand<'a>)] {
-        self.checked.operands()
+        self.checked.0
     }
 
     /// Returns the operand of this name.
     pub(crate) fn operand(&self, name: &str) -> Result<&'q AnyOperand<'a>> {
-        bind::find(self.operands(), name)
+        find(self.operands(), name)
     }
 
     /// Returns the slot of the operand of this name.
-    pub(crate) fn slot(&self, name: &str) -> Result<bind::Slot> {
-        bind::slot_of(self.operands(), name)
+    pub(crate) fn slot(&self, name: &str) -> Result<Slot> {
+        slot_of(self.operands(), name)
     }
 
     /// The expression before formats were substituted.
@@ -157,6 +156,100 @@ impl<'q, 'a> Request<'q, 'a> {
             operands: self.operands(),
             options: self.options,
         }
+    }
+}
+
+/// Validated operands of a plan: names are unique, index arrays have the length of their shape, and each slot is inside
+/// of the indexed axis or PAD. Only [`validate`] creates it.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked<'q, 'a>(&'q [(&'q str, AnyOperand<'a>)]);
+
+/// Checks that each name is given once.
+pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
+    for (at, (name, operand)) in operands.iter().enumerate() {
+        if let Some((_, first)) = operands[..at].iter().find(|(n, _)| n == name) {
+            return Err(Error::operand(
+                name,
+                format!("is given twice: a {} and a {}", first.describe(), operand.describe()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Validates the operands of a plan. `out_shape`: `None` for a sparse output.
+///
+/// # Errors
+/// - [`Error::Operand`] for a name given twice; [`Error::Shape`] for an index array whose length differs from its
+///   shape; [`Error::OperandKind`] for an operand of another kind that is used as an index array.
+/// - [`Error::InvalidIndex`] for a slot outside of an operand.
+fn validate<'q, 'a>(
+    e: &IndirectEinsum,
+    operands: &'q [(&'q str, AnyOperand<'a>)],
+    out_shape: Option<&[usize]>,
+) -> Result<Checked<'q, 'a>> {
+    once_each(operands)?;
+    for (name, operand) in operands {
+        if let AnyOperand::Index(shape, data) = operand {
+            as_long_as_its_shape(name, shape, data.len())?;
+        }
+    }
+    // The index arrays of a product at the nonzeros of a sparse output are those of its pattern, which was validated at
+    // construction.
+    let Some(out_shape) = out_shape else {
+        return Ok(Checked(operands));
+    };
+    let mut inside = Inside { e, operands, seen: Vec::new() };
+    for factor in &e.factors {
+        // The values of a sparse operand have another name than the operand. Its pattern was validated at construction.
+        if let Ok(operand) = find(operands, &factor.tensor) {
+            inside.access(factor, operand.shape())?;
+        }
+    }
+    inside.access(&e.out, out_shape)?;
+    Ok(Checked(operands))
+}
+
+struct Inside<'q, 'a> {
+    e: &'q IndirectEinsum,
+    operands: &'q [(&'q str, AnyOperand<'a>)],
+    /// Arrays already checked, with the extent of the axis.
+    seen: Vec<(&'q str, usize)>,
+}
+
+impl<'q> Inside<'q, '_> {
+    fn access(&mut self, access: &'q Access, shape: &[usize]) -> Result<()> {
+        if access.indices.len() != shape.len() {
+            return Err(Error::Shape {
+                index: access.tensor.clone(),
+                left: format!("`{access}` has {} indices", access.indices.len()),
+                right: format!("the operand has {} axes, {shape:?}", shape.len()),
+            });
+        }
+        for (axis, (index, &extent)) in access.indices.iter().zip(shape).enumerate() {
+            if let Index::Access(array) = index {
+                self.array(array, extent, &|| format!("axis {axis} of `{access}`"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks an array that indexes an axis of `extent` elements.
+    fn array(&mut self, array: &'q Access, extent: usize, of: &dyn Fn() -> String) -> Result<()> {
+        let name = array.tensor.as_str();
+        let sparse = self.e.sparse.iter().flat_map(|s| &s.arrays);
+        if sparse.into_iter().any(|own| own.name == name) {
+            return Ok(());
+        }
+        let (shape, data) = match find(self.operands, name)? {
+            AnyOperand::Index(shape, data) => (*shape, *data),
+            other => return Err(wrong(name, "an index array", other)),
+        };
+        if !self.seen.contains(&(name, extent)) {
+            check_slots(name, data, (extent, of))?;
+            self.seen.push((name, extent));
+        }
+        self.access(array, shape)
     }
 }
 

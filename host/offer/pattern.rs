@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use einsparse_formats::{AnyPattern, SharedPattern};
 
-use super::bind::wrong;
+use super::wrong;
 use crate::error::{Elsewhere, Error, Result};
 use crate::tensor::{AnyOperand, DeviceArrays};
 

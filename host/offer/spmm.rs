@@ -7,9 +7,9 @@ use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, Operation, WalkKind};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::bind::Slot;
-use super::problem::{Problem, stored_block};
-use super::refuse::refusal;
+use super::Slot;
+use super::problem::{Problem, refusal, stored_block};
+
 use super::run::sums_fit;
 use super::{
     AnyOut, Executable, Expression, Offer, Offers, Options, PlannedPattern, Request, Run, Weights,

@@ -14,11 +14,9 @@ use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::kernel::Queue;
 use crate::launch::RawOperands;
-use crate::offer::bind::as_dense;
-use crate::offer::gate::once_each;
 use crate::offer::{
     AnyOut, Choice, Executable, Expression, Options, PrepackedForm, Request, Run, Source, Types,
-    whole_factor,
+    as_dense, once_each, whole_factor,
 };
 use crate::tensor::{
     AnyOperand, AnySparseTensor, AnyTensor, DynamicOptions, Named, ShadowOperands,

@@ -9,8 +9,7 @@ use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::error::{Elsewhere, Result};
 use crate::indirect::IndirectEinsum;
-use crate::offer::bind::{Slot, wrong};
-use crate::offer::{AnyOut, Executable, PlannedPattern, Run, Source};
+use crate::offer::{AnyOut, Executable, PlannedPattern, Run, Slot, Source, wrong};
 use crate::tensor::{AnyOperand, row_major};
 
 #[derive(Debug)]

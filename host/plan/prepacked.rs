@@ -15,11 +15,10 @@ use crate::indirect::{SpmmForm, rewrite_dense};
 use crate::kernel::Queue;
 use crate::launch::{RawOperands, RawSpmm, Turns};
 use crate::machine::Machine;
-use crate::offer::bind::{Slot, with, wrong};
 use crate::offer::{
     AnyOut, Candidate, Executable, Expression, Offer, Offers, Options, PlannedPattern,
-    PrepackedForm, Problem, Request, Run, Source, Weights, alignment_of, given_alignment, leading,
-    refuse,
+    PrepackedForm, Problem, Request, Run, Slot, Source, Weights, alignment_of, given_alignment,
+    leading, refuse, with, wrong,
 };
 use crate::registry::block_of;
 use crate::tensor::AnyOperand;

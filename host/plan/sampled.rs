@@ -10,9 +10,7 @@ use super::window::Sums;
 use crate::einsum::Extents;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
-use crate::offer::bind::as_dense;
-use crate::offer::gate::once_each;
-use crate::offer::{AnyOut, Choice, Executable, Request, Run, Source};
+use crate::offer::{AnyOut, Choice, Executable, Request, Run, Source, as_dense, once_each};
 use crate::tensor::AnySparseTensor;
 
 /// Expression without an SDDMM kernel, computed over the nonzeros of the output.

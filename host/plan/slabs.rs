@@ -19,8 +19,9 @@ use crate::error::{Error, Refusal, Result};
 use crate::families::spmm::slabs::{self, Layout, Streamed};
 use crate::indirect::{SpmmForm, rewrite};
 use crate::launch::Extents;
-use crate::offer::bind::wrong;
-use crate::offer::{Candidate, Choice, Executable, PlannedPattern, Request, Source, SpmmSlots};
+use crate::offer::{
+    Candidate, Choice, Executable, PlannedPattern, Request, Source, SpmmSlots, wrong,
+};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, HostArrays, columns_of};
 use crate::worklist::Runs;

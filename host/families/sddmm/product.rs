@@ -3,10 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use einsparse_kernels::families::{SampledParams, SddmmStagedParams, SddmmTilesParams};
 use einsparse_kernels::table::Row;
 
 use super::cpu::{Slots, Strided, sampled};
-use super::{Places, SddmmExtents, sddmm_launch};
+use super::sampled::Sampler;
+use super::sddmm::Sddmm;
+use super::sddmm_staged::SddmmStaged;
+use super::sddmm_tiles::SddmmTiles;
 use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::einsum::Mode;
@@ -14,9 +18,8 @@ use crate::error::{Elsewhere, Error, Result};
 use crate::indirect::SampledForm;
 use crate::kernel::Queue;
 use crate::launch::{Product, RawOperands, RawSddmm};
-use crate::offer::bind::{Slot, wrong};
 use crate::offer::{
-    AnyOut, Executable, Expression, PlannedPattern, Request, Run, of_launch, refuse,
+    AnyOut, Executable, Expression, PlannedPattern, Request, Run, Slot, of_launch, refuse, wrong,
 };
 use crate::registry::{Dtype, block_of};
 use crate::tensor::{AnyOperand, AnySparseTensor};
@@ -74,6 +77,42 @@ pub(crate) fn row_order<'a>(
     s.row_order().ok_or_else(|| Error::format(name, "a format in row order", s.format()))
 }
 
+/// Extents of an SDDMM: m rows, n columns, k terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SddmmExtents {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+}
+
+/// Pattern at which a kernel computes products.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'a> {
+    pub(crate) runs: &'a Runs,
+    pub(crate) columns: &'a [u32],
+    pub(crate) block: (usize, usize),
+}
+
+/// Prepares the kernel of a row.
+fn launch(
+    device: &Device,
+    row: &'static Row,
+    extents: SddmmExtents,
+    (mode, out): (Mode, Dtype),
+    places: Places<'_>,
+) -> Result<Box<dyn Product<RawSddmm>>> {
+    let pattern = (places.runs, places.columns);
+    Ok(if row.takes::<SampledParams>() {
+        Box::new(Sampler::new(device, row, extents, mode, places)?)
+    } else if row.takes::<SddmmTilesParams>() {
+        Box::new(SddmmTiles::new(device, row, extents, mode, pattern)?)
+    } else if row.takes::<SddmmStagedParams>() {
+        Box::new(SddmmStaged::new(device, row, extents, mode, pattern)?)
+    } else {
+        Box::new(Sddmm::new(device, row, extents, (mode, out), places.runs)?)
+    })
+}
+
 /// Kernel of a product, and the slots of its operands.
 #[derive(Debug)]
 pub(crate) struct SddmmProduct {
@@ -96,7 +135,7 @@ impl SddmmProduct {
         let (runs, columns) = row_order(output, out)?;
         let places = Places { runs, columns, block: block_of(&out.format()) };
         Ok(SddmmProduct {
-            launch: sddmm_launch(device, row, shape.extents, (*mode, dtype), places)?,
+            launch: launch(device, row, shape.extents, (*mode, dtype), places)?,
             pattern: PlannedPattern::new(output, out.pattern()),
             shape,
         })

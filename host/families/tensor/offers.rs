@@ -6,8 +6,7 @@ pub(crate) mod rows;
 pub(crate) mod tensor_product;
 
 use crate::error::Result;
-use crate::offer::bind::Slot;
-use crate::offer::{Request, Run, alignment_of, given_alignment, leading};
+use crate::offer::{Request, Run, Slot, alignment_of, given_alignment, leading};
 
 /// Max number of elements, up to 16, that divides n, the addresses and the row strides of these matrices.
 fn alignment<'n>(

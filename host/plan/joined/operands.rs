@@ -4,7 +4,7 @@ use einsparse_formats::{AnyPattern, Format};
 
 use crate::einsum::{Access, Einsum, IndexExpr};
 use crate::error::{Error, Result};
-use crate::offer::bind::wrong;
+use crate::offer::wrong;
 use crate::tensor::{AnyOperand, AnyTensor};
 
 /// Returns the positions of the sparse factors.

@@ -7,8 +7,7 @@ use super::NAME;
 use super::step::{Path, Step};
 use crate::error::{Error, Result};
 use crate::launch::Turns;
-use crate::offer::bind::{Slot, Slots};
-use crate::offer::{AnyOut, Executable, Options, Run, Source, Weights};
+use crate::offer::{AnyOut, Executable, Options, Run, Slot, Slots, Source, Weights};
 use crate::plan::AnyPlan;
 use crate::tensor::{AnyOperand, AnyTensor};
 

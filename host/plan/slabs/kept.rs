@@ -10,9 +10,8 @@ use crate::driver::copy_htod_async;
 use crate::error::{Error, Result};
 use crate::kernel::Queue;
 use crate::launch::Turns;
-use crate::offer::bind::{Slot, with};
 use crate::offer::{
-    AnyOut, Executable, Options, PlannedPattern, PrepackedForm, Run, Source, Weights,
+    AnyOut, Executable, Options, PlannedPattern, PrepackedForm, Run, Slot, Source, Weights, with,
 };
 use crate::plan::AnyPlan;
 use crate::tensor::{AnyOperand, AnySparseTensor, HostArrays};

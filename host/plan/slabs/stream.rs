@@ -13,8 +13,7 @@ use crate::error::{Error, Result};
 use crate::families::spmm::slabs::{LANES, SlabProduct};
 use crate::kernel::Queue;
 use crate::launch::{RawSpmm, Turns};
-use crate::offer::bind::with;
-use crate::offer::{AnyOut, Executable, PlannedPattern, Run, SpmmSlots};
+use crate::offer::{AnyOut, Executable, PlannedPattern, Run, SpmmSlots, with};
 use crate::parallel;
 use crate::tensor::HostArrays;
 

@@ -15,9 +15,9 @@ use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::families::gather_gemm::turns;
 use crate::families::gather_gemm::{ConvFinish, ConvProduct, RawConv, conv_rows};
 use crate::indirect::ConvolutionForm;
-use crate::offer::bind::Slot;
 use crate::offer::{
-    AnyOut, Executable, Offer, Offers, Request, Run, ZerosRule, leading, multiplied_as, refuse,
+    AnyOut, Executable, Offer, Offers, Request, Run, Slot, ZerosRule, leading, multiplied_as,
+    refuse,
 };
 use crate::tensor::{AnyOperand, volume};
 

@@ -18,8 +18,7 @@ use crate::families::gather_gemm::{
 };
 use crate::kernel::Queue;
 use crate::launch::Turns;
-use crate::offer::bind::{Slot, as_dense, find, wrong};
-use crate::offer::{Candidate, Run, Source, ZerosRule};
+use crate::offer::{Candidate, Run, Slot, Source, ZerosRule, as_dense, find, wrong};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, DynamicOptions};
 

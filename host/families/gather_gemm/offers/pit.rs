@@ -19,9 +19,9 @@ use crate::families::gather_gemm::found::kernels_as;
 use crate::families::gather_gemm::{PitLaunch, PitWork, few_rows, pit_rows};
 use crate::indirect::{Orientation, SpmmForm};
 use crate::launch::Turns;
-use crate::offer::bind::{Slot, wrong};
 use crate::offer::{
-    AnyOut, Executable, Offer, Offers, Request, Run, ZerosRule, multiplied_as, refuse, write_kernel,
+    AnyOut, Executable, Offer, Offers, Request, Run, Slot, ZerosRule, multiplied_as, refuse,
+    write_kernel, wrong,
 };
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, DynamicOptions};

@@ -15,8 +15,7 @@ use crate::error::Result;
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
-use crate::offer::bind::Slot;
-use crate::offer::{AnyOut, Executable, Offer, Offers, Request, Run, of_launch, refuse};
+use crate::offer::{AnyOut, Executable, Offer, Offers, Request, Run, Slot, of_launch, refuse};
 use crate::registry::Dtype;
 use crate::tensor::AnyOperand;
 

@@ -17,9 +17,9 @@ use crate::families::tensor::cost::einsum::{Steps, predict};
 use crate::families::tensor::{EinsumLaunch, RawEinsum};
 use crate::indirect::{rewrite, rewrite_dense};
 use crate::machine::Machine;
-use crate::offer::bind::Slot;
 use crate::offer::{
-    AnyOut, Candidate, Executable, Offer, Offers, PlannedPattern, Request, Run, of_launch, refuse,
+    AnyOut, Candidate, Executable, Offer, Offers, PlannedPattern, Request, Run, Slot, of_launch,
+    refuse,
 };
 use crate::tensor::{AnyOperand, columns_of, row_major, volume};
 use crate::values::Slice;

@@ -15,9 +15,8 @@ use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::indirect::{IndirectEinsum, RowsForm};
-use crate::offer::bind::Slot;
 use crate::offer::{
-    AnyOut, Executable, Offer, Offers, PlannedPattern, Request, Run, of_launch, refuse,
+    AnyOut, Executable, Offer, Offers, PlannedPattern, Request, Run, Slot, of_launch, refuse,
 };
 use crate::registry::{Dtype, Operation};
 use crate::tensor::{AnyOperand, volume};

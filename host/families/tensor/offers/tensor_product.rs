@@ -16,8 +16,7 @@ use crate::families::tensor::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
 };
 use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
-use crate::offer::bind::Slot;
-use crate::offer::{Offer, Offers, Request, refuse};
+use crate::offer::{Offer, Offers, Request, Slot, refuse};
 use crate::tensor::row_major;
 use entries::{Entries, term};
 use product::CouplingProduct;

@@ -3,8 +3,7 @@
 use super::PitForm;
 use crate::error::Result;
 use crate::families::convert::DenseMatrix;
-use crate::offer::Run;
-use crate::offer::bind::Slot;
+use crate::offer::{Run, Slot};
 use crate::tensor::AnyTensor;
 
 /// Slots of A and B, and extents of A, B and C as stored.

@@ -15,9 +15,8 @@ use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::families::gather_gemm::pit_rows;
 use crate::indirect::SpmmForm;
 use crate::launch::Turns;
-use crate::offer::bind::wrong;
 use crate::offer::{
-    AnyOut, Determinism, Executable, Offer, Offers, Request, Run, refuse, write_kernel,
+    AnyOut, Determinism, Executable, Offer, Offers, Request, Run, refuse, write_kernel, wrong,
 };
 use crate::tensor::AnyOperand;
 

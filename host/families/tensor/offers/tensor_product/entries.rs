@@ -8,8 +8,7 @@ use super::is_matrix;
 use crate::error::{Error, Result};
 use crate::families::tensor::tensor_product::Term;
 use crate::indirect::{Access, Index, IndirectEinsum, TensorProductForm};
-use crate::offer::Request;
-use crate::offer::bind::wrong;
+use crate::offer::{Request, wrong};
 use crate::tensor::AnyOperand;
 
 /// Index arrays by their names in the expression: extents and contents.

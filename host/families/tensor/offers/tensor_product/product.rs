@@ -7,8 +7,7 @@ use einsparse_formats::AnyPattern;
 use super::Bound;
 use crate::error::{Elsewhere, Error, Result};
 use crate::families::tensor::tensor_product::{CouplingLaunch, RawCouplings};
-use crate::offer::bind::wrong;
-use crate::offer::{AnyOut, Executable, Run, of_launch};
+use crate::offer::{AnyOut, Executable, Run, of_launch, wrong};
 use crate::tensor::AnyOperand;
 
 /// Kernel with the slots of its operands.
