@@ -7,13 +7,11 @@ use einsparse_formats::{AnyPattern, Format};
 use einsparse_kernels::abi::{Dtype, Operation, WalkKind};
 use einsparse_kernels::table::{Row, kernels};
 
-use super::Slot;
 use super::problem::{Problem, refusal, stored_block};
-
 use super::run::sums_fit;
 use super::{
-    AnyOut, Executable, Expression, Offer, Offers, Options, PlannedPattern, Request, Run, Weights,
-    of_launch,
+    AnyOut, Executable, Expression, Offer, Offers, Options, PlannedPattern, Request, Run, Slot,
+    Weights, of_launch,
 };
 use crate::cost::{Cost, Work};
 use crate::device::Device;
