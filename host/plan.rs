@@ -129,7 +129,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         out: &mut O,
         stream: &Stream,
     ) -> Result<()> {
-        self.any.run(&erase(operands), out.erased(), stream)
+        let operands = operands.iter().map(|(name, operand)| (*name, operand.any()));
+        self.any.run(operands, out.erased(), stream)
     }
 
     /// Queues the update of the sparse factor's values. It has an effect if the plan prepacks the values, or reads them
@@ -142,7 +143,8 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         operands: &[(&str, Operand<'_, T>)],
         stream: &Stream,
     ) -> Result<()> {
-        self.any.update_values(&erase(operands), stream)
+        let operands = operands.iter().map(|(name, operand)| (*name, operand.any()));
+        self.any.update_values(operands, stream)
     }
 
     /// Runs on raw device addresses and a raw stream, for users of other CUDA crates. SpMM plans accept a

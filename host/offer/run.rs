@@ -90,13 +90,13 @@ pub(crate) struct Expression {
     pub(crate) indirect: IndirectEinsum,
     pub(crate) out_shape: Vec<usize>,
     /// Operands by slot.
-    operands: Vec<Planned>,
+    operands: Vec<PlannedOperand>,
     factors: Vec<Factor>,
 }
 
 /// Operand as planned.
 #[derive(Debug)]
-struct Planned {
+struct PlannedOperand {
     name: String,
     shape: Vec<usize>,
     /// Whether each run requires it: a number, or a tensor that the expression reads.
@@ -264,7 +264,7 @@ impl Expression {
             let mut names = einsum.right().map(|access| access.tensor.as_str()).chain(numbers());
             names.any(|own| own == name)
         };
-        let planned = |(name, operand): &(&str, AnyOperand<'_>)| Planned {
+        let planned = |(name, operand): &(&str, AnyOperand<'_>)| PlannedOperand {
             name: name.to_string(),
             shape: operand.shape().to_vec(),
             required: read(name),
@@ -287,7 +287,7 @@ impl Expression {
     /// Permits the output among the operands of a run, which then ignores it.
     pub(crate) fn with_output(mut self) -> Self {
         let (name, shape) = (self.output().to_owned(), self.out_shape.clone());
-        self.operands.push(Planned { name, shape, required: false });
+        self.operands.push(PlannedOperand { name, shape, required: false });
         self
     }
 
@@ -311,12 +311,15 @@ impl Expression {
     }
 
     /// Puts the operands of an update of values into their slots. Others than those of the plan are ignored.
-    pub(crate) fn some_slots<'o>(&self, operands: &[(&str, AnyOperand<'o>)]) -> Result<Slots<'o>> {
+    pub(crate) fn some_slots<'o>(
+        &self,
+        operands: impl Iterator<Item = (&'o str, AnyOperand<'o>)>,
+    ) -> Result<Slots<'o>> {
         let mut slots = Slots::from_elem(None, self.operands.len());
-        for (at, (name, operand)) in operands.iter().enumerate() {
+        for (at, (name, operand)) in operands.enumerate() {
             let Some(slot) = self.slot(at, name) else { continue };
             if let Some(first) = slots[slot].replace(operand.dense()) {
-                return Err(twice(name, &first, operand));
+                return Err(twice(name, &first, &operand));
             }
         }
         Ok(slots)
@@ -326,20 +329,20 @@ impl Expression {
     /// shapes.
     pub(crate) fn slots<'o>(
         &self,
-        operands: &[(&str, AnyOperand<'o>)],
+        operands: impl Iterator<Item = (&'o str, AnyOperand<'o>)>,
         out: &[usize],
     ) -> Result<Slots<'o>> {
         let mut slots = Slots::from_elem(None, self.operands.len());
         let mut unknown = None;
         let mut given_twice = None;
-        for (at, (name, operand)) in operands.iter().enumerate() {
+        for (at, (name, operand)) in operands.enumerate() {
             match operand {
                 AnyOperand::Index(..) => return Err(Error::operand(name, ARRAY)),
-                AnyOperand::Shape(_) => return Err(wrong(name, "a tensor", operand)),
+                AnyOperand::Shape(_) => return Err(wrong(name, "a tensor", &operand)),
                 _ => {}
             }
             match self.slot(at, name) {
-                None => unknown = unknown.or(Some(*name)),
+                None => unknown = unknown.or(Some(name)),
                 Some(slot) => match slots[slot] {
                     Some(first) => given_twice = given_twice.or(Some((name, first, operand))),
                     None => slots[slot] = Some(operand.dense()),
@@ -351,7 +354,7 @@ impl Expression {
             return Err(self.missing(&slots));
         }
         if let Some((name, first, second)) = given_twice {
-            return Err(twice(name, &first, second));
+            return Err(twice(name, &first, &second));
         }
         if let Some(name) = unknown {
             return Err(Error::unknown(name, &self.einsum));

@@ -98,7 +98,7 @@ fn once(
         out.copy(start)?;
     }
     let stream = context.stream()?;
-    plan.run(&without_arrays(&bound), AnyOut::Dense(&mut out), &stream)?;
+    plan.run(without_arrays(&bound), AnyOut::Dense(&mut out), &stream)?;
     stream.synchronize()?;
     Ok(out)
 }

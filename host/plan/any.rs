@@ -182,15 +182,19 @@ impl AnyPlan {
     }
 
     /// Puts the operands into their slots, and runs.
-    pub(crate) fn run(
+    pub(crate) fn run<'o>(
         &self,
-        operands: &[(&str, AnyOperand<'_>)],
+        operands: impl Iterator<Item = (&'o str, AnyOperand<'o>)> + Clone,
         mut out: AnyOut<'_>,
         stream: &Stream,
     ) -> Result<()> {
-        self.in_shadow(operands, stream, |plan, given, stream| match &mut out {
-            AnyOut::Dense(out) => plan.run(given, AnyOut::Dense(&mut out.shadow()), stream),
-            AnyOut::Sparse(out) => plan.run(given, AnyOut::Sparse(&mut out.shadow()?), stream),
+        self.in_shadow(operands.clone(), stream, |plan, given, stream| match &mut out {
+            AnyOut::Dense(out) => {
+                plan.run(given.iter().copied(), AnyOut::Dense(&mut out.shadow()), stream)
+            }
+            AnyOut::Sparse(out) => {
+                plan.run(given.iter().copied(), AnyOut::Sparse(&mut out.shadow()?), stream)
+            }
         })?;
         let slots = self.expression.slots(operands, out.shape())?;
         self.run_slots(&slots, out, stream)
@@ -207,23 +211,27 @@ impl AnyPlan {
     }
 
     /// On a CPU context, checks the operands with the plan for the absent GPU.
-    fn in_shadow(
+    fn in_shadow<'o>(
         &self,
-        operands: &[(&str, AnyOperand<'_>)],
+        operands: impl Iterator<Item = (&'o str, AnyOperand<'o>)>,
         stream: &Stream,
         run: impl FnOnce(&AnyPlan, &[(&str, AnyOperand<'_>)], &Stream) -> Result<()>,
     ) -> Result<()> {
         self.shadow.look(stream, |plan, stream| {
-            ShadowOperands::of(operands)?.map_or(Ok(()), |own| run(plan, &own.operands(), stream))
+            let operands: Named<'_, '_> = operands.collect();
+            ShadowOperands::of(&operands)?.map_or(Ok(()), |own| run(plan, &own.operands(), stream))
         })
     }
 
-    pub(super) fn update_values(
+    pub(super) fn update_values<'o>(
         &self,
-        operands: &[(&str, AnyOperand<'_>)],
+        operands: impl Iterator<Item = (&'o str, AnyOperand<'o>)> + Clone,
         stream: &Stream,
     ) -> Result<()> {
-        self.in_shadow(operands, stream, |plan, given, stream| plan.update_values(given, stream))?;
+        self.in_shadow(operands.clone(), stream, |plan, given, stream| {
+            let slots = plan.expression.some_slots(given.iter().copied())?;
+            plan.update_slots(&slots, stream)
+        })?;
         let slots = self.expression.some_slots(operands)?;
         self.update_slots(&slots, stream)
     }

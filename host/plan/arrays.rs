@@ -73,10 +73,10 @@ fn indexed_by(e: &Einsum, array: &str, operands: &[(&str, AnyOperand<'_>)]) -> (
     found
 }
 
-/// Returns the operands of a run: all except the index arrays.
+/// Iterates over the operands of a run: all except the index arrays.
 pub(crate) fn without_arrays<'o, 'a>(
-    operands: &[(&'o str, AnyOperand<'a>)],
-) -> Vec<(&'o str, AnyOperand<'a>)> {
+    operands: &'o [(&'o str, AnyOperand<'a>)],
+) -> impl Iterator<Item = (&'o str, AnyOperand<'a>)> + Clone {
     let all = operands.iter().copied();
-    all.filter(|(_, o)| !matches!(o, AnyOperand::Index(..))).collect()
+    all.filter(|(_, o)| !matches!(o, AnyOperand::Index(..)))
 }

@@ -110,7 +110,7 @@ fn agrees(text: &str, [m, k, l, n]: [usize; 4], wanted: &str) {
     plan.run(&operands, &mut one, &stream).unwrap();
     let indirect = rewrite_dense(&einsum).unwrap();
     let of = &Expression::new(&source, indirect, extents.out()).unwrap();
-    let operands = &of.slots(&erased, extents.out()).unwrap();
+    let operands = &of.slots(erased.iter().copied(), extents.out()).unwrap();
     chain.queue(&Run { of, operands, stream: &stream }, &mut other.any).unwrap();
     assert_eq!(one.to_dense().unwrap(), other.to_dense().unwrap(), "{chain}");
 }
