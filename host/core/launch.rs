@@ -2,8 +2,6 @@
 //! [`kernel`](crate::kernel) contains the launch itself and the guarantees of its callers.
 
 pub(crate) mod maps;
-mod operands;
-mod planned;
 mod product;
 mod turns;
 
@@ -18,10 +16,9 @@ use crate::error::{Error, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
 use crate::registry::Dtype;
 
-pub(crate) use operands::Extents;
-pub use operands::{RawOperands, RawSddmm, RawSpmm};
-pub(crate) use planned::Planned;
-pub use product::{Asked, Matrix, Product};
+pub(crate) use product::Extents;
+pub use product::{Matrix, Product, SpmmConfig};
+pub use product::{RawOperands, RawSddmm, RawSpmm};
 pub use turns::{Turns, in_turn, shared_turns};
 
 /// Largest grid in y.

@@ -35,9 +35,7 @@ pub(crate) use operand::{AnyOperand, Named, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};
 pub(crate) use shadow::ShadowOperands;
 pub use sparse::SparseTensor;
-pub(crate) use sparse::{
-    AnySparseTensor, DeviceArrays, HostArrays, VECTOR_ENTRIES, columns_of, told_by,
-};
+pub(crate) use sparse::{AnySparseTensor, DeviceArrays, HostArrays, VECTOR_ENTRIES, columns_of};
 pub use view::{TensorView, TensorViewMut};
 
 /// A dense, row-major tensor in the memory of a [`Context`]. The last axis is contiguous. The row stride may exceed the
@@ -118,6 +116,21 @@ impl AnyTensor {
         let storage = match device {
             None => Storage::Host(Buffer::zeros(dtype, len)?),
             Some(device) => Storage::Device(device.zeros(len * dtype.bytes())?, Arc::clone(device)),
+        };
+        Ok(AnyTensor { dtype, shape: shape.to_vec(), leading, part: None, storage })
+    }
+
+    /// Creates a tensor without gaps and without elements in memory, for planning only.
+    pub(crate) fn of_shape(
+        device: Option<&Arc<Device>>,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<Self> {
+        let leading = shape.last().copied().unwrap_or(1);
+        storage_len(shape, leading)?;
+        let storage = match device {
+            None => Storage::Host(Buffer::zeros(dtype, 0)?),
+            Some(device) => Storage::Borrowed(ABSENT_ADDRESS, Arc::clone(device)),
         };
         Ok(AnyTensor { dtype, shape: shape.to_vec(), leading, part: None, storage })
     }

@@ -3,6 +3,7 @@
 #[cfg(feature = "testing")]
 mod asked;
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -71,8 +72,32 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens GPU `ordinal` and retains its primary context, which other CUDA crates share.
+    /// Opens GPU `ordinal`, and makes its context current on this thread. All calls of a process return one device with
+    /// its loaded modules, unless its context has failed. The device retains the primary context, which other CUDA
+    /// crates share.
     pub fn open(ordinal: u32) -> Result<Arc<Device>> {
+        static OPEN: Mutex<BTreeMap<u32, Arc<Device>>> = Mutex::new(BTreeMap::new());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = open.get(&ordinal) {
+            if device.has_failed() {
+                open.remove(&ordinal);
+            } else {
+                return Ok(Arc::clone(device));
+            }
+        }
+        let device = Self::new(ordinal)?;
+        open.insert(ordinal, Arc::clone(&device));
+        Ok(device)
+    }
+
+    /// Makes the context current on this thread. Returns whether it or queued work has failed.
+    fn has_failed(&self) -> bool {
+        let current = self.context.set_current();
+        let done = current.and_then(|()| self.copies.raw().is_done());
+        done.is_err() || self.check().is_err()
+    }
+
+    fn new(ordinal: u32) -> Result<Arc<Device>> {
         crate::driver::available()?;
         if MODULES.is_empty() {
             let reason = "this build holds no device code: run `cargo xtask setup` and build again";
@@ -121,7 +146,7 @@ impl Device {
 
     /// Whether both are the same GPU; it may have been opened twice.
     pub fn is_same(&self, other: &Device) -> bool {
-        self.context.as_raw() == other.context.as_raw()
+        std::ptr::eq(self, other) || self.context.as_raw() == other.context.as_raw()
     }
 
     /// Peak rates for predictions.

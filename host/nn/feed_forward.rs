@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::launch::{Turns, in_turn, shared_turns};
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{Operand, Tensor};
 
 /// Options of a [`FeedForward`] layer.
 ///
@@ -83,20 +83,18 @@ impl<T: Scalar> FeedForward<T> {
     ) -> Result<Self> {
         let shadow = Shadow::new(context, |context| Self::new(context, extents, options))?;
         let [tokens, inputs, hidden, outputs] = extents;
-        // Planning reads only the shapes.
-        let x = context.zeros::<T>(&[tokens, inputs])?;
-        let u = context.zeros::<T>(&[inputs, hidden])?;
-        let w = context.zeros::<T>(&[hidden, outputs])?;
+        let shapes = [[tokens, inputs], [inputs, hidden], [hidden, outputs]];
+        let [x, u, w] = shapes.each_ref().map(|shape| Operand::Shape(shape));
         let hidden = context.zeros::<T>(&[tokens, hidden])?;
         let planned = Options { determinism: options.determinism, ..Options::default() };
-        let operands = [("X", (&x).into()), ("U", (&u).into())];
+        let operands: [(_, Operand<'_, T>); 2] = [("X", x), ("U", u)];
         let first = context
             .plan("H[t,h] = relu(X[t,i] * U[i,h])")
             .operands(&operands)
             .options(&planned)
             .build()?;
         let skipping = Dynamic::new(&hidden).expecting(options.expected);
-        let operands = [("H", skipping.into()), ("W", (&w).into())];
+        let operands = [("H", skipping.into()), ("W", w)];
         let second = context
             .plan("Y[t,o] = H[t,h] * W[h,o]")
             .operands(&operands)

@@ -143,14 +143,13 @@ impl<T: Scalar> Linear<T> {
             let texts = ["X[t,i]", "dX[t,i]", "Y[t,o]", "dY[t,o]"];
             (texts, [[tokens, inputs], [tokens, outputs]])
         };
-        // Planning reads only the shapes.
-        let (of_x, of_y) = (context.zeros::<T>(&shapes[0])?, context.zeros(&shapes[1])?);
+        let [of_x, of_y] = shapes.each_ref().map(|shape| Operand::Shape(shape));
         let plan = |text: &str, operands: &[(&str, Operand<'_, T>)]| {
             context.plan(text).operands(operands).build()
         };
 
         let mut right = product(columns, x, "W[o,i]");
-        let mut operands = vec![("X", (&of_x).into()), ("W", (&weight).into())];
+        let mut operands = vec![("X", of_x.clone()), ("W", (&weight).into())];
         if let Some(bias) = &bias {
             right += " + bias[o]";
             operands.push(("bias", bias.into()));
@@ -161,16 +160,16 @@ impl<T: Scalar> Linear<T> {
         let forward = plan(&format!("{y} = {right}"), &operands)?;
 
         let mut right = product(columns, dy, "W[o,i]");
-        let mut operands = vec![("dY", (&of_y).into()), ("W", (&weight).into())];
+        let mut operands = vec![("dY", of_y.clone()), ("W", (&weight).into())];
         if options.relu_input {
             right = format!("relu_grad({right}, {x})");
-            operands.push(("X", (&of_x).into()));
+            operands.push(("X", of_x.clone()));
         }
         let input = plan(&format!("{dx} = {right}"), &operands)?;
 
         let sampled = context
             .plan(&format!("dW[o,i] = {dy} * {x}"))
-            .operands(&[("dY", (&of_y).into()), ("X", (&of_x).into())])
+            .operands(&[("dY", of_y), ("X", of_x)])
             .sparse_output(&gradient)
             .build()?;
         Ok(Linear { weight, gradient, bias, forward, input, sampled })

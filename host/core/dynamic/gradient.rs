@@ -129,8 +129,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         })?;
         let [m, k, n] = extents;
         // Plans read only the shapes of these tensors.
-        let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
-        let dc = context.zeros::<T>(&[m, n])?;
+        let of = |shape: [usize; 2]| Tensor::of_shape(context, &shape);
+        let [a, b, dc] = [of([m, k])?, of([k, n])?, of([m, n])?];
         let second = Self::of_b(context, [&a, &dc], expected, options)?;
         let skips = pit::skips(second.variant());
         let sampled = match of_a {

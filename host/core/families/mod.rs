@@ -18,10 +18,10 @@ pub(crate) mod spmm;
 pub(crate) mod tensor;
 
 use crate::machine::Machine;
-use crate::offer::{Candidate, Choice, Offers, Options, Problem};
+use crate::offer::{Candidate, Choice, Family, Options, Problem};
 
 /// Offers of products of two matrices.
-pub(crate) const PRODUCTS: &[Offers] = &[
+pub(crate) const PRODUCTS: &[Family] = &[
     spmm::offers::offers,
     gemm::offers::offers,
     gather_gemm::offers::pit::offers,
@@ -29,7 +29,7 @@ pub(crate) const PRODUCTS: &[Offers] = &[
 ];
 
 /// Offers of other expressions of one structure.
-pub(crate) const STRUCTURES: &[Offers] = &[
+pub(crate) const STRUCTURES: &[Family] = &[
     tensor::offers::rows::offers,
     tensor::offers::dots::offers,
     tensor::offers::tensor_product::offers,
@@ -37,7 +37,7 @@ pub(crate) const STRUCTURES: &[Offers] = &[
 ];
 
 /// Offers of any expression.
-pub(crate) const ANY: &[Offers] = &[tensor::offers::einsum::offers];
+pub(crate) const ANY: &[Family] = &[tensor::offers::einsum::offers];
 
 impl Problem {
     /// Returns all kernels for products of these elements. Each is a candidate with its predicted cost, cheapest first,

@@ -1,4 +1,5 @@
-//! Interface of plans to the product of a matrix and a dense matrix.
+//! Interface of plans to kernels of products: of a matrix and a dense matrix (SpMM), and of two dense matrices at the
+//! nonzeros of a pattern (SDDMM). Addresses and extents of their operands.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,11 +7,10 @@ use std::sync::Arc;
 use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::table::Row;
 
-use super::{Extents, RawSpmm};
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::indirect::SpmmForm;
+use crate::indirect::{Orientation, SpmmForm};
 use crate::kernel::Queue;
 use crate::registry::Dtype;
 use crate::worklist::Runs;
@@ -36,9 +36,9 @@ pub enum Matrix<'a> {
     Dense { leading: usize },
 }
 
-/// Request for a kernel of a product, and the selected row.
+/// Row, form and extents for which a kernel of a product is prepared.
 #[derive(Debug)]
-pub struct Asked<'d> {
+pub struct SpmmConfig<'d> {
     pub(crate) device: &'d Arc<Device>,
     pub(crate) row: &'static Row,
     pub(crate) form: SpmmForm,
@@ -47,15 +47,11 @@ pub struct Asked<'d> {
     pub(crate) out: Dtype,
 }
 
-/// Kernel selected for one pattern, with its work list and workspace.
-pub trait Product: fmt::Debug + Send + Sync {
+/// Kernel selected for one pattern, with its work list and workspace. Its runs receive addresses: of an SpMM, or of an
+/// SDDMM.
+pub trait Product<Raw = RawSpmm>: fmt::Debug + Send + Sync {
     /// Returns the row of the table of kernels.
     fn row(&self) -> &'static Row;
-
-    /// Whether the work list was made for this pattern; false without a work list.
-    fn fits(&self, _runs: &Arc<Runs>, _columns: Option<&[u32]>) -> bool {
-        false
-    }
 
     /// Returns the row stride of a dense A in elements, if the plan depends on it.
     fn leading(&self) -> Option<usize> {
@@ -81,7 +77,7 @@ pub trait Product: fmt::Debug + Send + Sync {
     fn describe(&self) -> String;
 
     /// Queues the kernel.
-    fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()>;
+    fn run(&self, raw: &Raw, queue: Queue<'_>) -> Result<()>;
 
     /// Checks that a dense A has the planned row stride.
     fn check_leading(&self, name: &str, leading: usize) -> Result<()> {
@@ -92,4 +88,179 @@ pub trait Product: fmt::Debug + Send + Sync {
             _ => Ok(()),
         }
     }
+}
+
+/// Device addresses of one run of an SpMM. Row strides are in elements. The plan stores the row offsets of A.
+///
+/// ```
+/// use einsparse::raw::RawSpmm;
+/// let (b, c) = (0x7000_0000, 0x7100_0000); // of another library, [k, 64] and [m, 64]
+/// let raw = RawSpmm { b, ldb: 64, c, ldc: 64, ..RawSpmm::default() };
+/// assert_eq!(raw.alpha, 1.0); // with `columns` and `values` for `Plan::run_raw`
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawSpmm {
+    /// Index array of A: the column (block column) of each slot, as u32. It must be 16-byte aligned and readable 8
+    /// slots past its end. For N:M: the words of positions, of which the plan stores a copy.
+    pub columns: u64,
+    /// Values of A, one per slot. They must be 16-byte aligned and readable 8 slots past the end.
+    pub values: u64,
+    /// B, row-major: `[k, n]`, or `[n, k]` if planned so. By default, matrices of a batch are contiguous: their
+    /// distance is `ldb` times their number of rows. C and `gate` have this layout too.
+    pub b: u64,
+    /// Row stride of B in elements.
+    pub ldb: usize,
+    /// C, row-major: `[m, n]`, or `[n, m]` if planned so.
+    pub c: u64,
+    /// Row stride of C in elements.
+    pub ldc: usize,
+    /// Bias, one element per row or column; 0 without bias.
+    pub bias: u64,
+    /// Second operand of `relu_grad`, with the shape of C; 0 without `relu_grad`.
+    pub gate: u64,
+    /// Row stride of `gate` in elements.
+    pub ldg: usize,
+    /// Batch stride of the values of A in elements; 0 if the batch shares them. Only for families over unstructured
+    /// nonzeros.
+    pub value_stride: usize,
+    /// Batch stride of B in elements; 0 for contiguous matrices. Only for families over unstructured nonzeros.
+    pub b_stride: usize,
+    /// Batch stride of C in elements; 0 for contiguous matrices. Only for families over unstructured nonzeros.
+    pub c_stride: usize,
+    /// Factor of the product: the product of all scalar factors of the expression, including literals.
+    pub alpha: f64,
+}
+
+impl Default for RawSpmm {
+    /// Returns operands without addresses, with factor 1.
+    fn default() -> Self {
+        RawSpmm {
+            columns: 0,
+            values: 0,
+            b: 0,
+            ldb: 0,
+            c: 0,
+            ldc: 0,
+            bias: 0,
+            gate: 0,
+            ldg: 0,
+            value_stride: 0,
+            b_stride: 0,
+            c_stride: 0,
+            alpha: 1.0,
+        }
+    }
+}
+
+/// Device addresses of one run into a sparse output (SDDMM). Row strides are in elements.
+///
+/// ```
+/// use einsparse::raw::RawSddmm;
+/// let (x, y, values) = (0x7000_0000, 0x7100_0000, 0x7200_0000);
+/// let raw = RawSddmm { x, ldx: 64, y, ldy: 64, values, ..RawSddmm::default() };
+/// assert_eq!(raw.mask, 0); // with `columns` for `Plan::run_raw`
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawSddmm {
+    /// Columns of the nonzeros of the output, as u32. Kernels over blocks do not read them.
+    pub columns: u64,
+    /// X, row-major: `[m, k]`, or `[k, m]` if planned so.
+    pub x: u64,
+    /// Row stride of X in elements.
+    pub ldx: usize,
+    /// Y, row-major: `[n, k]`, or `[k, n]` if planned so.
+    pub y: u64,
+    /// Row stride of Y in elements.
+    pub ldy: usize,
+    /// Values of the mask, one per slot of the output; 0 without mask.
+    pub mask: u64,
+    /// Values of the output, one per slot.
+    pub values: u64,
+    /// Factor of the product: the product of all scalar factors of the expression, including literals.
+    pub alpha: f64,
+}
+
+impl Default for RawSddmm {
+    /// Returns operands without addresses, with factor 1.
+    fn default() -> Self {
+        RawSddmm { columns: 0, x: 0, ldx: 0, y: 0, ldy: 0, mask: 0, values: 0, alpha: 1.0 }
+    }
+}
+
+/// Addresses of a run, for each kind of product.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum RawOperands<'a> {
+    Spmm(&'a RawSpmm),
+    Sddmm(&'a RawSddmm),
+}
+
+impl RawOperands<'_> {
+    /// Returns the product of the scalar factors.
+    pub(crate) fn alpha(self) -> f64 {
+        match self {
+            RawOperands::Spmm(raw) => raw.alpha,
+            RawOperands::Sddmm(raw) => raw.alpha,
+        }
+    }
+}
+
+impl<'a> From<&'a RawSpmm> for RawOperands<'a> {
+    fn from(raw: &'a RawSpmm) -> Self {
+        RawOperands::Spmm(raw)
+    }
+}
+
+impl<'a> From<&'a RawSddmm> for RawOperands<'a> {
+    fn from(raw: &'a RawSddmm) -> Self {
+        RawOperands::Sddmm(raw)
+    }
+}
+
+impl RawSpmm {
+    /// Returns the batch strides of B, C and `gate` in bytes, for the types of B and of C.
+    pub(crate) fn strides(
+        &self,
+        order: Orientation,
+        extents: Extents,
+        types: [Dtype; 2],
+    ) -> [u64; 3] {
+        let Extents { m, k, n, .. } = extents;
+        let b = if order.dense_columns { n } else { k };
+        let c = if order.out_columns { n } else { m };
+        let bytes = |rows: usize, leading: usize, stride: usize, dtype: Dtype| {
+            let elements = match stride {
+                0 => (rows as u64).saturating_mul(leading as u64),
+                stride => stride as u64,
+            };
+            elements.saturating_mul(dtype.bytes() as u64)
+        };
+        let [own, out] = types;
+        [
+            bytes(b, self.ldb, self.b_stride, own),
+            bytes(c, self.ldc, self.c_stride, out),
+            bytes(c, self.ldg, 0, out),
+        ]
+    }
+
+    /// Returns the addresses of one item of the batch.
+    pub(crate) fn item(&self, strides: [u64; 3], item: usize) -> RawSpmm {
+        let [b, c, gate] = strides.map(|stride| stride.wrapping_mul(item as u64));
+        RawSpmm {
+            b: self.b.wrapping_add(b),
+            c: self.c.wrapping_add(c),
+            gate: self.gate.wrapping_add(gate),
+            ..*self
+        }
+    }
+}
+
+/// Extents of an SpMM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub m: usize,
+    pub k: usize,
+    pub n: usize,
+    /// Batch size: number of products with one A.
+    pub items: usize,
 }

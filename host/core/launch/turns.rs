@@ -36,6 +36,8 @@ pub struct Turns {
 #[derive(Debug)]
 struct Last {
     end: Event,
+    /// Number of the stream of the run, if it is known. Runs on one stream are already in order.
+    stream: Option<u64>,
     counters: Counters,
 }
 
@@ -77,7 +79,11 @@ impl Turns {
             bytes => device.zeros(bytes)?,
         };
         Ok(Turns {
-            last: Mutex::new(Last { end: Event::of(&context)?, counters: Counters::default() }),
+            last: Mutex::new(Last {
+                end: Event::of(&context)?,
+                stream: None,
+                counters: Counters::default(),
+            }),
             counters,
             context,
         })
@@ -94,15 +100,15 @@ impl Turns {
         stream: RawStream<'_>,
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        self.context.set_current()?;
         if !shared {
             return launch();
         }
+        self.context.set_current()?;
         // A graph has its own order. The caller orders captured runs and other runs that share memory.
         let captured = stream.is_capturing()?;
         // Locked during the launch, so that no other run is queued between this run and its event.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if !captured {
+        if !captured && (stream.number().is_none() || stream.number() != last.stream) {
             stream.wait(&last.end)?;
         }
         let cleared = match last.counters.clear(captured) {
@@ -116,6 +122,7 @@ impl Turns {
         }
         // Recorded after a failure too, because part of the run may be queued.
         let recorded = last.end.record(stream);
+        last.stream = recorded.as_ref().ok().and_then(|()| stream.number());
         launched.and(recorded)
     }
 

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use einsparse_formats::{AnyPattern, SharedPattern};
 
-use super::bind::{find, wrong};
+use super::wrong;
 use crate::error::{Elsewhere, Error, Result};
 use crate::tensor::{AnyOperand, DeviceArrays};
 
@@ -36,26 +36,23 @@ impl PlannedPattern {
     /// the planned one or an earlier equal one.
     pub(crate) fn is(&self, other: AnyPattern<'_>) -> bool {
         let known = self.known.get();
-        if known.is_some_and(|known| known.view().is(other)) {
+        if self.planned().is(other) || known.is_some_and(|known| known.view().is(other)) {
             return true;
         }
         let same = self.planned() == other;
-        if same && !self.planned().is(other) {
+        if same {
             let _ = self.known.set(other.shared());
         }
         same
     }
 
-    /// Returns the device arrays of the operand of this name.
+    /// Returns the device arrays of an operand.
     ///
     /// # Errors
     /// The operand is not an uploaded sparse tensor, or its pattern differs from the planned one.
-    pub(crate) fn arrays<'o>(
-        &self,
-        operands: &'o [(&str, AnyOperand<'_>)],
-    ) -> Result<&'o DeviceArrays> {
-        let tensor = match find(operands, &self.name)? {
-            AnyOperand::Sparse(tensor) => tensor,
+    pub(crate) fn arrays<'o>(&self, operand: &AnyOperand<'o>) -> Result<&'o DeviceArrays> {
+        let tensor = match operand {
+            AnyOperand::Sparse(tensor) => *tensor,
             other => return Err(wrong(&self.name, "an uploaded sparse tensor", other)),
         };
         self.expect(&self.name, tensor.pattern())?;

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Result};
-use crate::offer::{Options, Types};
+use crate::offer::{AnyOut, Options, Types};
 use crate::plan::{AnyPlan, without_arrays};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, IntoOperand, Operand, Tensor, erase};
@@ -99,7 +99,7 @@ fn once(
         out.copy(start)?;
     }
     let stream = context.stream()?;
-    plan.run(&without_arrays(&bound), &mut out, &stream)?;
+    plan.run(without_arrays(&bound), AnyOut::Dense(&mut out), &stream)?;
     stream.synchronize()?;
     Ok(out)
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Refusal, Result, check_shape};
 use crate::families::tensor::fibres::{RowsOf, coordinates};
 use crate::plan::Plan;
 use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor};
+use crate::tensor::{Operand, SparseTensor, Tensor};
 use largest::LargestGradient;
 
 /// Reduction of the messages to a vertex.
@@ -249,12 +249,10 @@ impl<T: Scalar> MessagePassing<T> {
 
 impl<T: Scalar> Exec<T> {
     fn sum(context: &Context, a: SparseTensor<T>, shapes: [[usize; 2]; 2]) -> Result<Self> {
-        // Planning uses only the shapes of these tensors.
-        let [x, y] = shapes.map(|shape| context.zeros::<T>(&shape));
-        let (x, y) = (x?, y?);
-        let operands = [("A", (&a).into()), ("X", (&x).into())];
+        let [x, y] = shapes.each_ref().map(|shape| Operand::Shape(shape));
+        let operands = [("A", (&a).into()), ("X", x)];
         let forward = context.plan(FORWARD).operands(&operands).build()?;
-        let operands = [("A", (&a).into()), ("dY", (&y).into())];
+        let operands = [("A", (&a).into()), ("dY", y)];
         let backward = context.plan(BACKWARD).operands(&operands).build()?;
         Ok(Exec::Sum(a, Box::new([forward, backward])))
     }

@@ -3,29 +3,30 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::arrays::{check_arrays, none_given};
-use super::choose;
-use super::joined::{Asked, sparse_among, sparse_factors};
+use super::arrays::check_arrays;
+use super::choose::choose;
+use super::joined::{sparse_among, sparse_factors};
 use super::window::Sums;
 use crate::context::{Context, Shadow};
 use crate::device::Stream;
-use crate::einsum::{Einsum, Extents, Scalar};
+use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::kernel::Queue;
-use crate::launch::{RawSddmm, RawSpmm};
-use crate::offer::bind::{Given, as_dense};
-use crate::offer::gate::once_each;
+use crate::launch::RawOperands;
 use crate::offer::{
-    Choice, Compiled, Expression, Options, PrepackedForm, Run, Types, whole_factor,
+    AnyOut, Choice, Executable, Expression, Options, PrepackedForm, Request, Run, Source, Types,
+    as_dense, once_each, whole_factor,
 };
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, ShadowOperands};
+use crate::tensor::{
+    AnyOperand, AnySparseTensor, AnyTensor, DynamicOptions, Named, ShadowOperands,
+};
 
 /// [`Plan`](super::Plan) with a dynamic element type.
 #[derive(Debug)]
 pub(crate) struct AnyPlan {
     pub(super) expression: Expression,
-    pub(super) made: Box<dyn Compiled>,
+    pub(super) made: Box<dyn Executable>,
     pub(super) choice: Choice,
     /// On a CPU context: a plan for an absent GPU, which refuses what a GPU refuses.
     pub(super) shadow: Shadow<AnyPlan>,
@@ -33,14 +34,13 @@ pub(crate) struct AnyPlan {
 
 impl AnyPlan {
     pub(crate) fn new(
-        on: (&Context, Types),
+        (context, types): (&Context, Types),
         text: &str,
         (operands, out): (&[(&str, AnyOperand<'_>)], Option<&AnySparseTensor>),
         options: &Options,
     ) -> Result<Self> {
-        let (context, types) = on;
-        let einsum = Einsum::parse(text)?;
-        check_arrays(&einsum, operands)?;
+        let einsum = &Einsum::parse(text)?;
+        check_arrays(einsum, operands)?;
         for (name, operand) in operands {
             if let AnyOperand::Dynamic(_, dynamic) = operand {
                 dynamic.check(name)?;
@@ -53,109 +53,112 @@ impl AnyPlan {
         let shadow = match own {
             Some(own) => Shadow::new(context, |context| {
                 let out = out.map(AnySparseTensor::shadow).transpose()?;
-                let given = (&own.operands()[..], out.as_ref());
-                Self::made((context, types), einsum.clone(), given, options)
+                let operands = &own.operands()[..];
+                Self::made(&Source { types, context, einsum, operands, options }, out.as_ref())
             })?,
             None => Shadow::none(),
         };
-        let own = Self::made(on, einsum, (operands, out), options)?;
+        let own = Self::made(&Source { types, context, einsum, operands, options }, out)?;
         Ok(AnyPlan { shadow, ..own })
     }
 
-    fn made(
-        on: (&Context, Types),
-        einsum: Einsum,
-        (operands, out): (&[(&str, AnyOperand<'_>)], Option<&AnySparseTensor>),
-        options: &Options,
-    ) -> Result<Self> {
-        match out {
-            None => {
-                let name = einsum.out.tensor.as_str();
-                if operands.iter().any(|(n, o)| *n == name && o.pattern().is_some()) {
-                    let way = "is the output and sparse: `ctx.plan(text)..sparse_output(&s).build()` plans into it";
-                    return Err(Error::operand(name, way));
-                }
-                Self::of(on, einsum, operands, options)
+    fn made(source: &Source<'_, '_>, out: Option<&AnySparseTensor>) -> Result<Self> {
+        let shapes = source.operands.iter().filter_map(|(_, operand)| match operand {
+            AnyOperand::Shape(shape) => Some(*shape),
+            _ => None,
+        });
+        let device = source.context.device();
+        let tensors = shapes.map(|shape| AnyTensor::of_shape(device, source.types.operands, shape));
+        let tensors = tensors.collect::<Result<Vec<_>>>()?;
+        let mut rest = tensors.iter();
+        let mut operands: Named<'_, '_> = source.operands.into();
+        for (_, operand) in &mut operands {
+            if let AnyOperand::Shape(_) = operand {
+                *operand = rest.next().map_or(*operand, AnyOperand::Dense);
             }
-            Some(out) => Self::into_sparse(on, einsum, (operands, out), options),
         }
+        let source = &Source { operands: &operands, ..*source };
+        let Some(out) = out else {
+            let name = source.einsum.out.tensor.as_str();
+            if operands.iter().any(|(n, o)| *n == name && o.pattern().is_some()) {
+                let way = "is the output and sparse: `ctx.plan(text)..sparse_output(&s).build()` plans into it";
+                return Err(Error::operand(name, way));
+            }
+            return Self::of(source);
+        };
+        Self::into_sparse(source, out)
     }
 
-    pub(super) fn of(
-        (context, types): (&Context, Types),
-        einsum: Einsum,
-        operands: &[(&str, AnyOperand<'_>)],
-        options: &Options,
-    ) -> Result<Self> {
-        once_each(operands)?;
-        let shapes: BTreeMap<String, Vec<usize>> =
-            operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
+    /// Plans an expression with a dense output.
+    pub(super) fn of(source: &Source<'_, '_>) -> Result<Self> {
+        let einsum = source.einsum;
+        once_each(source.operands)?;
+        let shapes: BTreeMap<String, Vec<usize>> = source
+            .operands
+            .iter()
+            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
+            .collect();
         let extents = einsum.check(&shapes)?;
-        let on = (context, types);
-        if let Some(limited) = Self::limited(on, (&einsum, &shapes), &extents, operands, options)? {
+        if let Some(limited) = Self::limited(source, &extents)? {
             return Ok(limited);
         }
-        if let Some(sums) = Sums::of(&einsum, &extents, operands)? {
-            let (whole, known) = ((einsum, shapes), (&extents, sums));
-            return Self::windowed((context, types), whole, known, operands, options);
+        if let Some(sums) = Sums::of(einsum, &extents, source.operands)? {
+            return Self::windowed(source, &extents, sums);
         }
-        let known = as_dense(operands);
+        let known = as_dense(source.operands);
         let (operands, dynamic) = match &known {
             Some((dense, dynamic)) => (&dense[..], &dynamic[..]),
-            None => (operands, &[][..]),
+            None => (source.operands, &[][..]),
         };
-        if sparse_factors(&einsum, operands).len() > 1 {
-            let asked = Asked { types, context, einsum: &einsum, operands, options };
-            return Self::of_several_sparse(&asked, shapes, &extents);
+        let source = &Source { operands, ..*source };
+        if sparse_factors(einsum, operands).len() > 1 {
+            return Self::of_several_sparse(source, &extents);
         }
-        let indirect = match sparse_among(&einsum, operands)? {
-            Some((name, format)) => rewrite(&einsum, name, &format)?,
-            None => rewrite_dense(&einsum)?,
+        let indirect = match sparse_among(einsum, operands)? {
+            Some((name, format)) => rewrite(einsum, name, &format)?,
+            None => rewrite_dense(einsum)?,
         };
-        let given = (operands, dynamic);
-        Self::chosen((context, types), (einsum, indirect, shapes), extents, given, options)
+        Self::chosen(source, indirect, &extents, dynamic)
     }
 
-    /// Wraps an object that contains other plans. The choice and the rewritten expression are those of the plan that
+    /// Wraps an executable that contains other plans. The choice and the rewritten expression are those of the plan that
     /// `held` returns.
-    pub(super) fn holding<C: Compiled + 'static>(
-        (context, types): (&Context, Types),
-        (einsum, shapes): (Einsum, BTreeMap<String, Vec<usize>>),
+    pub(super) fn holding<C: Executable + 'static>(
+        source: &Source<'_, '_>,
         extents: &Extents,
         made: C,
         held: impl Fn(&C) -> &AnyPlan,
-    ) -> Self {
+    ) -> Result<Self> {
         let held = held(&made);
-        AnyPlan {
-            choice: held.choice.clone(),
-            expression: Expression {
-                types,
-                context: context.clone(),
-                indirect: held.expression.indirect.clone(),
-                einsum,
-                out_shape: extents.out().to_vec(),
-                shapes,
-            },
-            made: Box::new(made),
-            shadow: Shadow::none(),
-        }
+        let (choice, indirect) = (held.choice.clone(), held.expression.indirect.clone());
+        Self::with(source, (indirect, extents.out()), Box::new(made), choice)
+    }
+
+    /// Returns the plan of an executable.
+    pub(super) fn with(
+        source: &Source<'_, '_>,
+        (indirect, out_shape): (IndirectEinsum, &[usize]),
+        made: Box<dyn Executable>,
+        choice: Choice,
+    ) -> Result<Self> {
+        let expression = Expression::new(source, indirect, out_shape)?;
+        Ok(AnyPlan { expression, made, choice, shadow: Shadow::none() })
     }
 
     /// Plans a rewritten expression with the cheapest kernel.
     pub(super) fn chosen(
-        (context, types): (&Context, Types),
-        (einsum, indirect, shapes): (Einsum, IndirectEinsum, BTreeMap<String, Vec<usize>>),
-        extents: Extents,
-        operands: Given<'_, '_>,
-        options: &Options,
+        source: &Source<'_, '_>,
+        indirect: IndirectEinsum,
+        extents: &Extents,
+        dynamic: &[(&str, DynamicOptions)],
     ) -> Result<Self> {
-        let out_shape = extents.out().to_vec();
-        let asked = (options, types);
-        let choose::Picked { made, choice } =
-            choose::choose(context, (&einsum, &indirect), operands, &extents, asked)?;
-        let expression =
-            Expression { types, context: context.clone(), einsum, indirect, out_shape, shapes };
-        Ok(AnyPlan { expression, made, choice, shadow: Shadow::none() })
+        let machine = source.context.machine();
+        let mut request = Request::new(source, &indirect, (extents, None), &machine)?;
+        request.dynamic = dynamic;
+        let chosen = choose(&request)?;
+        let (made, choice) =
+            chosen.map_err(|refused| Error::no_kernel(indirect.to_string(), refused))?;
+        Self::with(source, (indirect, extents.out()), made, choice)
     }
 
     pub(crate) fn einsum(&self) -> &Einsum {
@@ -178,103 +181,75 @@ impl AnyPlan {
         self.made.bytes()
     }
 
-    pub(crate) fn run(
+    /// Puts the operands into their slots, and runs.
+    pub(crate) fn run<'o>(
         &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
+        operands: impl Iterator<Item = (&'o str, AnyOperand<'o>)> + Clone,
+        mut out: AnyOut<'_>,
         stream: &Stream,
     ) -> Result<()> {
-        self.in_shadow(operands, stream, |plan, given, stream| {
-            plan.run(given, &mut out.shadow(), stream)
+        self.in_shadow(operands.clone(), stream, |plan, given, stream| match &mut out {
+            AnyOut::Dense(out) => {
+                plan.run(given.iter().copied(), AnyOut::Dense(&mut out.shadow()), stream)
+            }
+            AnyOut::Sparse(out) => {
+                plan.run(given.iter().copied(), AnyOut::Sparse(&mut out.shadow()?), stream)
+            }
         })?;
-        self.check(operands, out.shape())?;
-        self.with_run(operands, stream, |run| self.made.run(run, out))
+        let slots = self.expression.slots(operands, out.shape())?;
+        self.run_slots(&slots, out, stream)
     }
 
-    /// [`Self::run`] with a sparse output.
-    pub(crate) fn run_sparse(
+    /// Runs with the operands in their slots. Their shapes have been checked.
+    pub(super) fn run_slots(
         &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnySparseTensor,
+        operands: &[Option<AnyOperand<'_>>],
+        out: AnyOut<'_>,
         stream: &Stream,
     ) -> Result<()> {
-        self.in_shadow(operands, stream, |plan, given, stream| {
-            plan.run_sparse(given, &mut out.shadow()?, stream)
-        })?;
-        self.check(operands, out.shape())?;
-        self.with_run(operands, stream, |run| self.made.run_sparse(run, out))
+        self.made.run(&Run { of: &self.expression, operands, stream }, out)
     }
 
     /// On a CPU context, checks the operands with the plan for the absent GPU.
-    fn in_shadow(
+    fn in_shadow<'o>(
         &self,
-        operands: &[(&str, AnyOperand<'_>)],
+        operands: impl Iterator<Item = (&'o str, AnyOperand<'o>)>,
         stream: &Stream,
         run: impl FnOnce(&AnyPlan, &[(&str, AnyOperand<'_>)], &Stream) -> Result<()>,
     ) -> Result<()> {
         self.shadow.look(stream, |plan, stream| {
-            ShadowOperands::of(operands)?.map_or(Ok(()), |own| run(plan, &own.operands(), stream))
+            let operands: Named<'_, '_> = operands.collect();
+            ShadowOperands::of(&operands)?.map_or(Ok(()), |own| run(plan, &own.operands(), stream))
         })
     }
 
-    fn check(&self, operands: &[(&str, AnyOperand<'_>)], out: &[usize]) -> Result<()> {
-        none_given(operands)?;
-        self.all_given(operands)?;
-        self.expression.check_shapes(operands, out)
-    }
-
-    /// Checks that all operands of the expression are given. The rewritten expression has other names.
-    fn all_given(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
-        let e = &self.expression.einsum;
-        let tensors = e.right().map(|access| access.tensor.as_str());
-        let numbers = e.scalars.iter().filter_map(|scalar| match scalar {
-            Scalar::Name(name) => Some(name.as_str()),
-            Scalar::Literal(_) => None,
-        });
-        let given = |name: &str| operands.iter().any(|(own, _)| *own == name);
-        match tensors.chain(numbers).find(|name| !given(name)) {
-            Some(name) => Err(Error::missing_in(name, e)),
-            None => Ok(()),
-        }
-    }
-
-    /// Calls `run` with checked operands. Dynamic ones are passed as dense tensors.
-    fn with_run(
+    pub(super) fn update_values<'o>(
         &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        stream: &Stream,
-        run: impl FnOnce(&Run<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let dense = as_dense(operands);
-        run(&Run {
-            of: &self.expression,
-            operands: dense.as_ref().map_or(operands, |(dense, _)| &dense[..]),
-            stream,
-        })
-    }
-
-    pub(super) fn update_values(
-        &self,
-        operands: &[(&str, AnyOperand<'_>)],
+        operands: impl Iterator<Item = (&'o str, AnyOperand<'o>)> + Clone,
         stream: &Stream,
     ) -> Result<()> {
-        self.in_shadow(operands, stream, |plan, given, stream| plan.update_values(given, stream))?;
-        once_each(operands)?;
+        self.in_shadow(operands.clone(), stream, |plan, given, stream| {
+            let slots = plan.expression.some_slots(given.iter().copied())?;
+            plan.update_slots(&slots, stream)
+        })?;
+        let slots = self.expression.some_slots(operands)?;
+        self.update_slots(&slots, stream)
+    }
+
+    /// Updates values with the operands in their slots.
+    pub(super) fn update_slots(
+        &self,
+        operands: &[Option<AnyOperand<'_>>],
+        stream: &Stream,
+    ) -> Result<()> {
         self.made.update_values(&Run { of: &self.expression, operands, stream })
     }
 
     /// [`Plan::run_raw`](super::Plan::run_raw), after the caller has guaranteed that the addresses are valid.
-    pub(crate) fn run_raw(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+    pub(crate) fn run_raw(&self, raw: RawOperands<'_>, queue: Queue<'_>) -> Result<()> {
         self.expression.context.expect_device()?;
-        whole_factor(self.expression.types.out, raw.alpha)?;
+        whole_factor(self.expression.types.out, raw.alpha())?;
         self.made.run_raw(&self.expression, raw, queue)
-    }
-
-    /// [`Self::run_raw`] with a sparse output.
-    pub(crate) fn run_raw_sparse(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
-        self.expression.context.expect_device()?;
-        whole_factor(self.expression.types.out, raw.alpha)?;
-        self.made.run_raw_sparse(&self.expression, raw, queue)
     }
 }
 

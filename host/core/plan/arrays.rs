@@ -73,22 +73,10 @@ fn indexed_by(e: &Einsum, array: &str, operands: &[(&str, AnyOperand<'_>)]) -> (
     found
 }
 
-/// Checks that the operands of a run contain no index array.
-pub(super) fn none_given(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
-    let mut all = operands.iter();
-    match all.find(|(_, o)| matches!(o, AnyOperand::Index(..))) {
-        None => Ok(()),
-        Some((name, _)) => Err(Error::operand(
-            name,
-            "is an index array, and those are part of the plan, which has it: leave it out of the operands of a run",
-        )),
-    }
-}
-
-/// Returns the operands of a run: all except the index arrays.
+/// Iterates over the operands of a run: all except the index arrays.
 pub(crate) fn without_arrays<'o, 'a>(
-    operands: &[(&'o str, AnyOperand<'a>)],
-) -> Vec<(&'o str, AnyOperand<'a>)> {
+    operands: &'o [(&'o str, AnyOperand<'a>)],
+) -> impl Iterator<Item = (&'o str, AnyOperand<'a>)> + Clone {
     let all = operands.iter().copied();
-    all.filter(|(_, o)| !matches!(o, AnyOperand::Index(..))).collect()
+    all.filter(|(_, o)| !matches!(o, AnyOperand::Index(..)))
 }

@@ -1,116 +1,100 @@
-//! Selection of a kernel: families make offers, and the cheapest one that the pattern permits is prepared.
+//! Selection of a kernel: families make offers, and the cheapest one that the pattern permits is built.
 
 use std::sync::Arc;
 
 use super::cpu::OnCpu;
 use super::path::CpuChain;
 use super::{path, prepacked};
-use crate::context::Context;
 use crate::device::Device;
-use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::families;
-use crate::indirect::IndirectEinsum;
-use crate::offer::bind::Given;
-use crate::offer::{Choice, Compiled, Made, Offer, Offers, Options, Question, Types, gate};
-use crate::tensor::AnyOperand;
+use crate::families::sddmm;
+use crate::offer::{Choice, Executable, Family, Offer, Request, refusals, refuse};
 
-/// The prepared kernel, and the candidates from which it was selected.
-pub(super) struct Picked {
-    pub(super) made: Box<dyn Compiled>,
-    pub(super) choice: Choice,
-}
+/// The selected executable, and the candidates among which it was selected; or the reasons why no kernel can run the
+/// expression.
+pub(super) type Chosen = std::result::Result<(Box<dyn Executable>, Choice), Vec<Refusal>>;
 
-pub(super) fn choose(
-    context: &Context,
-    (einsum, indirect): (&Einsum, &IndirectEinsum),
-    (operands, dynamic): Given<'_, '_>,
-    extents: &Extents,
-    (options, types): (&Options, Types),
-) -> Result<Picked> {
-    known_variant(indirect, options)?;
-    let checked = gate::pass(indirect, operands, extents.out())?;
-    let machine = context.machine();
-    let question = Question::new(
-        (context, types),
-        (einsum, indirect),
-        (checked, dynamic),
-        extents,
-        (options, &machine),
-    );
-    let mut asked = Asked::new(&question);
-    asked.widen()?;
-    match context.device() {
-        Some(device) => asked.first_that_runs(device),
+pub(super) fn choose(request: &Request<'_, '_>) -> Result<Chosen> {
+    known_variant(request)?;
+    let mut ranking = Ranking::new(request);
+    ranking.widen()?;
+    match request.context.device() {
+        Some(device) => ranking.first_that_builds(device),
         // The candidates are still ranked, so that `explain` can print them without a GPU.
-        None => Ok(Picked {
-            made: on_cpu(context, (einsum, indirect), operands, extents, (options, types))?,
-            choice: asked.choice(),
-        }),
+        None => Ok(Ok((on_cpu(request)?, ranking.choice()))),
     }
 }
 
 /// Prepares pairwise contractions, or one loop over all factors.
-fn on_cpu(
-    context: &Context,
-    (einsum, indirect): (&Einsum, &IndirectEinsum),
-    operands: &[(&str, AnyOperand<'_>)],
-    extents: &Extents,
-    (options, types): (&Options, Types),
-) -> Result<Box<dyn Compiled>> {
-    let path = path::on_cpu((types, einsum, operands), extents, options)?;
+fn on_cpu(request: &Request<'_, '_>) -> Result<Box<dyn Executable>> {
+    if let Some(out) = request.output {
+        return Ok(Box::new(sddmm::product::OnCpu::new(request, out)?));
+    }
+    let (source, extents, indirect) = (request.source(), request.extents, request.indirect);
+    let path = path::on_cpu(&source, extents)?;
     let filled = indirect.filled.iter().map(|&f| indirect.factors[f].tensor.as_str());
     let filled: Vec<&str> = filled.filter(|_| indirect.sparse.is_none()).collect();
     Ok(match path {
-        Some(path) => {
-            let of = (path, &filled[..]);
-            Box::new(CpuChain::new(context, of, operands, extents, types)?)
-        }
-        None => Box::new(OnCpu::new(context, operands)),
+        Some(path) => Box::new(CpuChain::new(&source, (path, &filled), extents)?),
+        None => Box::new(OnCpu::new(&source)),
     })
 }
 
 /// Query order: a later group is queried only if the earlier groups make no offer.
-const ORDER: [[&[Offers]; 2]; 3] = [
+const ORDER: [[&[Family]; 2]; 3] = [
     [families::PRODUCTS, &[prepacked::offers]],
     [families::STRUCTURES, &[]],
     [&[path::offers], families::ANY],
 ];
 
+/// Query order for expressions with a sparse output.
+const SPARSE_OUTPUT: [[&[Family]; 2]; 1] = [[&[sddmm::offers::offers], &[]]];
+
 /// Offers, cheapest first, and the groups that have not been queried.
-struct Asked<'q, 'a> {
-    question: &'q Question<'q, 'a>,
-    rest: std::array::IntoIter<[&'static [Offers]; 2], 3>,
+struct Ranking<'q, 'a> {
+    request: &'q Request<'q, 'a>,
+    rest: std::slice::Iter<'static, [&'static [Family]; 2]>,
     offers: Vec<Offer<'q>>,
     refused: Vec<Refusal>,
 }
 
-impl<'q, 'a> Asked<'q, 'a> {
-    fn new(question: &'q Question<'q, 'a>) -> Self {
-        let mut rest = ORDER.into_iter();
-        // Only the general kernels skip stored zeros of values that are read through position lists.
-        let e = question.indirect;
-        if e.sparse.is_none() && !e.filled.is_empty() {
-            rest.by_ref().take(2).for_each(drop);
-        }
-        Asked { question, rest, offers: Vec::new(), refused: Vec::new() }
+impl<'q, 'a> Ranking<'q, 'a> {
+    fn new(request: &'q Request<'q, 'a>) -> Self {
+        let e = request.indirect;
+        let rest = match request.output {
+            Some(_) => &SPARSE_OUTPUT[..],
+            // Only the general kernels skip stored zeros of values that are read through position lists.
+            None if e.sparse.is_none() && !e.filled.is_empty() => &ORDER[2..],
+            None => &ORDER,
+        };
+        Ranking { request, rest: rest.iter(), offers: Vec::new(), refused: Vec::new() }
     }
 
     /// Queries groups until there is an offer, or no group is left.
     fn widen(&mut self) -> Result<()> {
-        let wanted = self.question.options.variant.as_deref();
+        let wanted = self.request.options.variant.as_deref();
         while self.offers.is_empty() {
             let Some(all) = self.rest.next() else {
                 break;
             };
-            for offers in all.into_iter().flatten() {
-                let answer = offers(self.question)?;
-                self.refused.extend(answer.refused);
-                for offer in answer.offers {
+            for family in all.iter().copied().flatten() {
+                let offers = match family(self.request) {
+                    Ok(offers) => offers,
+                    Err(error) => refusals(error)?.into_iter().map(Err).collect(),
+                };
+                for offer in offers {
+                    let offer = match offer {
+                        Ok(offer) => offer,
+                        Err(refusal) => {
+                            self.refused.push(refusal);
+                            continue;
+                        }
+                    };
                     let name = offer.candidate.name;
                     // For all families: refuse rows that exceed the capabilities of this GPU.
                     let row = crate::registry::find(name);
-                    match row.and_then(|row| self.question.machine.lacks(row)) {
+                    match row.and_then(|row| self.request.machine.lacks(row)) {
                         Some(reason) => self.refused.push(Refusal::of(name, reason)),
                         None if wanted.is_none_or(|wanted| wanted == name) => {
                             self.offers.push(offer);
@@ -125,36 +109,31 @@ impl<'q, 'a> Asked<'q, 'a> {
         Ok(())
     }
 
-    /// Prepares the cheapest offer that the pattern permits. If all offers are refused, it queries the next group.
-    fn first_that_runs(mut self, device: &Arc<Device>) -> Result<Picked> {
+    /// Builds the cheapest offer that the pattern permits. If all offers are refused, it queries the next group.
+    fn first_that_builds(mut self, device: &Arc<Device>) -> Result<Chosen> {
         loop {
             self.widen()?;
             let Some(best) = self.offers.first() else {
-                let indirect = self.question.indirect.to_string();
-                return Err(Error::no_kernel(indirect, self.refused));
+                return Ok(Err(self.refused));
             };
-            let made = (best.make)(device)?.and_then(|made| self.within_limit(made));
-            match made {
-                Ok(made) => {
-                    let choice = Choice { taken: true, ..self.choice() };
-                    return Ok(Picked { made, choice });
-                }
-                Err(refusal) => {
+            match (best.build)(device).and_then(|built| self.within_limit(built)) {
+                Ok(built) => return Ok(Ok((built, Choice { taken: true, ..self.choice() }))),
+                Err(error) => {
+                    self.refused.extend(refusals(error)?);
                     self.offers.remove(0);
-                    self.refused.push(refusal);
                 }
             }
         }
     }
 
     /// Refuses a kernel whose device memory exceeds the limit.
-    fn within_limit(&self, made: Box<dyn Compiled>) -> Made {
-        let (bytes, limit) = (made.bytes(), self.question.options.memory_limit);
+    fn within_limit(&self, built: Box<dyn Executable>) -> Result<Box<dyn Executable>> {
+        let (bytes, limit) = (built.bytes(), self.request.options.memory_limit);
         match limit.filter(|limit| bytes > *limit) {
-            None => Ok(made),
+            None => Ok(built),
             Some(limit) => {
                 let reason = format!("holds {bytes} bytes of the GPU, and the limit is {limit}");
-                Err(Refusal::of(made.variant(), reason))
+                Err(refuse(built.variant(), reason))
             }
         }
     }
@@ -170,12 +149,11 @@ impl<'q, 'a> Asked<'q, 'a> {
 }
 
 /// Checks that the requested variant exists.
-pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
-    match &options.variant {
+fn known_variant(request: &Request<'_, '_>) -> Result<()> {
+    match &request.options.variant {
         Some(name) if name != path::NAME && crate::registry::find(name).is_none() => {
-            let reason = "no kernel has this name";
-            let refusal = Refusal::of(name.clone(), reason);
-            Err(Error::no_kernel(indirect.to_string(), [refusal]))
+            let refusal = Refusal::of(name.clone(), "no kernel has this name");
+            Err(Error::no_kernel(request.indirect.to_string(), [refusal]))
         }
         _ => Ok(()),
     }

@@ -9,29 +9,26 @@ use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::error::{Elsewhere, Result};
 use crate::indirect::IndirectEinsum;
-use crate::offer::bind::wrong;
-use crate::offer::{Compiled, PlannedPattern, Run};
-use crate::tensor::{AnyOperand, AnyTensor, row_major};
+use crate::offer::{AnyOut, Executable, PlannedPattern, Run, Slot, Source, wrong};
+use crate::tensor::{AnyOperand, row_major};
 
 #[derive(Debug)]
 pub(super) struct OnCpu {
     arrays: PlannedArrays,
-    /// Planned patterns. A run with another pattern is refused, as on a GPU.
-    patterns: Vec<PlannedPattern>,
+    /// Planned patterns of the sparse operands, by slot. A run with another pattern is refused, as on a GPU.
+    patterns: Vec<Option<PlannedPattern>>,
     context: Context,
 }
 
 impl OnCpu {
-    pub(super) fn new(context: &Context, operands: &[(&str, AnyOperand<'_>)]) -> Self {
-        let patterns = operands.iter().filter_map(|(name, operand)| match operand {
-            AnyOperand::Sparse(a) => Some(PlannedPattern::new(name, a.pattern())),
-            AnyOperand::HostSparse(pattern, _) => Some(PlannedPattern::new(name, *pattern)),
-            _ => None,
-        });
+    pub(super) fn new(source: &Source<'_, '_>) -> Self {
+        let planned = |(name, operand): &(&str, AnyOperand<'_>)| {
+            operand.pattern().map(|pattern| PlannedPattern::new(name, pattern))
+        };
         OnCpu {
-            arrays: PlannedArrays::of(operands),
-            patterns: patterns.collect(),
-            context: context.clone(),
+            arrays: PlannedArrays::of(source.operands),
+            patterns: source.operands.iter().map(planned).collect(),
+            context: source.context.clone(),
         }
     }
 
@@ -44,15 +41,15 @@ impl OnCpu {
         &self,
         bound: &mut AnyOperands<'a>,
         of: &IndirectEinsum,
-        (name, operand): (&str, &AnyOperand<'a>),
+        (slot, name, operand): (Slot, &str, &AnyOperand<'a>),
     ) -> Result<()> {
         match operand {
             AnyOperand::Sparse(a) => {
-                self.as_planned(name, a.pattern())?;
+                self.as_planned(slot, a.pattern())?;
                 bound.sparse(of, a.pattern(), a.host().or_elsewhere(name)?)
             }
             AnyOperand::HostSparse(pattern, values) => {
-                self.as_planned(name, *pattern)?;
+                self.as_planned(slot, *pattern)?;
                 bound.sparse(of, *pattern, *values)
             }
             AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
@@ -65,6 +62,7 @@ impl OnCpu {
             }
             // The index arrays of the plan are bound instead.
             AnyOperand::Index(..) => Ok(()),
+            AnyOperand::Shape(_) => Err(wrong(name, "a tensor", operand)),
             AnyOperand::Scalar(x) => {
                 bound.scalar(name, *x);
                 Ok(())
@@ -77,25 +75,25 @@ impl OnCpu {
         &self,
         bound: &mut AnyOperands<'a>,
         values: &str,
-        (name, operand): (&str, &AnyOperand<'a>),
+        (slot, name, operand): (Slot, &str, &AnyOperand<'a>),
     ) -> Result<()> {
         let (pattern, all) = match operand {
             AnyOperand::Sparse(a) => (a.pattern(), a.host().or_elsewhere(name)?),
             AnyOperand::HostSparse(pattern, all) => (*pattern, *all),
             other => return Err(wrong(name, "a sparse tensor", other)),
         };
-        self.as_planned(name, pattern)?;
+        self.as_planned(slot, pattern)?;
         bound.dense(values, &[pattern.slots()], vec![1], all);
         Ok(())
     }
 
-    fn as_planned(&self, name: &str, pattern: AnyPattern<'_>) -> Result<()> {
-        let own = self.patterns.iter().find(|own| own.name() == name);
-        own.map_or(Ok(()), |own| own.expect(name, pattern))
+    fn as_planned(&self, slot: Slot, pattern: AnyPattern<'_>) -> Result<()> {
+        let own = slot.of(&self.patterns).and_then(Option::as_ref);
+        own.map_or(Ok(()), |own| own.expect(own.name(), pattern))
     }
 }
 
-impl Compiled for OnCpu {
+impl Executable for OnCpu {
     fn variant(&self) -> &'static str {
         "cpu"
     }
@@ -104,15 +102,16 @@ impl Compiled for OnCpu {
         0
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         run.factor()?;
         let mut bound = AnyOperands::default();
         self.arrays.bind(&mut bound)?;
-        for (name, operand) in run.operands.iter().filter(|(n, _)| *n != run.of.einsum.out.tensor) {
-            self.bind(&mut bound, &run.of.indirect, (name, operand))?;
+        for own in run.named().filter(|(_, name, _)| *name != run.of.output()) {
+            self.bind(&mut bound, &run.of.indirect, own)?;
         }
         let (shape, leading) = (out.shape().to_vec(), out.leading());
-        let values = out.host_mut().or_elsewhere(&run.of.einsum.out.tensor)?;
+        let values = out.host_mut().or_elsewhere(run.of.output())?;
         let output = AnyOutput::new(&shape, leading, values)?;
         cpu::run_any(run.of.types.operands, &run.of.indirect, &bound, output)
     }

@@ -30,15 +30,14 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
-use crate::offer::bind::find;
-use crate::offer::{Answer, Candidate, Made, Offer, Question, Types};
+use crate::offer::{Candidate, Offer, Offers, Request, Source, Types, refuse};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, Operand, erase, volume};
 use crate::values::sums_of;
 
 use chain::Chain;
 pub(super) use on_cpu::CpuChain;
-use search::{Asked, Found, NoPath, Place, best};
+use search::{Contraction, Found, NoPath, Place, best};
 use step::Path;
 
 /// Name of paths among candidates.
@@ -48,29 +47,24 @@ pub(super) const NAME: &str = "path";
 const MAX_OPERATIONS: f64 = 1e18;
 
 /// Offers a chain of pairwise steps, if there are several orders.
-pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let asked = (question.types, question.einsum, question.operands());
-    let found = match on_gpu(asked, question.extents, question.context)? {
-        Ok(found) => found,
-        Err(none) => return Answer::refused(NAME, none.reason),
+pub(super) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    let source = request.source();
+    let path = match on_gpu(&source, request.extents)? {
+        Ok(found) => found.path,
+        Err(none) => return Err(refuse(NAME, none.reason)),
     };
-    let path = found.path;
-    if path.zeros == Zeros::Dense && question.options.zeros == ZerosRule::Strict {
-        return Answer::refused(NAME, "multiplies the zeros in rows without entries");
+    if path.zeros == Zeros::Dense && request.options.zeros == ZerosRule::Strict {
+        return Err(refuse(NAME, "multiplies the zeros in rows without entries"));
     }
     let candidate = candidate(&path);
-    let make = move |_: &Arc<Device>| -> Result<Made> {
-        let asked = (question.operands(), question.options);
-        match Chain::new(question.context, path.clone(), asked, question.types) {
-            Ok(chain) => Ok(Ok(Box::new(chain))),
-            Err(error) if is_refusal(&error) => {
-                let reason = format!("cannot plan its steps: {error}");
-                Ok(Err(Refusal::of(NAME, reason)))
-            }
-            Err(error) => Err(error),
+    let build = move |_: &Arc<Device>| match Chain::new(&source, path.clone()) {
+        Ok(chain) => Ok(Box::new(chain) as _),
+        Err(error) if is_refusal(&error) => {
+            Err(refuse(NAME, format!("cannot plan its steps: {error}")))
         }
+        Err(error) => Err(error),
     };
-    Answer::of(vec![Offer { candidate, make: Box::new(make) }])
+    Ok(vec![Ok(Offer { candidate, build: Box::new(build) })])
 }
 
 fn candidate(path: &Path) -> Candidate {
@@ -88,39 +82,36 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-/// Types, expression and operands of a contraction.
-type Factors<'q, 'a> = (Types, &'q Einsum, &'q [(&'q str, AnyOperand<'a>)]);
-
 /// Returns the cheapest order of GPU steps. Intermediate results must have the type of the accumulators.
 fn on_gpu(
-    factors: Factors<'_, '_>,
+    source: &Source<'_, '_>,
     extents: &Extents,
-    context: &Context,
 ) -> Result<std::result::Result<Found, NoPath>> {
-    let types = factors.0;
+    let types = source.types;
     if !matches!(types.operands, Dtype::F32 | Dtype::F64) || !types.alike() {
         return Ok(Err(NoPath {
             reason: "temporaries would be rounded to fewer bits than sums: f32 and f64 only".into(),
             operations: None,
         }));
     }
-    let machine = context.machine();
+    let machine = source.context.machine();
     let place = Place::Gpu(&machine);
-    found(factors, extents, (types.out, place, false))
+    found(source, extents, (types.out, place, false))
 }
 
 /// Returns the cheapest order of the factors of an expression, with intermediate results of type `dtype`.
 fn found(
-    (types, einsum, operands): Factors<'_, '_>,
+    source: &Source<'_, '_>,
     extents: &Extents,
     (dtype, place, lists): (Dtype, Place<'_>, bool),
 ) -> Result<std::result::Result<Found, NoPath>> {
+    let Source { types, einsum, .. } = *source;
     let bytes = types.operands.bytes() as u64;
     let out = extents.out().iter().map(|&extent| extent as u64);
     let mut held = out.fold(types.out.bytes() as u64, u64::saturating_mul);
     let mut entries = Vec::new();
     for factor in &einsum.factors {
-        let operand = find(operands, &factor.tensor)?;
+        let operand = source.operand(&factor.tensor)?;
         if matches!(operand, AnyOperand::Index(..) | AnyOperand::Scalar(_)) {
             return Ok(Err(NoPath {
                 reason: format!("`{}` is an index array or a number", factor.tensor),
@@ -134,7 +125,7 @@ fn found(
         held = held.saturating_add(own);
         entries.push(operand.pattern().map(|pattern| pattern.nnz()));
     }
-    Ok(best(Asked { einsum, extents, entries: &entries, held, dtype, place, lists }))
+    Ok(best(Contraction { einsum, extents, entries: &entries, held, dtype, place, lists }))
 }
 
 /// Returns the path that a CPU plan runs: if it is cheaper than all factors at once, or requested as the variant.
@@ -142,16 +133,12 @@ fn found(
 /// # Errors
 /// `NoKernel` if a path is requested and none exists. Also if intermediate results require too much memory, and all
 /// factors at once take too much time.
-pub(super) fn on_cpu(
-    factors: Factors<'_, '_>,
-    extents: &Extents,
-    options: &Options,
-) -> Result<Option<Path>> {
-    let (types, einsum, _) = factors;
+pub(super) fn on_cpu(source: &Source<'_, '_>, extents: &Extents) -> Result<Option<Path>> {
+    let Source { types, einsum, options, .. } = *source;
     let sums = sums_of(types.operands, types.out);
     let asked = options.variant.as_deref() == Some(NAME);
     let many = einsum.factors.len() > EINSUM_FACTORS;
-    match found(factors, extents, (sums, Place::Cpu, false))? {
+    match found(source, extents, (sums, Place::Cpu, false))? {
         Ok(found) if asked || found.path.us() < found.whole_us => Ok(Some(found.path)),
         Ok(_) => Ok(None),
         Err(none) if asked || many && none.operations.is_some_and(|n| n > MAX_OPERATIONS) => {
@@ -192,15 +179,17 @@ impl Context {
         operands: &[(&str, Operand<'_, T>)],
     ) -> Result<Option<String>> {
         let (types, operands) = (Types::of::<T, T>(), &erase(operands)[..]);
-        let einsum = Einsum::parse(text)?;
+        let einsum = &Einsum::parse(text)?;
+        let source =
+            Source { types, context: self, einsum, operands, options: &Options::default() };
         if self.device().is_none() {
-            let plan = AnyPlan::of((self, types), einsum, operands, &Options::default())?;
+            let plan = AnyPlan::of(&source)?;
             return Ok(plan.made.steps());
         }
         let shapes =
             operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
         let extents = einsum.check(&shapes)?;
-        let found = on_gpu((types, &einsum, operands), &extents, self)?;
+        let found = on_gpu(&source, &extents)?;
         Ok(found.ok().map(|found| found.path.to_string()))
     }
 }

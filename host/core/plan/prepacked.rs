@@ -9,19 +9,19 @@ use einsparse_formats::{AnyPattern, Format, FormatError};
 
 use super::any::AnyPlan;
 use crate::cost::{Cost, Work};
-use crate::error::{Elsewhere, Error, Refusal, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::convert::{Expand, Scatter, expand_us, slices_us};
 use crate::indirect::{SpmmForm, rewrite_dense};
 use crate::kernel::Queue;
-use crate::launch::{RawSpmm, Turns};
+use crate::launch::{RawOperands, RawSpmm, Turns};
 use crate::machine::Machine;
-use crate::offer::bind::{find, wrong};
 use crate::offer::{
-    Answer, Candidate, Compiled, Expression, Made, Offer, Options, PlannedPattern, PrepackedForm,
-    Problem, Question, Run, Weights, alignment_of, given_alignment, leading,
+    AnyOut, Candidate, Executable, Expression, Offer, Offers, Options, PlannedPattern,
+    PrepackedForm, Problem, Request, Run, Slot, Source, Weights, alignment_of, given_alignment,
+    leading, refuse, with, wrong,
 };
 use crate::registry::block_of;
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::AnyOperand;
 use copy::{Copy, Refill, all_slots, dense, numbered, sliced, sparse};
 
 /// Maximum number of columns for which A is stored as bitmap or bytemap, whose kernels are for few columns.
@@ -41,9 +41,9 @@ const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A spa
     with one A for all, or A as [z,m,k] in coo; `Context::unchecked_cpu()` supports more expressions";
 
 /// Offers the kernels that read A in another form than that of the operand.
-pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let Some(product @ (problem, form)) = question.product()? else {
-        return Answer::refused("products", PRODUCTS);
+pub(super) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    let Some(product @ (problem, form)) = request.product()? else {
+        return Err(refuse("products", PRODUCTS));
     };
     let entries = problem.format.is_some_and(|format| {
         block_of(&format) == (1, 1)
@@ -52,14 +52,14 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
                 Format::Bitmap | Format::Bytemap | Format::SlicedEll | Format::HybridGroupCoo
             )
     });
-    let (options, machine) = (question.options, question.machine);
+    let (options, machine) = (request.options, request.machine);
     if !entries || form.batched || problem.stacked {
-        return Ok(Answer::default());
+        return Ok(Offers::new());
     }
     let mut all = sparse_forms(problem, options);
     // A 2:4 pattern is stored without columns, which the conversions in each run and to dense require.
     if !is_two_of_four(problem) {
-        all.extend(dense_form(question, product));
+        all.extend(dense_form(request, product));
     }
     let offers = all.into_iter().flat_map(|(kept, other)| {
         let found = other.candidates(machine, options).candidates;
@@ -67,21 +67,27 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             Weights::Static => 0.0,
             Weights::EachRun => refill_us(kept, problem, machine),
         };
-        found.into_iter().map(move |candidate| Offer {
-            make: Box::new(move |_| make(question, &form.sparse, (candidate.name, kept))),
-            candidate: Candidate {
-                prepacked: Some(kept),
-                cost: Cost { us: candidate.cost.us + refill_us, ..candidate.cost },
-                ..candidate
-            },
+        found.into_iter().map(move |candidate| {
+            Ok(Offer {
+                build: Box::new(move |_| build(request, &form.sparse, (candidate.name, kept))),
+                candidate: Candidate {
+                    prepacked: Some(kept),
+                    cost: Cost { us: candidate.cost.us + refill_us, ..candidate.cost },
+                    ..candidate
+                },
+            })
         })
     });
-    Answer::of(offers.collect())
+    Ok(offers.collect())
 }
 
-fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -> Result<Made> {
-    match Prepacked::new(question, name, taken) {
-        Ok(kept) => Ok(Ok(Box::new(kept))),
+fn build(
+    request: &Request<'_, '_>,
+    name: &str,
+    taken: (&str, PrepackedForm),
+) -> Result<Box<dyn Executable>> {
+    match Prepacked::new(request, name, taken) {
+        Ok(kept) => Ok(Box::new(kept)),
         // If no kernel reads the form, or the form exceeds the memory, the next offer is prepared.
         Err(
             error @ (Error::NoKernel { .. }
@@ -90,7 +96,7 @@ fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -
             | Error::Format(FormatError::Limit { .. } | FormatError::Memory { .. })),
         ) => {
             let reason = format!("over A as {}: {error}", taken.1);
-            Ok(Err(Refusal::of(taken.0.to_owned(), reason)))
+            Err(refuse(taken.0, reason))
         }
         Err(error) => Err(error),
     }
@@ -143,24 +149,24 @@ fn sparse_forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Pro
 
 /// Returns the product over a dense A. Its own form determines which of the two matrices is walked.
 fn dense_form(
-    question: &Question<'_, '_>,
+    request: &Request<'_, '_>,
     (problem, form): &(Problem, SpmmForm),
 ) -> Option<(PrepackedForm, Problem)> {
-    let each_run = question.options.weights == Weights::EachRun;
+    let each_run = request.options.weights == Weights::EachRun;
     let few = problem.order.is_plain() && problem.work.n < LEAST_COLUMNS;
-    if each_run && few && question.options.variant.is_none() {
+    if each_run && few && request.options.variant.is_none() {
         return None;
     }
-    let own = rewrite_dense(question.einsum).ok()?.as_gemm()?;
-    let (&[m, n], true) = (question.extents.out(), Expand::takes(problem.dtype)) else {
+    let own = rewrite_dense(request.einsum).ok()?.as_gemm()?;
+    let (&[m, n], true) = (request.extents.out(), Expand::takes(problem.dtype)) else {
         return None;
     };
     let Work { k, .. } = problem.work;
     let width = if form.order.dense_columns { k } else { problem.work.n };
     let lines = [
         leading_of(stored(problem)[1], problem.dtype.bytes()),
-        leading(question.operands(), &form.dense, width),
-        given_alignment(question.options, question.operands()),
+        leading(request.operands(), &form.dense, width),
+        given_alignment(request.options, request.operands()),
     ];
     let dense = Problem {
         format: None,
@@ -187,6 +193,7 @@ pub(super) struct Prepacked {
     plan: Box<AnyPlan>,
     /// Whether the plan over a dense copy walks the other matrix as its A.
     swapped: bool,
+    slot: Slot,
     pattern: PlannedPattern,
     /// Whether each run converts the values of its operand.
     each_run: bool,
@@ -198,13 +205,14 @@ impl Prepacked {
     /// Converts A to the form of the candidate and plans over it. With static weights, the copy has the values of A on
     /// return.
     pub(super) fn new(
-        asked: &Question<'_, '_>,
+        request: &Request<'_, '_>,
         name: &str,
         (kernel, form): (&str, PrepackedForm),
     ) -> Result<Self> {
-        let (context, operands, dtype) = (asked.context, asked.operands(), asked.types.operands);
+        let (context, operands, dtype) =
+            (request.context, request.operands(), request.types.operands);
         let device = context.expect_device()?;
-        let a = match find(operands, name)? {
+        let a = match request.operand(name)? {
             AnyOperand::Sparse(a) => a,
             other => return Err(wrong(name, "an uploaded sparse tensor", other)),
         };
@@ -230,19 +238,20 @@ impl Prepacked {
         let own = Options {
             weights: Weights::EachRun,
             variant: Some(kernel.to_owned()),
-            ..asked.options.clone()
+            ..request.options.clone()
         };
         let swapped = swap(operands, name, copy.operand());
-        let einsum = asked.einsum.clone();
-        let plan = Box::new(AnyPlan::of((context, asked.types), einsum, &swapped, &own)?);
+        let source = Source { operands: &swapped, options: &own, ..request.source() };
+        let plan = Box::new(AnyPlan::of(&source)?);
         let over = plan.expression.indirect.as_gemm();
         let mut kept = Prepacked {
             swapped: over.is_some_and(|over| over.sparse != name),
             form,
             refill,
             plan,
+            slot: request.slot(name)?,
             pattern: PlannedPattern::new(name, a.pattern()),
-            each_run: asked.options.weights == Weights::EachRun,
+            each_run: request.options.weights == Weights::EachRun,
             turns: Turns::new(device)?,
             copy,
         };
@@ -260,8 +269,8 @@ impl Prepacked {
     }
 
     /// Returns the address of the values of A, which must have the planned pattern.
-    fn values_of(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<u64> {
-        Ok(self.pattern.arrays(operands)?.values.address())
+    fn values(&self, run: &Run<'_>) -> Result<u64> {
+        Ok(self.pattern.arrays(run.operand(self.slot)?)?.values.address())
     }
 
     /// Queues the conversion of A's values. The caller has serialized it with other runs.
@@ -303,7 +312,7 @@ impl Prepacked {
     }
 }
 
-impl Compiled for Prepacked {
+impl Executable for Prepacked {
     fn variant(&self) -> &'static str {
         self.plan.variant()
     }
@@ -324,18 +333,22 @@ impl Compiled for Prepacked {
         copy + refill + self.plan.workspace_bytes()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
-        let (queue, values) = (run.queue(out)?, self.values_of(run.operands)?);
-        let own = swap(run.operands, self.pattern.name(), self.copy.operand());
-        self.product(values, queue, || self.plan.run(&own, out, run.stream))
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
+        let (queue, values) = (run.queue(out)?, self.values(run)?);
+        let own = with(run.operands, self.slot, Some(self.copy.operand()));
+        self.product(values, queue, || self.plan.run_slots(&own, AnyOut::Dense(out), run.stream))
     }
 
-    fn run_raw(&self, of: &Expression, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
+    fn run_raw(&self, of: &Expression, raw: RawOperands<'_>, queue: Queue<'_>) -> Result<()> {
+        let RawOperands::Spmm(raw) = raw else {
+            return Err(of.no_addresses(self.variant(), raw));
+        };
         if self.swapped {
-            return Err(of.no_addresses(self.variant(), "sparse matrices on the left"));
+            return Err(of.only_addresses_of(self.variant(), "sparse matrices on the left"));
         }
         let own = self.raw(raw)?;
-        self.product(raw.values, queue, || self.plan.run_raw(&own, queue))
+        self.product(raw.values, queue, || self.plan.run_raw((&own).into(), queue))
     }
 
     fn prepacked(&self) -> Option<PrepackedForm> {
@@ -346,7 +359,7 @@ impl Compiled for Prepacked {
         if self.each_run {
             return Ok(());
         }
-        let (queue, values) = (run.queue_of_operands()?, self.values_of(run.operands)?);
+        let (queue, values) = (run.queue_of_operands()?, self.values(run)?);
         self.turns.queue(true, queue.stream(), || self.renew(values, queue))
     }
 }

@@ -4,21 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::AnyPlan;
-use super::choose::known_variant;
-use super::joined::{Asked, Joined, run_into, sparse_among, sparse_factors};
+use super::choose::{Chosen, choose};
+use super::joined::{Joined, sparse_among, sparse_factors};
 use super::window::Sums;
-use crate::context::{Context, Shadow};
-use crate::einsum::Einsum;
+use crate::einsum::Extents;
 use crate::error::{Error, Refusal, Result};
-use crate::families::sddmm::offers::sampling;
-use crate::families::sddmm::product::{OnCpu, OnGpu, Product, pattern};
-use crate::families::sddmm::{Places, SddmmExtents, sddmm_launch};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
-use crate::offer::bind::{as_dense, find};
-use crate::offer::gate::once_each;
-use crate::offer::{Choice, Compiled, Expression, Options, Run, Types, sums_fit};
-use crate::registry::{block_of, find as row_of};
-use crate::tensor::{AnyOperand, AnySparseTensor};
+use crate::offer::{AnyOut, Choice, Executable, Request, Run, Source, as_dense, once_each};
+use crate::tensor::AnySparseTensor;
 
 /// Expression without an SDDMM kernel, computed over the nonzeros of the output.
 #[derive(Debug)]
@@ -28,7 +21,7 @@ struct OverPlaces {
     sums: Option<Sums>,
 }
 
-impl Compiled for OverPlaces {
+impl Executable for OverPlaces {
     fn variant(&self) -> &'static str {
         self.joined.plan().variant()
     }
@@ -37,9 +30,8 @@ impl Compiled for OverPlaces {
         self.joined.plan().workspace_bytes()
     }
 
-    fn run_sparse(&self, run: &Run<'_>, out: &mut AnySparseTensor) -> Result<()> {
-        let name = run.of.einsum.out.tensor.as_str();
-        run_into(&self.joined, run.operands, (name, out), run.stream)
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        self.joined.run_into(run, run.sparse(out)?)
     }
 }
 
@@ -52,119 +44,87 @@ impl fmt::Display for OverPlaces {
     }
 }
 
-/// Returns the shapes of the operands and of the output, which must not be an operand.
-fn shapes(
-    name: &str,
-    operands: &[(&str, AnyOperand<'_>)],
-    out: &AnySparseTensor,
-) -> Result<BTreeMap<String, Vec<usize>>> {
-    let mut shapes: BTreeMap<String, Vec<usize>> =
-        operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
-    match shapes.insert(name.into(), out.shape().to_vec()) {
-        None => Ok(shapes),
-        Some(_) => {
-            Err(Error::operand(name, "is the output; pass it separately, not as an operand"))
-        }
-    }
-}
-
 impl AnyPlan {
     /// Plans an expression with a sparse output of this pattern.
-    pub(super) fn into_sparse(
-        (context, types): (&Context, Types),
-        einsum: Einsum,
-        (operands, out): (&[(&str, AnyOperand<'_>)], &AnySparseTensor),
-        options: &Options,
-    ) -> Result<Self> {
-        once_each(operands)?;
-        let shapes = shapes(&einsum.out.tensor, operands, out)?;
-        let extents = einsum.check(&shapes)?;
+    pub(super) fn into_sparse(source: &Source<'_, '_>, out: &AnySparseTensor) -> Result<Self> {
+        once_each(source.operands)?;
+        let operands = source.operands.iter();
+        let mut shapes: BTreeMap<String, Vec<usize>> =
+            operands.map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
+        let name = source.einsum.out.tensor.as_str();
+        if shapes.insert(name.into(), out.shape().to_vec()).is_some() {
+            let reason = "is the output; pass it separately, not as an operand";
+            return Err(Error::operand(name, reason));
+        }
+        let extents = source.einsum.check(&shapes)?;
         // Kernels for sparse outputs do not search for micro-tiles, so dynamic operands are dense.
-        let known = as_dense(operands);
-        let operands = known.as_ref().map_or(operands, |(dense, _)| &dense[..]);
-        let sums = Sums::of(&einsum, &extents, operands)?;
+        let known = as_dense(source.operands);
+        let operands = known.as_ref().map_or(source.operands, |(dense, _)| &dense[..]);
+        let source = &Source { operands, ..*source };
+        let sums = Sums::of(source.einsum, &extents, operands)?;
         let bound = sums.as_ref().map(|sums| sums.bound(operands));
-        let asked = Asked {
-            types,
-            context,
-            einsum: sums.as_ref().map_or(&einsum, |sums| &sums.einsum),
+        // The index arrays follow the operands, so slots of the expression are slots of this one.
+        let over = Source {
+            einsum: sums.as_ref().map_or(source.einsum, |sums| &sums.einsum),
             operands: bound.as_deref().unwrap_or(operands),
-            options,
+            ..*source
         };
-        let (indirect, choice, made) = match product(&asked, out)? {
-            Ok(found) => found,
-            Err(refused) => {
-                let joined = match Joined::sampled(&asked, out.pattern()) {
-                    Err(Error::NoKernel { indirect, tried }) => {
-                        let refused = refused.into_iter().map(Into::into);
-                        let tried = refused.chain(tried).collect();
-                        return Err(Error::NoKernel { indirect, tried });
-                    }
-                    joined => joined?,
-                };
-                let plan = joined.plan();
-                let mut choice = plan.choice.clone();
-                choice.refused.splice(..0, refused);
-                let indirect = plan.expression.indirect.clone();
-                drop(bound);
-                (indirect, choice, Box::new(OverPlaces { joined, sums }) as _)
+        let refused = match sddmm(&over, &extents, out)? {
+            Ok((indirect, Ok((made, choice)))) => {
+                return Self::into_pattern(source, (indirect, out), made, choice);
             }
+            Ok((_, Err(refused))) => refused,
+            Err(refusal) => vec![refusal],
         };
-        let expression = Expression {
-            types,
-            context: context.clone(),
-            einsum,
-            indirect,
-            shapes,
-            out_shape: out.shape().to_vec(),
+        let joined = match Joined::sampled(&over, out.pattern()) {
+            Err(Error::NoKernel { indirect, tried }) => {
+                let refused = refused.into_iter().map(Into::into);
+                let tried = refused.chain(tried).collect();
+                return Err(Error::NoKernel { indirect, tried });
+            }
+            joined => joined?,
         };
-        Ok(AnyPlan { expression, made, choice, shadow: Shadow::none() })
+        let plan = joined.plan();
+        let mut choice = plan.choice.clone();
+        choice.refused.splice(..0, refused);
+        let indirect = plan.expression.indirect.clone();
+        drop(bound);
+        let made = Box::new(OverPlaces { joined, sums });
+        Self::into_pattern(source, (indirect, out), made, choice)
+    }
+
+    /// Returns the plan of an executable with a sparse output.
+    fn into_pattern(
+        source: &Source<'_, '_>,
+        (indirect, out): (IndirectEinsum, &AnySparseTensor),
+        made: Box<dyn Executable>,
+        choice: Choice,
+    ) -> Result<Self> {
+        let plan = Self::with(source, (indirect, out.shape()), made, choice)?;
+        Ok(AnyPlan { expression: plan.expression.with_output(), ..plan })
     }
 }
 
-/// SDDMM with the selected kernel.
-type Found = (IndirectEinsum, Choice, Box<dyn Compiled>);
-
-/// Plans an SDDMM; otherwise returns the reasons why SDDMM kernels do not support the expression.
-fn product(
-    asked: &Asked<'_, '_>,
+/// Plans an SDDMM; otherwise returns the reason why SDDMM kernels do not support the expression.
+fn sddmm(
+    source: &Source<'_, '_>,
+    extents: &Extents,
     out: &AnySparseTensor,
-) -> Result<std::result::Result<Found, Vec<Refusal>>> {
-    let (einsum, operands, options) = (asked.einsum, asked.operands, asked.options);
-    let other = |reason: &str| Ok(Err(vec![Refusal::of("sampled", reason)]));
+) -> Result<std::result::Result<(IndirectEinsum, Chosen), Refusal>> {
+    let (einsum, operands) = (source.einsum, source.operands);
+    let other = |reason: &str| Ok(Err(Refusal::of("sampled", reason)));
     if sparse_factors(einsum, operands).len() > 1 {
         return other("computes products of one sparse factor");
     }
     let mask = sparse_among(einsum, operands)?.map(|(name, _)| name);
-    let Some(form) = SampledForm::of(einsum, mask) else {
+    if SampledForm::of(einsum, mask).is_none() {
         return other("computes S[m,n] (=|+=) P[m,n] * X[m,k] * Y[n,k]");
-    };
-    let Ok(own) = pattern(&form.output, out) else {
+    }
+    if out.row_order().is_none() {
         return other("computes at the places of a matrix in row order");
-    };
+    }
     let indirect = rewrite_sampled(einsum, &out.format(), mask)?;
-    let k_axis = usize::from(!form.x.columns);
-    let extents = SddmmExtents {
-        m: out.shape()[0],
-        n: out.shape()[1],
-        k: find(operands, &form.x.name)?.shape()[k_axis],
-    };
-    known_variant(&indirect, options)?;
-    sums_fit(asked.types.operands, extents.k as u64)?;
-    let places = Places { runs: own.runs, columns: own.columns, block: block_of(&out.format()) };
-    let how = (out.format(), asked.types, options);
-    let choice = sampling(&form, extents, places, operands, how)
-        .candidates(&asked.context.machine(), options);
-    let product = Product { form, extents, format: out.format() };
-    let Some(device) = asked.context.device() else {
-        let made = Box::new(OnCpu::new(product, out));
-        return Ok(Ok((indirect, choice, made)));
-    };
-    let Some(row) = choice.candidates.first().and_then(|c| row_of(c.name)) else {
-        return Ok(Err(choice.refused));
-    };
-    let of = (product.form.mode, asked.types.out);
-    let launch = sddmm_launch(device, row, product.extents, of, places)?;
-    let choice = Choice { taken: true, ..choice };
-    Ok(Ok((indirect, choice, Box::new(OnGpu { product, launch }))))
+    let machine = source.context.machine();
+    let chosen = choose(&Request::new(source, &indirect, (extents, Some(out)), &machine)?)?;
+    Ok(Ok((indirect, chosen)))
 }

@@ -5,25 +5,22 @@ mod host;
 mod kept;
 mod stream;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use einsparse_formats::AnyPattern;
 use einsparse_kernels::table::Row;
 
-use super::Options;
 use super::any::AnyPlan;
 use super::joined::sparse_factors;
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::cost::{Cost, Work};
-use crate::einsum::{Einsum, Extents as IndexExtents};
+use crate::einsum::Extents as IndexExtents;
 use crate::error::{Error, Refusal, Result};
 use crate::families::spmm::slabs::{self, Layout, Streamed};
 use crate::indirect::{SpmmForm, rewrite};
 use crate::launch::Extents;
-use crate::offer::bind::{find, wrong};
 use crate::offer::{
-    Candidate, Choice, Compiled, Expression, PlannedPattern, Question, Types, gate,
+    Candidate, Choice, Executable, PlannedPattern, Request, Source, SpmmSlots, wrong,
 };
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, HostArrays, columns_of};
@@ -57,9 +54,8 @@ fn given<'a>(operand: &AnyOperand<'a>) -> Option<HostArrays<'a>> {
 fn given_in<'a>(
     planned: &PlannedPattern,
     dtype: Dtype,
-    operands: &[(&str, AnyOperand<'a>)],
+    operand: &AnyOperand<'a>,
 ) -> Result<HostArrays<'a>> {
-    let operand = find(operands, planned.name())?;
     let (Some(given), Some(pattern)) = (given(operand), operand.pattern()) else {
         return Err(wrong(planned.name(), "a sparse tensor in the memory of the host", operand));
     };
@@ -113,9 +109,9 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Question about an A in host memory, with the memory limit in bytes.
+/// Request with an A in host memory, and the memory limit in bytes.
 struct Limited<'q, 'a> {
-    question: &'q Question<'q, 'a>,
+    request: &'q Request<'q, 'a>,
     name: &'q str,
     given: HostArrays<'a>,
     pattern: AnyPattern<'a>,
@@ -125,17 +121,12 @@ struct Limited<'q, 'a> {
 impl AnyPlan {
     /// Returns a plan over an A in host memory under a memory limit; `None` without such an A, or if the CPU processes
     /// it whole.
-    pub(super) fn limited(
-        (context, types): (&Context, Types),
-        (einsum, shapes): (&Einsum, &BTreeMap<String, Vec<usize>>),
-        extents: &IndexExtents,
-        operands: &[(&str, AnyOperand<'_>)],
-        options: &Options,
-    ) -> Result<Option<Self>> {
-        let factors = sparse_factors(einsum, operands);
+    pub(super) fn limited(source: &Source<'_, '_>, extents: &IndexExtents) -> Result<Option<Self>> {
+        let Source { context, einsum, options, .. } = *source;
+        let factors = sparse_factors(einsum, source.operands);
         let named = factors.iter().find_map(|&factor| {
             let name = einsum.factors[factor].tensor.as_str();
-            let operand = *find(operands, name).ok()?;
+            let operand = *source.operand(name).ok()?;
             operand.lies_on_host().then_some((name, operand))
         });
         let Some((name, operand)) = named else {
@@ -154,36 +145,29 @@ impl AnyPlan {
             return refuse(vec![Refusal::of(NAME, slabs::STREAMED)]);
         };
         let indirect = rewrite(einsum, name, &pattern.format())?;
-        let checked = gate::pass(&indirect, operands, extents.out())?;
         let machine = context.machine();
-        let question = Question::new(
-            (context, types),
-            (einsum, &indirect),
-            (checked, &[]),
-            extents,
-            (options, &machine),
-        );
-        let taken = question.product()?.filter(|(problem, form)| slabs::takes(problem, form));
+        let request = Request::new(source, &indirect, (extents, None), &machine)?;
+        let taken = request.product()?.filter(|(problem, form)| slabs::takes(problem, form));
         let Some((problem, form)) = taken else {
             return refuse(vec![Refusal::of(NAME, slabs::STREAMED)]);
         };
-        let rows = match slabs::rows(&question, problem) {
+        let rows = match slabs::rows(&request, problem) {
             Ok(rows) => rows,
             Err(refused) => return refuse(refused),
         };
-        let asked = Limited { question: &question, name, given, pattern, limit };
-        asked.plan(shapes, form, (&rows, problem.work))
+        let limited = Limited { request: &request, name, given, pattern, limit };
+        limited.plan(form, (&rows, problem.work))
     }
 }
 
 impl Limited<'_, '_> {
     fn plan(
         &self,
-        shapes: &BTreeMap<String, Vec<usize>>,
         form: &SpmmForm,
         (rows, work): (&[(&'static Row, Cost)], Work),
     ) -> Result<Option<AnyPlan>> {
-        let Question { context, types, einsum, extents, machine, .. } = *self.question;
+        let Request { context, extents, machine, .. } = *self.request;
+        let source = &self.request.source();
         let Some(runs) = Runs::of_pattern(self.pattern)? else {
             let found = self.pattern.format();
             return Err(Error::format(self.name, "a format that stores rows", found));
@@ -198,23 +182,14 @@ impl Limited<'_, '_> {
         if whole > self.limit {
             let layout = Layout::new(&of, self.limit, machine)?;
             let (made, choice) = self.streamed(form, &of, (rows, layout))?;
-            let expression = Expression {
-                types,
-                context: context.clone(),
-                einsum: einsum.clone(),
-                indirect: self.question.indirect.clone(),
-                out_shape: extents.out().to_vec(),
-                shapes: shapes.clone(),
-            };
-            return Ok(Some(AnyPlan { expression, made, choice, shadow: Shadow::none() }));
+            let of = (self.request.indirect.clone(), extents.out());
+            return AnyPlan::with(source, of, made, choice).map(Some);
         }
         let Some(device) = context.device() else {
             return Ok(None);
         };
         let kept = Kept::new(device, self, self.limit - own)?;
-        let of = (einsum.clone(), shapes.clone());
-        let held = AnyPlan::holding((context, types), of, extents, kept, Kept::plan);
-        Ok(Some(held))
+        AnyPlan::holding(source, extents, kept, Kept::plan).map(Some)
     }
 
     /// Returns the plan over chunks, and its candidate kernels.
@@ -223,8 +198,8 @@ impl Limited<'_, '_> {
         form: &SpmmForm,
         of: &Streamed<'_>,
         (rows, layout): (&[(&'static Row, Cost)], Layout),
-    ) -> Result<(Box<dyn Compiled>, Choice)> {
-        let (context, element) = (self.question.context, self.question.types.operands.bytes());
+    ) -> Result<(Box<dyn Executable>, Choice)> {
+        let (context, element) = (self.request.context, self.request.types.operands.bytes());
         let pinned = self.given.pinned;
         // On a CPU context, the prediction is for a GPU and pinned memory.
         let rate = if pinned || !context.is_cuda() { LINK } else { STAGED };
@@ -244,14 +219,15 @@ impl Limited<'_, '_> {
         };
         let shown = (predict(&rows[0].1), self.limit);
         let pattern = PlannedPattern::new(self.name, self.pattern);
-        let made: Box<dyn Compiled> = match context.device() {
+        let slots = SpmmSlots::new(self.request, form)?;
+        let made: Box<dyn Executable> = match context.device() {
             Some(device) => {
                 let product = slabs::SlabProduct::new(device, form.clone(), of, layout)?;
-                Box::new(Streaming::new(device, product, (pattern, pinned), shown)?)
+                Box::new(Streaming::new(device, product, (slots, pattern, pinned), shown)?)
             }
             None => {
-                let einsum = self.question.einsum;
-                Box::new(OnHost::new(context, (einsum, form), (layout, element), pattern, shown)?)
+                let pattern = (slots.a, pattern);
+                Box::new(OnHost::new(self.request, form, (layout, element), pattern, shown)?)
             }
         };
         Ok((made, choice))

@@ -2,18 +2,16 @@
 //! one index array per affine index, and runs a plan of the expression that reads these arrays. Every family and the
 //! CPU executor thus process affine indices as gathers.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Options;
 use super::any::AnyPlan;
 use super::joined::sparse_factors;
-use crate::context::Context;
 use crate::einsum::{Einsum, Extents, IndexExpr, SumArray, Windows, windows};
 use crate::error::{Error, Result};
 use crate::families::gather_gemm::offers::images::ImageKernels;
-use crate::offer::{Compiled, Run, Types, Weights};
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::offer::{AnyOut, Executable, Run, Source, Weights};
+use crate::tensor::AnyOperand;
 
 /// Checks that only dense operands have affine indices.
 pub(super) fn no_sparse_sums(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
@@ -90,7 +88,7 @@ pub(super) struct Windowed {
     kernels: Option<ImageKernels>,
 }
 
-impl Compiled for Windowed {
+impl Executable for Windowed {
     fn variant(&self) -> &'static str {
         let own = self.kernels.as_ref().map(ImageKernels::variant);
         own.unwrap_or_else(|| self.plan.variant())
@@ -104,10 +102,11 @@ impl Compiled for Windowed {
         self.plan.made.steps()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         match &self.kernels {
             Some(kernels) if kernels.run_if_it_fits(run, out)? => Ok(()),
-            _ => self.plan.run(run.operands, out, run.stream),
+            _ => self.plan.run_slots(run.operands, AnyOut::Dense(out), run.stream),
         }
     }
 }
@@ -123,23 +122,18 @@ impl fmt::Display for Windowed {
 
 impl AnyPlan {
     /// Plans an expression with affine indices. The plan checks and prints the expression as written.
-    pub(super) fn windowed(
-        (context, types): (&Context, Types),
-        (einsum, shapes): (Einsum, BTreeMap<String, Vec<usize>>),
-        (extents, sums): (&Extents, Sums),
-        operands: &[(&str, AnyOperand<'_>)],
-        options: &Options,
-    ) -> Result<Self> {
-        let written = (&einsum, sums.form.as_ref(), extents.out());
-        let kernels = ImageKernels::new((context, types), written, operands, options)?;
+    pub(super) fn windowed(source: &Source<'_, '_>, extents: &Extents, sums: Sums) -> Result<Self> {
+        let kernels = ImageKernels::new(source, sums.form.as_ref(), extents.out())?;
         // `update_values` is not forwarded to the inner plan.
-        let mut options = Options { weights: Weights::EachRun, ..options.clone() };
+        let mut options = Options { weights: Weights::EachRun, ..source.options.clone() };
         if kernels.is_ok() {
             // `kernels` has the requested variant. The inner plan is for operands that it cannot read.
             options.variant = None;
         }
+        // The index arrays follow the operands, so slots of the expression are slots of the inner plan.
+        let operands = &sums.bound(source.operands)[..];
         let plan =
-            AnyPlan::of((context, types), sums.einsum.clone(), &sums.bound(operands), &options)?;
+            AnyPlan::of(&Source { einsum: &sums.einsum, operands, options: &options, ..*source })?;
         let mut choice = plan.choice.clone();
         let kernels = match kernels {
             Ok(kernels) => {
@@ -152,10 +146,7 @@ impl AnyPlan {
             }
         };
         let windowed = Windowed { sums, plan: Box::new(plan), kernels };
-        let of = (einsum, shapes);
-        Ok(AnyPlan {
-            choice,
-            ..Self::holding((context, types), of, extents, windowed, |own| &own.plan)
-        })
+        let own = Self::holding(source, extents, windowed, |own| &own.plan)?;
+        Ok(AnyPlan { choice, ..own })
     }
 }

@@ -41,6 +41,19 @@ pub enum Operand<'a, T: Scalar> {
     /// A dense tensor in the context, most of whose micro-tiles are empty. The empty ones differ from run to run
     /// ([`Dynamic`](crate::dynamic::Dynamic)).
     Dynamic(Dynamic<'a, T>),
+    /// Shape of a dense tensor without gaps. A plan needs only the shape of a dense operand, so planning allocates no
+    /// tensor. Addresses are assumed to be aligned ([`Options::alignment`](crate::Options::alignment) states otherwise).
+    /// A run requires the tensor.
+    ///
+    /// ```
+    /// use einsparse::{Context, Operand};
+    /// let ctx = Context::new();
+    /// let (a, b): (Operand<'_, f32>, _) = (Operand::Shape(&[64, 32]), Operand::Shape(&[32, 16]));
+    /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", a).operand("B", b).build()?;
+    /// assert_eq!(plan.out_shape(), [64, 16]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    Shape(&'a [usize]),
     /// A number.
     Scalar(f64),
 }
@@ -67,6 +80,7 @@ pub(crate) enum AnyOperand<'a> {
     HostDense(&'a [usize], Slice<'a>),
     Index(&'a [usize], &'a [u32]),
     Dynamic(&'a AnyTensor, DynamicOptions),
+    Shape(&'a [usize]),
     Scalar(f64),
 }
 
@@ -87,12 +101,21 @@ impl<T: Scalar> Operand<'_, T> {
             Operand::HostDense(d) => AnyOperand::HostDense(d.shape(), Slice::of(d.values())),
             Operand::Index(shape, data) => AnyOperand::Index(shape, data),
             Operand::Dynamic(d) => AnyOperand::Dynamic(&d.tensor.any, d.options),
+            Operand::Shape(shape) => AnyOperand::Shape(shape),
             Operand::Scalar(x) => AnyOperand::Scalar(*x),
         }
     }
 }
 
 impl<'a> AnyOperand<'a> {
+    /// Returns the operand with a dynamic tensor replaced by its dense tensor.
+    pub(crate) fn dense(self) -> Self {
+        match self {
+            AnyOperand::Dynamic(tensor, _) => AnyOperand::Dense(tensor),
+            other => other,
+        }
+    }
+
     /// Whether the operand is a sparse tensor in host memory. On a CPU context all sparse tensors are.
     pub(crate) fn lies_on_host(&self) -> bool {
         match self {
@@ -108,7 +131,9 @@ impl<'a> AnyOperand<'a> {
             AnyOperand::Sparse(s) => s.shape(),
             AnyOperand::HostSparse(pattern, _) => pattern.shape(),
             AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => d.shape(),
-            AnyOperand::HostDense(shape, _) | AnyOperand::Index(shape, _) => shape,
+            AnyOperand::HostDense(shape, _)
+            | AnyOperand::Index(shape, _)
+            | AnyOperand::Shape(shape) => shape,
             AnyOperand::Scalar(_) => &[],
         }
     }
@@ -120,6 +145,7 @@ impl<'a> AnyOperand<'a> {
             AnyOperand::Scalar(x) => format!("number {x}"),
             AnyOperand::Index(..) => format!("index array of shape {shape:?}"),
             AnyOperand::Dynamic(..) => format!("dynamic tensor of shape {shape:?}"),
+            AnyOperand::Shape(_) => format!("shape {shape:?} without a tensor"),
             AnyOperand::Dense(_) | AnyOperand::HostDense(..) => {
                 format!("dense tensor of shape {shape:?}")
             }

@@ -6,6 +6,7 @@ use super::{
     AnyOperand, AnySparseTensor, AnyTensor, DeviceArrays, DynamicOptions, Storage, Tensor,
     columns_of,
 };
+use crate::context::Context;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
@@ -28,6 +29,11 @@ impl AnyTensor {
 }
 
 impl<T: Scalar> Tensor<T> {
+    /// Creates a tensor without elements in memory, for planning only. It must not be passed to a run.
+    pub(crate) fn of_shape(context: &Context, shape: &[usize]) -> Result<Self> {
+        AnyTensor::of_shape(context.device(), T::DTYPE, shape).map(Tensor::of)
+    }
+
     /// [`AnyTensor::shadow`] with its element type.
     #[doc(hidden)]
     pub fn shadow(&self) -> Tensor<T> {

@@ -98,15 +98,6 @@ pub(crate) fn columns_of(pattern: AnyPattern<'_>) -> Option<&[u32]> {
     found.map(|a| a.data)
 }
 
-/// Array that distinguishes patterns with the same rows: the column of every slot; for sliced ELLPACK the windows,
-/// since every run receives its local columns.
-pub(crate) fn told_by(pattern: AnyPattern<'_>) -> Option<&[u32]> {
-    match pattern {
-        AnyPattern::SlicedEll(a) => Some(a.windows()),
-        other => columns_of(other),
-    }
-}
-
 /// Whether a matrix is unstructured, with nonzeros that kernels read row by row.
 fn of_entries(pattern: AnyPattern<'_>) -> bool {
     !matches!(pattern, AnyPattern::Nm(_)) && block_of(&pattern.format()) == (1, 1)

@@ -350,11 +350,11 @@ impl Function {
             value[..3].copy_from_slice(&first);
             LaunchAttribute { id, pad: 0, value }
         };
-        let mut attributes = Vec::with_capacity(2);
-        attributes.extend(config.cluster.map(|c| attribute(sys::CLUSTER_DIMENSION, c)));
-        if config.overlap_previous && self.waits {
-            attributes.push(attribute(sys::PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0]));
-        }
+        let overlap = attribute(sys::PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0, 0]);
+        let overlaps = config.overlap_previous && self.waits;
+        let cluster = config.cluster.map(|cluster| attribute(sys::CLUSTER_DIMENSION, cluster));
+        let both = [cluster.unwrap_or(overlap), overlap];
+        let attributes = &both[..usize::from(cluster.is_some()) + usize::from(overlaps)];
         let raw_config = RawLaunchConfig {
             grid: config.grid,
             block: config.block,

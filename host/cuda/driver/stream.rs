@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::sys::{self, CUevent, CUstream};
 use super::{PrimaryContext, check};
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawStream<'a>(CUstream, PhantomData<&'a ()>);
+pub struct RawStream<'a>(CUstream, u64, PhantomData<&'a ()>);
 
 // SAFETY: the driver locks, so any thread may use a stream handle.
 unsafe impl Send for RawStream<'_> {}
@@ -29,15 +30,21 @@ unsafe impl Sync for RawStream<'_> {}
 
 impl RawStream<'_> {
     /// The legacy default stream. It synchronizes with all blocking streams.
-    pub const LEGACY: Self = Self(std::ptr::null_mut(), PhantomData);
+    pub const LEGACY: Self = Self(std::ptr::null_mut(), 0, PhantomData);
 
     /// Stream of an absent GPU and of a CPU context. Work queued on it is validated and never runs. No driver returns
     /// this handle.
-    pub const ABSENT: Self = Self(std::ptr::without_provenance_mut(usize::MAX), PhantomData);
+    pub const ABSENT: Self = Self(std::ptr::without_provenance_mut(usize::MAX), 0, PhantomData);
 
     /// Whether queued work never runs.
     pub fn is_absent(self) -> bool {
-        self == RawStream::ABSENT
+        self.0 == RawStream::ABSENT.0
+    }
+
+    /// Number that no other stream of this process has had. `None` for a stream of another owner: the driver reuses the
+    /// handle of a destroyed stream.
+    pub fn number(self) -> Option<u64> {
+        (self.1 != 0).then_some(self.1)
     }
 
     /// Creates a stream from a raw `CUstream` or `cudaStream_t`, which are the same handle.
@@ -46,7 +53,7 @@ impl RawStream<'_> {
     /// The handle is null or a stream that lives for the lifetime of the result. At every use, the current context is
     /// that of the stream.
     pub unsafe fn from_raw(handle: *mut std::ffi::c_void) -> Self {
-        Self(handle.cast(), PhantomData)
+        Self(handle.cast(), 0, PhantomData)
     }
 
     /// Returns the handle, for other CUDA crates.
@@ -126,14 +133,14 @@ impl RawStream<'_> {
 #[cfg(feature = "cust")]
 impl<'a> From<&'a cust::stream::Stream> for RawStream<'a> {
     fn from(stream: &'a cust::stream::Stream) -> Self {
-        Self(stream.as_inner().cast(), PhantomData)
+        Self(stream.as_inner().cast(), 0, PhantomData)
     }
 }
 
 /// Owned stream that does not synchronize with the legacy default stream. It can be captured while other threads use
 /// the default stream. (cust does not pass this flag on.)
 #[derive(Debug)]
-pub struct OwnedStream(CUstream);
+pub struct OwnedStream(CUstream, u64);
 
 // SAFETY: the driver locks, so any thread may use a stream handle.
 unsafe impl Send for OwnedStream {}
@@ -153,17 +160,19 @@ impl OwnedStream {
     }
 
     fn of_priority(priority: c_int) -> Result<Self> {
+        /// Number of the next stream.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         const NON_BLOCKING: u32 = 1;
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` can hold one stream.
         let code = unsafe { sys::cuStreamCreateWithPriority(&mut handle, NON_BLOCKING, priority) };
         check("cuStreamCreate", code)?;
-        Ok(Self(handle))
+        Ok(Self(handle, NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// Creates a stream on which nothing runs.
     pub fn absent() -> Self {
-        Self(RawStream::ABSENT.0)
+        Self(RawStream::ABSENT.0, 0)
     }
 
     /// Creates a stream of this context.
@@ -176,7 +185,7 @@ impl OwnedStream {
 
     /// Returns the borrowed stream, for queueing work.
     pub fn raw(&self) -> RawStream<'_> {
-        RawStream(self.0, PhantomData)
+        RawStream(self.0, self.1, PhantomData)
     }
 }
 

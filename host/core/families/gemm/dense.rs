@@ -11,8 +11,8 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
 use crate::launch::{
-    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, aligned, flags, footprint, row_bytes,
-    small, within,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, SpmmConfig, aligned, flags, footprint,
+    row_bytes, small, within,
 };
 
 /// Tiles of a product, for a dense or a sparse A.
@@ -29,7 +29,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    pub(super) fn new(of: Asked<'_>) -> Result<Self> {
+    pub(super) fn new(of: SpmmConfig<'_>) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let Extents { m, k, n, .. } = extents;
         let edge = row.block.0.max(row.columns) as usize;
@@ -131,7 +131,7 @@ pub(crate) struct DenseProduct {
 }
 
 impl DenseProduct {
-    pub(crate) fn new(of: Asked<'_>, leading: usize) -> Result<Self> {
+    pub(crate) fn new(of: SpmmConfig<'_>, leading: usize) -> Result<Self> {
         Ok(DenseProduct {
             kernel: Kernel::load(of.device, of.row)?,
             tiles: Tiles::new(of)?,

@@ -1,25 +1,22 @@
 //! Launch of the module `dense_csr`: tiles of a dense product. The positions of A's nonzeros in
 //! the stages are computed once per pattern.
 
-use std::sync::Arc;
-
 use einsparse_kernels::abi::StripDeal;
 use einsparse_kernels::families::DenseCsrParams;
 use einsparse_kernels::table::Row;
 
 use super::dense::Tiles;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::convert::{Placed, Strips};
 use crate::kernel::{Kernel, Queue};
-use crate::launch::{Asked, Matrix, Planned, Product, RawSpmm};
-use crate::worklist::Runs;
+use crate::launch::{Matrix, Product, RawSpmm, SpmmConfig};
+use crate::offer::refuse;
 
 /// Kernel that is prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct DenseCsr {
     kernel: Kernel<DenseCsrParams>,
     tiles: Tiles,
-    planned: Planned,
     strips: Strips,
 }
 
@@ -36,12 +33,9 @@ fn deal(row: &Row, stages: u32) -> ([u32; 2], StripDeal) {
 }
 
 impl DenseCsr {
-    pub(crate) fn new(
-        of: Asked<'_>,
-        matrix: Matrix<'_>,
-    ) -> Result<std::result::Result<Self, Refusal>> {
+    pub(crate) fn new(of: SpmmConfig<'_>, matrix: Matrix<'_>) -> Result<Self> {
         let (device, row) = (of.device, of.row);
-        let Matrix::Sparse { runs, spans, columns, stored, address, .. } = matrix else {
+        let Matrix::Sparse { runs, spans, stored, address, .. } = matrix else {
             return Err(Error::operand(&of.form.sparse, "has no entries in row order"));
         };
         let kernel = Kernel::load(device, row)?;
@@ -58,21 +52,15 @@ impl DenseCsr {
         // SAFETY: columns and spans belong to a validated pattern, borrowed until the wait, and the lists are made for
         // this pattern.
         let queue = unsafe { Queue::new(device.after_all()?) };
-        let strips = match Strips::new(device, pattern, deal(row, tiles.stages()), queue)? {
-            Ok(strips) => strips,
-            Err(reason) => return Ok(Err(Refusal::of(row.name, reason))),
-        };
-        Ok(Ok(DenseCsr { kernel, tiles, planned: Planned::new(runs, columns), strips }))
+        let strips = Strips::new(device, pattern, deal(row, tiles.stages()), queue)?;
+        let strips = strips.map_err(|reason| refuse(row.name, reason))?;
+        Ok(DenseCsr { kernel, tiles, strips })
     }
 }
 
 impl Product for DenseCsr {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        self.planned.is(runs, columns)
     }
 
     fn bytes(&self) -> usize {

@@ -12,11 +12,9 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
 use crate::launch::out_flag;
 use crate::launch::{
-    Asked, Extents, Product, RawSpmm, aligned, flags, footprint, row_bytes, small, within,
+    Extents, Product, RawSpmm, SpmmConfig, aligned, flags, footprint, row_bytes, small, within,
 };
-use crate::worklist::Runs;
 use rayon::prelude::*;
-use std::sync::Arc;
 
 /// Rows of tiles that are finished before the next ones begin: their A stays in L2 while B is read.
 const RASTER: usize = 8;
@@ -31,8 +29,6 @@ pub(crate) struct TwoOfFour {
     form: SpmmForm,
     out: Dtype,
     extents: Extents,
-    runs: Arc<Runs>,
-    positions: Vec<u32>,
     metadata: DeviceMemory,
     pairs: u32,
     tiles: DeviceMemory,
@@ -89,7 +85,7 @@ fn metadata(positions: &[u32], (m, words): (usize, usize), rows: usize, depth: u
 }
 
 impl TwoOfFour {
-    pub(crate) fn new(of: Asked<'_>, (runs, positions): (&Arc<Runs>, &[u32])) -> Result<Self> {
+    pub(crate) fn new(of: SpmmConfig<'_>, positions: &[u32]) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
@@ -107,8 +103,6 @@ impl TwoOfFour {
             form: of.form,
             out: of.out,
             extents,
-            runs: Arc::clone(runs),
-            positions: positions.to_vec(),
             metadata: device.upload(&metadata)?,
             pairs: small("stages of a tile", k.div_ceil(depth * NM_PAIR))?,
             tiles: device.upload(&list)?,
@@ -168,10 +162,6 @@ impl TwoOfFour {
 impl Product for TwoOfFour {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, positions: Option<&[u32]>) -> bool {
-        Arc::ptr_eq(&self.runs, runs) || positions == Some(&*self.positions)
     }
 
     fn bytes(&self) -> usize {

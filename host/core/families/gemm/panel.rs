@@ -1,7 +1,5 @@
 //! Launch of the module `wgmma`: records and schedule of the CTA tiles, tensor maps of the operands.
 
-use std::sync::Arc;
-
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_VECTORS, HALF, Operation, PANEL_BYTES, STRIP,
 };
@@ -16,11 +14,10 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
 use crate::launch::out_flag;
 use crate::launch::{
-    Asked, Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small,
+    Extents, Matrix, Product, RawSpmm, SpmmConfig, Turns, flags, footprint, row_bytes, small,
     within,
 };
 use crate::registry::Dtype;
-use crate::worklist::Runs;
 
 /// Layout of A's values in memory: the matrix of which pieces are parts.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +38,6 @@ pub(crate) struct Panels {
     extents: Extents,
     /// Number of matrices of the batch that one launch computes.
     folded: usize,
-    planned: Option<Planned>,
     values: Values,
     records: DeviceMemory,
     strips: DeviceMemory,
@@ -55,7 +51,7 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    pub(crate) fn new(of: Asked<'_>, matrix: Matrix<'_>) -> Result<Self> {
+    pub(crate) fn new(of: SpmmConfig<'_>, matrix: Matrix<'_>) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
@@ -64,10 +60,6 @@ impl Panels {
         let Some((source, values)) = lying(matrix, (m, k), (&of.form, pieces)) else {
             let expected = format!("a format that {} reads", row.name);
             return Err(Error::format(&of.form.sparse, expected, "slices of rows"));
-        };
-        let planned = match matrix {
-            Matrix::Sparse { runs, columns, .. } => Some(Planned::new(runs, columns)),
-            _ => None,
         };
         within("rows of A's blocks", values.rows, i32::MAX as usize)?;
         let records = Records::new(&source, pieces, (m, k));
@@ -82,7 +74,6 @@ impl Panels {
             form: of.form,
             extents,
             folded,
-            planned,
             values,
             records: device.upload(&records.words)?,
             strips: device.upload(bytemuck_strips(&schedule.strips))?,
@@ -182,11 +173,6 @@ impl Panels {
 impl Product for Panels {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        let planned = self.planned.as_ref();
-        planned.is_some_and(|planned| planned.is(runs, columns))
     }
 
     fn leading(&self) -> Option<usize> {

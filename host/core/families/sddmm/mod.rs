@@ -14,4 +14,4 @@ pub(crate) mod shelves;
 pub(crate) mod windows;
 
 pub(crate) use pit_sampled::{PitSampledLaunch, PitSampledRun};
-pub(crate) use sampled::{Places, SddmmExtents, SddmmLaunch, sddmm_launch};
+pub(crate) use product::{Places, SddmmExtents};

@@ -1,27 +1,56 @@
-//! Selection of a kernel for a product at the nonzeros of a sparse output.
+//! Offers of the sddmm kernels that can run a product at the nonzeros of a sparse output.
+
+use std::sync::Arc;
 
 use einsparse_formats::Format;
 use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
 use einsparse_kernels::families::{SampledParams, SddmmStagedParams, SddmmTilesParams};
 use einsparse_kernels::table::{Row, kernels};
 
+use super::SddmmExtents;
 use super::cost::{Samples, predict_samples};
+use super::panes::chunks;
+use super::product::{SddmmProduct, SddmmShape, row_order};
+use crate::cost::Cost;
+use crate::device::Device;
 use crate::einsum::Mode;
-use crate::error::Refusal;
-use crate::families::sddmm::panes::chunks;
-use crate::families::sddmm::{Places, SddmmExtents};
+use crate::error::{Refusal, Result};
 use crate::indirect::SampledForm;
 use crate::machine::Machine;
 use crate::offer::{
-    Candidate, Choice, Options, Precision, Types, alignment_of, given_alignment, leading,
+    Offer, Offers, Options, Precision, Request, alignment_of, given_alignment, leading, sums_fit,
 };
 use crate::registry::{Dtype, block_of, refuses, writes};
-use crate::tensor::AnyOperand;
+use crate::tensor::AnySparseTensor;
+
+/// Offers kernels for a sparse output in row order.
+pub(crate) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    let Some(out) = request.output else {
+        return Ok(Offers::new());
+    };
+    let shape = Arc::new(SddmmShape::new(request, out)?);
+    sums_fit(request.types.operands, shape.extents.k as u64)?;
+    let problem = SddmmProblem::new(request, &shape, out)?;
+    let rows = problem.rows(request.machine, request.options);
+    let offers = rows.map(|(row, found)| {
+        let shape = Arc::clone(&shape);
+        let build = move |device: &Arc<Device>| {
+            SddmmProduct::new(device, row, Arc::clone(&shape), request.types.out, out)
+        };
+        found.map(|cost| Offer::of(row, cost, build))
+    });
+    let offers: Offers<'q> = offers.collect();
+    match offers.is_empty() {
+        true => Ok(vec![Err(problem.none())]),
+        false => Ok(offers),
+    }
+}
 
 /// Properties of an SDDMM that determine which kernels can run it and their cost.
-pub(crate) struct Sampling<'a> {
+pub(crate) struct SddmmProblem<'a> {
     pub(crate) form: &'a SampledForm,
     pub(crate) format: Format,
+    pub(crate) block: (usize, usize),
     pub(crate) dtype: Dtype,
     /// Element type of the output.
     pub(crate) out: Dtype,
@@ -37,31 +66,63 @@ fn samples(row: &Row) -> bool {
     [Operation::Sampled, Operation::SampledNarrow].contains(&row.operation)
 }
 
-impl Sampling<'_> {
-    /// Returns every kernel for this element type: as a candidate with its predicted cost, cheapest first, or as a
-    /// refusal with a reason.
-    pub(crate) fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
-        let mut choice = Choice::default();
+impl<'a> SddmmProblem<'a> {
+    fn new(
+        request: &Request<'_, '_>,
+        shape: &'a SddmmShape,
+        out: &AnySparseTensor,
+    ) -> Result<Self> {
+        let SddmmShape { form, extents, .. } = shape;
+        let SddmmExtents { m, n, k } = *extents;
+        let (types, options, operands) = (request.types, request.options, request.operands());
+        let (runs, columns) = row_order(&form.output, out)?;
+        let masked = usize::from(form.mask.is_some());
+        let [ldx, ldy] = [&form.x, &form.y].map(|factor| leading(operands, &factor.name, k));
+        let given = given_alignment(options, operands);
+        let block = block_of(&out.format());
+        Ok(SddmmProblem {
+            form,
+            format: out.format(),
+            block,
+            dtype: types.operands,
+            out: types.out,
+            work: Samples {
+                m,
+                n,
+                k,
+                entries: runs.total * (block.0 * block.1) as u64,
+                index_slots: columns.len() as u64,
+                chunks: match types.operands {
+                    Dtype::F32 if options.precision == Precision::Full => 0,
+                    Dtype::F32 | Dtype::F16 | Dtype::Bf16 if block == (1, 1) => {
+                        chunks(runs, columns)
+                    }
+                    _ => 0,
+                },
+                passes: 1 + masked + usize::from(form.mode == Mode::Accumulate),
+            },
+            distances: [ldx, ldy],
+            alignment: alignment_of(&[k, ldx, ldy, given]),
+        })
+    }
+
+    /// Iterates over the kernels for this element type, each with its predicted cost or with the reason of its refusal.
+    fn rows<'p>(
+        &'p self,
+        machine: &'p Machine,
+        options: &'p Options,
+    ) -> impl Iterator<Item = (&'static Row, std::result::Result<Cost, Refusal>)> + 'p {
         let rows = kernels().iter().filter(|row| samples(row) && self.computes(row.dtype));
-        for row in rows {
-            match self.refusal(row, machine, options) {
-                Some(reason) => choice.refused.push(Refusal::of(row.name, reason)),
-                None => choice.candidates.push(Candidate {
-                    name: row.name,
-                    cost: predict_samples(row, &self.work, machine),
-                    zeros: row.zeros,
-                    prepacked: None,
-                }),
-            }
-        }
-        if choice.candidates.is_empty() && choice.refused.is_empty() {
-            choice.refused.push(Refusal {
-                name: "sampled, sddmm".into(),
-                reason: format!("no kernel of these families computes {}", self.dtype.name()),
-            });
-        }
-        choice.candidates.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
-        choice
+        rows.map(move |row| match self.refusal(row, machine, options) {
+            Some(reason) => (row, Err(Refusal::of(row.name, reason))),
+            None => (row, Ok(predict_samples(row, &self.work, machine))),
+        })
+    }
+
+    /// Refusal of all kernels if none is for this element type.
+    fn none(&self) -> Refusal {
+        let reason = format!("no kernel of these families computes {}", self.dtype.name());
+        Refusal::of("sampled, sddmm", reason)
     }
 
     /// Whether kernels of this type read the operands.
@@ -108,7 +169,7 @@ impl Sampling<'_> {
 
     /// Reason why a kernel that copies whole tiles of X and Y cannot run.
     fn refusal_of_tiles(&self, row: &Row, options: &Options) -> Option<String> {
-        let (bm, bk) = block_of(&self.format);
+        let (bm, bk) = self.block;
         let (pm, pk) = (row.block.0 as usize, row.block.1 as usize);
         if !bm.is_multiple_of(pm) || !bk.is_multiple_of(pk) {
             return Some(format!(
@@ -125,43 +186,6 @@ impl Sampling<'_> {
     }
 }
 
-/// Collects the properties that determine the kernel.
-pub(crate) fn sampling<'f>(
-    form: &'f SampledForm,
-    extents: SddmmExtents,
-    places: Places<'_>,
-    operands: &[(&str, AnyOperand<'_>)],
-    (format, types, options): (Format, Types, &Options),
-) -> Sampling<'f> {
-    let SddmmExtents { m, n, k } = extents;
-    let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
-    let [ldx, ldy] = [&form.x, &form.y].map(|factor| leading(operands, &factor.name, k));
-    let given = given_alignment(options, operands);
-    Sampling {
-        form,
-        format,
-        dtype: types.operands,
-        out: types.out,
-        work: Samples {
-            m,
-            n,
-            k,
-            entries: places.runs.total * (places.block.0 * places.block.1) as u64,
-            index_slots: places.columns.len() as u64,
-            chunks: match types.operands {
-                Dtype::F32 if options.precision == Precision::Full => 0,
-                Dtype::F32 | Dtype::F16 | Dtype::Bf16 if places.block == (1, 1) => {
-                    chunks(places.runs, places.columns)
-                }
-                _ => 0,
-            },
-            passes,
-        },
-        distances: [ldx, ldy],
-        alignment: alignment_of(&[k, ldx, ldy, given]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,11 +197,12 @@ mod tests {
         distances: [usize; 2],
         dtype: Dtype,
         machine: &Machine,
-    ) -> Choice {
+    ) -> (Vec<(f64, &'static str)>, Vec<Refusal>) {
         let form = SampledForm::of(&Einsum::parse(text).unwrap(), None).unwrap();
-        let sampling = Sampling {
+        let problem = SddmmProblem {
             form: &form,
             format: Format::Bsr { block },
+            block,
             dtype,
             out: dtype,
             work: Samples {
@@ -192,7 +217,18 @@ mod tests {
             distances,
             alignment: 4,
         };
-        sampling.candidates(machine, &Options::default())
+        let (mut candidates, mut refused) = (Vec::new(), Vec::new());
+        for (row, found) in problem.rows(machine, &Options::default()) {
+            match found {
+                Ok(cost) => candidates.push((cost.us, row.name)),
+                Err(refusal) => refused.push(refusal),
+            }
+        }
+        if candidates.is_empty() && refused.is_empty() {
+            refused.push(problem.none());
+        }
+        candidates.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        (candidates, refused)
     }
 
     #[test]
@@ -204,20 +240,20 @@ mod tests {
             (&hopper, "sampled_f16_64", "this GPU has `wgmma`"),
             (&ampere, "sampled_mma_f16_64", "compute capability 9.0"),
         ] {
-            let wide = said(PLAIN, (128, 64), [64, 72], Dtype::F16, machine);
-            assert_eq!(wide.candidates[0].name, name);
-            assert!(wide.refused.iter().any(|r| r.reason.contains(other)), "{wide:?}");
+            let (wide, refused) = said(PLAIN, (128, 64), [64, 72], Dtype::F16, machine);
+            assert_eq!(wide[0].1, name);
+            assert!(refused.iter().any(|r| r.reason.contains(other)), "{refused:?}");
             for (text, block, distances, words) in [
                 ("S[m,n] = X[m,k] * Y[k,n]", (64, 64), [64, 64], "reads [m,k] and [n,k]"),
                 (PLAIN, (8, 64), [64, 64], "the output has 8 x 64"),
                 (PLAIN, (64, 64), [64, 60], "rows of X lie 64 apart, rows of Y 60"),
             ] {
-                let choice = said(text, block, distances, Dtype::F16, machine);
-                assert_eq!(choice.candidates, [], "{text}");
-                assert!(choice.refused.iter().any(|r| r.reason.contains(words)), "{choice:?}");
+                let (candidates, refused) = said(text, block, distances, Dtype::F16, machine);
+                assert_eq!(candidates, [], "{text}");
+                assert!(refused.iter().any(|r| r.reason.contains(words)), "{refused:?}");
             }
         }
-        let narrow = said(PLAIN, (64, 64), [64, 64], Dtype::E4m3, &hopper);
-        assert!(narrow.refused[0].reason.ends_with("computes e4m3"), "{narrow:?}");
+        let (_, narrow) = said(PLAIN, (64, 64), [64, 64], Dtype::E4m3, &hopper);
+        assert!(narrow[0].reason.ends_with("computes e4m3"), "{narrow:?}");
     }
 }

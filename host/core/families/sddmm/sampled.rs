@@ -1,80 +1,20 @@
-//! Launches of SDDMM kernels. For the module `sampled`: windows of a pattern, maps of X and Y.
-
-use std::fmt;
-use std::sync::Arc;
+//! Launch of the module `sampled`: windows of a pattern, maps of X and Y.
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP,
 };
-use einsparse_kernels::families::{SampledParams, SddmmStagedParams, SddmmTilesParams, Window};
+use einsparse_kernels::families::{SampledParams, Window};
 use einsparse_kernels::table::Row;
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
-use crate::families::sddmm::sddmm::Sddmm;
-use crate::families::sddmm::sddmm_staged::SddmmStaged;
-use crate::families::sddmm::sddmm_tiles::SddmmTiles;
 use crate::families::sddmm::windows::{Blocks, Windows};
+use crate::families::sddmm::{Places, SddmmExtents};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
-use crate::launch::{Planned, RawSddmm, Turns, aligned, small, within};
-use crate::registry::Dtype;
-use crate::worklist::Runs;
-
-/// Extents of an SDDMM: m rows, n columns, k terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SddmmExtents {
-    pub m: usize,
-    pub n: usize,
-    pub k: usize,
-}
-
-/// Pattern at which a kernel computes products.
-#[derive(Clone, Copy)]
-pub(crate) struct Places<'a> {
-    pub(crate) runs: &'a Arc<Runs>,
-    pub(crate) columns: &'a [u32],
-    pub(crate) block: (usize, usize),
-}
-
-/// Kernel that is prepared for one pattern.
-pub(crate) trait SddmmLaunch: fmt::Debug + Send + Sync {
-    fn row(&self) -> &'static Row;
-
-    /// Whether a pattern is the planned one.
-    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool;
-
-    /// Device bytes in addition to the operands.
-    fn bytes(&self) -> usize;
-
-    /// Geometry for `explain`.
-    fn describe(&self) -> String;
-
-    /// Queues the kernel.
-    fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()>;
-}
-
-/// Prepares the kernel of a row.
-pub(crate) fn sddmm_launch(
-    device: &Device,
-    row: &'static Row,
-    extents: SddmmExtents,
-    (mode, out): (Mode, Dtype),
-    places: Places<'_>,
-) -> Result<Box<dyn SddmmLaunch>> {
-    let pattern = (places.runs, places.columns);
-    Ok(if row.takes::<SampledParams>() {
-        Box::new(Sampler::new(device, row, extents, mode, places)?)
-    } else if row.takes::<SddmmTilesParams>() {
-        Box::new(SddmmTiles::new(device, row, extents, mode, pattern)?)
-    } else if row.takes::<SddmmStagedParams>() {
-        Box::new(SddmmStaged::new(device, row, extents, mode, pattern)?)
-    } else {
-        Box::new(Sddmm::new(device, row, extents, (mode, out), pattern)?)
-    })
-}
+use crate::launch::{Product, RawSddmm, Turns, aligned, small, within};
 
 /// Kernel for windows of blocks.
 #[derive(Debug)]
@@ -94,11 +34,10 @@ pub(crate) struct Sampler {
     blocks: u32,
     parts: u32,
     count: usize,
-    planned: Planned,
 }
 
 impl Sampler {
-    fn new(
+    pub(crate) fn new(
         device: &Device,
         row: &'static Row,
         extents: SddmmExtents,
@@ -134,7 +73,6 @@ impl Sampler {
             blocks: list.blocks as u32,
             parts: list.parts,
             count: list.count,
-            planned: Planned::new(runs, columns),
             turns: Turns::with_counters(device, list.counters as usize * 8)?,
         })
     }
@@ -195,13 +133,9 @@ impl Sampler {
     }
 }
 
-impl SddmmLaunch for Sampler {
+impl Product<RawSddmm> for Sampler {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.planned.is(runs, Some(columns))
     }
 
     fn bytes(&self) -> usize {

@@ -1,7 +1,5 @@
 //! Launch of the module `sddmm`: runs of entries of a pattern, and the addresses of X and Y.
 
-use std::sync::Arc;
-
 use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_MASK_VALUES, Item, Operation};
 use einsparse_kernels::families::SddmmParams;
 use einsparse_kernels::table::Row;
@@ -11,12 +9,10 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
-use crate::families::sddmm::{SddmmExtents, SddmmLaunch};
+use crate::families::sddmm::SddmmExtents;
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::RawSddmm;
-use crate::launch::out_flag;
-use crate::launch::{MAX_GRID_X, Planned, aligned, row_bytes, small, within};
+use crate::launch::{MAX_GRID_X, Product, RawSddmm, aligned, out_flag, row_bytes, small, within};
 use crate::registry::Dtype;
 use crate::worklist::{Runs, pieces};
 
@@ -28,7 +24,6 @@ pub(crate) struct Sddmm<P = SddmmParams> {
     out: Dtype,
     pub(crate) items: DeviceMemory,
     item_count: u32,
-    pub(crate) planned: Planned,
 }
 
 impl<P: Copy + 'static> Sddmm<P> {
@@ -37,11 +32,10 @@ impl<P: Copy + 'static> Sddmm<P> {
         row: &'static Row,
         extents: SddmmExtents,
         (mode, out): (Mode, Dtype),
-        pattern: (&Arc<Runs>, &[u32]),
+        runs: &Runs,
     ) -> Result<Self> {
-        let runs = pattern.0;
         let list = pieces(runs, sample_limit(row, runs.total, device.machine()));
-        Self::of_items(device, row, extents, (mode, out), pattern, &list)
+        Self::of_items(device, row, extents, (mode, out), &list)
     }
 
     /// Prepares the kernel for given items.
@@ -50,7 +44,6 @@ impl<P: Copy + 'static> Sddmm<P> {
         row: &'static Row,
         extents: SddmmExtents,
         (mode, out): (Mode, Dtype),
-        (runs, columns): (&Arc<Runs>, &[u32]),
         list: &[Item],
     ) -> Result<Self> {
         for (what, value) in [("rows", extents.m), ("columns", extents.n)] {
@@ -67,7 +60,6 @@ impl<P: Copy + 'static> Sddmm<P> {
             out,
             items: device.upload(Item::words(list))?,
             item_count,
-            planned: Planned::new(runs, columns),
         })
     }
 
@@ -104,13 +96,9 @@ impl<P: Copy + 'static> Sddmm<P> {
     }
 }
 
-impl SddmmLaunch for Sddmm {
+impl Product<RawSddmm> for Sddmm {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.planned.is(runs, Some(columns))
     }
 
     fn bytes(&self) -> usize {

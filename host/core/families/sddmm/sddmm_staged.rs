@@ -1,8 +1,6 @@
 //! Launch of the module `sddmm_staged`: the rows of Y that each thread block keeps in shared memory, and the runs of
 //! entries in these columns.
 
-use std::sync::Arc;
-
 use einsparse_kernels::families::{SddmmStagedParams, Shelf};
 use einsparse_kernels::table::Row;
 
@@ -10,13 +8,12 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::Result;
+use crate::families::sddmm::SddmmExtents;
 use crate::families::sddmm::sddmm::Sddmm;
 use crate::families::sddmm::shelves::Shelves;
-use crate::families::sddmm::{SddmmExtents, SddmmLaunch};
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Queue};
-use crate::launch::RawSddmm;
-use crate::launch::within;
+use crate::launch::{Product, RawSddmm, within};
 use crate::worklist::Runs;
 
 #[derive(Debug)]
@@ -34,21 +31,14 @@ impl SddmmStaged {
         row: &'static Row,
         extents: SddmmExtents,
         mode: Mode,
-        (runs, columns): (&Arc<Runs>, &[u32]),
+        (runs, columns): (&Runs, &[u32]),
     ) -> Result<Self> {
         let most = row.shared_bytes as usize / (extents.k * row.dtype.bytes()).max(1);
         let multiprocessors = device.machine().multiprocessors as usize;
         let list = Shelves::new((runs, columns), extents.n, most, multiprocessors);
         let blocks = within("thread blocks", list.shelves.len(), crate::launch::MAX_GRID_X)?;
         Ok(SddmmStaged {
-            entries: Sddmm::of_items(
-                device,
-                row,
-                extents,
-                (mode, row.dtype),
-                (runs, columns),
-                &list.items,
-            )?,
+            entries: Sddmm::of_items(device, row, extents, (mode, row.dtype), &list.items)?,
             shelves: device.upload(Shelf::words(&list.shelves))?,
             blocks,
             width: list.width,
@@ -56,13 +46,9 @@ impl SddmmStaged {
     }
 }
 
-impl SddmmLaunch for SddmmStaged {
+impl Product<RawSddmm> for SddmmStaged {
     fn row(&self) -> &'static Row {
         self.entries.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.entries.planned.is(runs, Some(columns))
     }
 
     fn bytes(&self) -> usize {

@@ -1,7 +1,5 @@
 //! Launch of the module `sddmm_tiles`: tiles that contain entries, their picks, maps of X and Y.
 
-use std::sync::Arc;
-
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, FLAG_VECTORS, HALF, MapWords,
     PANEL_BYTES, STRIP,
@@ -13,12 +11,11 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
+use crate::families::sddmm::SddmmExtents;
 use crate::families::sddmm::panes::Panes;
-use crate::families::sddmm::{SddmmExtents, SddmmLaunch};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::RawSddmm;
 use crate::launch::maps::{Flat, Maps};
-use crate::launch::{Planned, aligned, within};
+use crate::launch::{Product, RawSddmm, aligned, within};
 use crate::worklist::Runs;
 
 #[derive(Debug)]
@@ -34,7 +31,6 @@ pub(crate) struct SddmmTiles {
     rounds: u32,
     blocks: u32,
     count: usize,
-    planned: Planned,
 }
 
 impl SddmmTiles {
@@ -43,7 +39,7 @@ impl SddmmTiles {
         row: &'static Row,
         extents: SddmmExtents,
         mode: Mode,
-        (runs, columns): (&Arc<Runs>, &[u32]),
+        (runs, columns): (&Runs, &[u32]),
     ) -> Result<Self> {
         let SddmmExtents { m, n, k } = extents;
         for (what, value) in [("rows", m), ("columns", n), ("terms", k)] {
@@ -64,7 +60,6 @@ impl SddmmTiles {
             rounds: (list.panes.len() / list.blocks.max(1)) as u32,
             blocks: list.blocks as u32,
             count: list.count,
-            planned: Planned::new(runs, columns),
         })
     }
 
@@ -113,13 +108,9 @@ impl SddmmTiles {
     }
 }
 
-impl SddmmLaunch for SddmmTiles {
+impl Product<RawSddmm> for SddmmTiles {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool {
-        self.planned.is(runs, Some(columns))
     }
 
     fn bytes(&self) -> usize {

@@ -15,7 +15,7 @@ use crate::families::convert::entries::{Reorder, SortOut, Steps, Transpose, perm
 use crate::families::spmm::gather::Gather;
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
-use crate::launch::{Asked, Extents, MAX_GRID_Y, Matrix, Planned, Product, RawSpmm, Turns};
+use crate::launch::{Extents, MAX_GRID_Y, Matrix, Product, RawSpmm, SpmmConfig, Turns};
 use crate::registry::WalkKind;
 use crate::tensor::VECTOR_ENTRIES;
 use crate::worklist::Runs;
@@ -31,10 +31,9 @@ pub(crate) struct Batched {
     turned: Option<Turned>,
 }
 
-/// Transposed pattern, and the pattern from which it was made.
+/// Transposed pattern.
 #[derive(Debug)]
 struct Turned {
-    planned: Planned,
     /// Pairs of column and position, or columns.
     pattern: DeviceMemory,
     ordered: Option<Ordered>,
@@ -82,7 +81,7 @@ macro_rules! either {
 }
 
 impl Gathers {
-    fn new(of: Asked<'_>, pattern: (&Arc<Runs>, Option<&Arc<DeviceMemory>>)) -> Result<Self> {
+    fn new(of: SpmmConfig<'_>, pattern: (&Runs, Option<&Arc<DeviceMemory>>)) -> Result<Self> {
         Ok(match of.row.module {
             "batched" => Gathers::Many(Box::new(Gather::new(of, pattern)?)),
             _ => Gathers::One(Box::new(Gather::new(of, pattern)?)),
@@ -91,7 +90,7 @@ impl Gathers {
 }
 
 impl Batched {
-    pub(crate) fn new(of: Asked<'_>, matrix: Matrix<'_>) -> Result<Self> {
+    pub(crate) fn new(of: SpmmConfig<'_>, matrix: Matrix<'_>) -> Result<Self> {
         let (form, extents) = (of.form.clone(), of.extents);
         let Matrix::Sparse { runs, spans, columns, address, .. } = matrix else {
             return Err(Error::kind(&form.sparse, "a sparse tensor", "a dense one"));
@@ -104,13 +103,12 @@ impl Batched {
                 turned: None,
             });
         }
-        let (made, turned) = turn(&of, runs, (columns.len(), address))?;
-        let (pattern, ordered) = made;
+        let (pattern, ordered, turned) = turn(&of, runs, (columns.len(), address))?;
         Ok(Batched {
-            gather: Gathers::new(of, (&Arc::new(turned), None))?,
+            gather: Gathers::new(of, (&turned, None))?,
             form,
             extents,
-            turned: Some(Turned { planned: Planned::new(runs, columns), pattern, ordered }),
+            turned: Some(Turned { pattern, ordered }),
         })
     }
 
@@ -155,13 +153,6 @@ impl Batched {
 impl Product for Batched {
     fn row(&self) -> &'static Row {
         either!(&self.gather, gather => gather.row())
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        match &self.turned {
-            None => either!(&self.gather, gather => gather.fits(runs)),
-            Some(own) => own.planned.is(runs, columns),
-        }
     }
 
     fn bytes(&self) -> usize {
@@ -280,16 +271,14 @@ impl Ordered {
     }
 }
 
-/// Pattern that a kernel reads, and its values if they are gathered first.
-type Made = (DeviceMemory, Option<Ordered>);
-
-/// Pattern and runs of the transpose of a pattern of `slots` slots, whose columns are stored at `address`. Extents are
-/// those of the product: A has k rows and m columns.
+/// Returns the pattern that the kernel reads, its values if they are gathered first, and the runs of the transpose of a
+/// pattern of `slots` slots, whose columns are stored at `address`. Extents are those of the product: A has k rows and m
+/// columns.
 fn turn(
-    &Asked { device, row, extents, .. }: &Asked<'_>,
+    &SpmmConfig { device, row, extents, .. }: &SpmmConfig<'_>,
     runs: &Runs,
     (slots, address): (usize, u64),
-) -> Result<(Made, Runs)> {
+) -> Result<(DeviceMemory, Option<Ordered>, Runs)> {
     let Extents { m, k, .. } = extents;
     let (entries, pairs) = (runs.total as usize, row.walk == WalkKind::Permuted);
     allocate::terms("rows of the transpose", m as u128, 12, 8 * slots as u64)?;
@@ -325,5 +314,5 @@ fn turn(
             Some(Ordered::new(device, steps, permutation, counts, element, queue)?)
         }
     };
-    Ok(((pattern, ordered), Runs::of_offsets(&turned)?))
+    Ok((pattern, ordered, Runs::of_offsets(&turned)?))
 }

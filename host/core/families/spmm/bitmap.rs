@@ -13,16 +13,15 @@ use layout::Layout;
 use schedule::{Band, Schedule, as_words, bands};
 
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
 use crate::launch::{
-    Asked, Extents, Product, RawSpmm, Turns, aligned, flags, row_bytes, small, within,
+    Extents, Product, RawSpmm, SpmmConfig, Turns, aligned, flags, row_bytes, small, within,
 };
+use crate::offer::refuse;
 use crate::worklist::Runs;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 
 /// Kernel that is prepared for one pattern.
 #[derive(Debug)]
@@ -32,9 +31,6 @@ pub(crate) struct Bitmaps {
     kernel: Kernel<BitmapParams>,
     form: SpmmForm,
     extents: Extents,
-    runs: Arc<Runs>,
-    /// Fingerprint of the words for which the plan was made.
-    fingerprint: Fingerprint,
     starts: DeviceMemory,
     first: DeviceMemory,
     pieces: DeviceMemory,
@@ -49,37 +45,8 @@ pub(crate) struct Bitmaps {
     between: DeviceMemory,
 }
 
-/// Hash that distinguishes patterns. A plan stores it instead of the words, which need a third of A's memory. Each plan
-/// draws its own random key, so that words with an equal hash cannot be constructed.
-#[derive(Debug)]
-struct Fingerprint(RandomState, u64);
-
-impl Fingerprint {
-    fn new(words: &[u32]) -> Self {
-        let key = RandomState::new();
-        let of = Self::of(&key, words);
-        Fingerprint(key, of)
-    }
-
-    fn of(key: &RandomState, words: &[u32]) -> u64 {
-        const CHUNK: usize = 1 << 14;
-        let hashes: Vec<u64> = words
-            .par_chunks(CHUNK)
-            .map(|chunk| key.hash_one(bytemuck::cast_slice::<u32, u8>(chunk)))
-            .collect();
-        key.hash_one((words.len(), hashes))
-    }
-
-    fn is_of(&self, words: &[u32]) -> bool {
-        Self::of(&self.0, words) == self.1
-    }
-}
-
 impl Bitmaps {
-    pub(crate) fn new(
-        of: Asked<'_>,
-        (runs, words): (&Arc<Runs>, &[u32]),
-    ) -> Result<std::result::Result<Self, Refusal>> {
+    pub(crate) fn new(of: SpmmConfig<'_>, (runs, words): (&Runs, &[u32])) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
@@ -104,17 +71,15 @@ impl Bitmaps {
             let reason = format!(
                 "a stage of A takes {slot_bytes} bytes, which do not fit into shared memory"
             );
-            return Ok(Err(Refusal::of(row.name, reason)));
+            return Err(refuse(row.name, reason));
         }
         let rounds = schedule.rounds();
         let partial = schedule.slots as usize * groups * BIT_TILE * eights(columns) * 8 * 4;
-        Ok(Ok(Bitmaps {
+        Ok(Bitmaps {
             turns: Turns::with_counters(device, schedule.cut as usize * groups * 16)?,
             kernel,
             form: of.form,
             extents,
-            runs: Arc::clone(runs),
-            fingerprint: Fingerprint::new(words),
             first: device.upload(&schedule.first_starts(&starts, groups))?,
             starts: device.upload(&starts)?,
             pieces: device.upload(as_words(&rounds))?,
@@ -126,7 +91,7 @@ impl Bitmaps {
             places: small("bytes of the counts of A", layout.places(tiles))?,
             keeps_a: false,
             between: DeviceMemory::alloc(device.context(), 4)?,
-        }))
+        })
     }
 
     /// Tensor map of B's tiles. A single column is mapped as a row of a matrix, since it is contiguous.
@@ -196,11 +161,6 @@ impl Bitmaps {
 impl Product for Bitmaps {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, words: Option<&[u32]>) -> bool {
-        Arc::ptr_eq(&self.runs, runs)
-            || words.is_some_and(|words| *self.runs == **runs && self.fingerprint.is_of(words))
     }
 
     fn keeps_a(&mut self) -> bool {

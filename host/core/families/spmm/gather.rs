@@ -14,8 +14,8 @@ use crate::families::convert::lists::{DEVICE_ROWS, List, Lists};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{
-    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, Turns, footprint, row_bytes, small,
-    within,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, SpmmConfig, Turns, footprint, row_bytes,
+    small, within,
 };
 use crate::machine::Machine;
 use crate::worklist::{Runs, WorkList};
@@ -29,7 +29,6 @@ pub(crate) struct Gather<P = SpmmParams> {
     kernel: Kernel<P>,
     form: SpmmForm,
     extents: Extents,
-    runs: Arc<Runs>,
     items: DeviceMemory,
     slots: DeviceMemory,
     partial: DeviceMemory,
@@ -45,8 +44,8 @@ pub(crate) struct Gather<P = SpmmParams> {
 
 impl<P: Copy + 'static> Gather<P> {
     pub(crate) fn new(
-        of: Asked<'_>,
-        (runs, spans): (&Arc<Runs>, Option<&Arc<DeviceMemory>>),
+        of: SpmmConfig<'_>,
+        (runs, spans): (&Runs, Option<&Arc<DeviceMemory>>),
     ) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
@@ -72,7 +71,6 @@ impl<P: Copy + 'static> Gather<P> {
             kernel,
             form: of.form,
             extents,
-            runs: Arc::clone(runs),
             items: list.items,
             slots: list.slots,
             partial: DeviceMemory::alloc(device.context(), of_all(partial_bytes))?,
@@ -90,11 +88,6 @@ impl<P: Copy + 'static> Gather<P> {
     /// Row of the table of kernels.
     pub(crate) fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    /// Whether the work list was made for this pattern.
-    pub(crate) fn fits(&self, runs: &Arc<Runs>) -> bool {
-        Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs
     }
 
     /// Device bytes in addition to the operands.
@@ -247,10 +240,6 @@ impl Cutting {
 impl Product for Gather {
     fn row(&self) -> &'static Row {
         self.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, _: Option<&[u32]>) -> bool {
-        self.fits(runs)
     }
 
     fn bytes(&self) -> usize {

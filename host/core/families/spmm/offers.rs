@@ -9,32 +9,26 @@ use super::gather::Gather;
 use super::sell::Sell;
 use super::staged::Staged;
 use super::vectors::VectorProduct;
-use crate::error::{Error, Refusal, Result};
-use crate::launch::{Asked, Matrix, Product};
-use crate::offer::{Answer, CostOf, Question, products_of};
+use crate::error::{Error, Result};
+use crate::launch::{Matrix, Product, SpmmConfig};
+use crate::offer::{CostOf, Offers, Request, spmm_offers};
 
 /// Name of the family, and its cost model.
 pub(crate) const FAMILY: (&str, CostOf) = ("spmm", super::cost::predict);
 
 /// Offers kernels for a matrix of unstructured nonzeros.
-pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    products_of(question, FAMILY, product)
+pub(crate) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    spmm_offers(request, FAMILY, launch)
 }
 
-fn product(
-    of: Asked<'_>,
-    matrix: Matrix<'_>,
-) -> Result<std::result::Result<Box<dyn Product>, Refusal>> {
+fn launch(of: SpmmConfig<'_>, matrix: Matrix<'_>) -> Result<Box<dyn Product>> {
     // A batch of unstructured matrices, or a transpose.
     let row = of.row;
     let ordered = row.module == "batched" || row.module == "spmm" && of.form.order.transposed;
-    let product: Box<dyn Product> = match matrix {
+    Ok(match matrix {
         _ if ordered => Box::new(Batched::new(of, matrix)?),
         Matrix::Sparse { runs, spans, columns, .. } => match row.walk {
-            WalkKind::Bitmap | WalkKind::Bytemap => {
-                let made = Bitmaps::new(of, (runs, columns))?;
-                return Ok(made.map(|product| Box::new(product) as _));
-            }
+            WalkKind::Bitmap | WalkKind::Bytemap => Box::new(Bitmaps::new(of, (runs, columns))?),
             WalkKind::Vector => Box::new(VectorProduct::new(of, (runs, columns))?),
             _ => Box::new(Gather::new(of, (runs, spans))?),
         },
@@ -45,6 +39,5 @@ fn product(
         Matrix::Dense { .. } => {
             return Err(Error::kind(&of.form.sparse, "a sparse tensor", "a dense one"));
         }
-    };
-    Ok(Ok(product))
+    })
 }

@@ -7,13 +7,14 @@ use einsparse_kernels::abi::FLAG_VECTORS;
 use einsparse_kernels::families::{SLICE, SellParams, SellPiece};
 use einsparse_kernels::table::Row;
 
-use super::staged::{marked, same_slices, windows};
+use super::staged::{marked, windows};
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{
-    Asked, Extents, MAX_GRID_Y, Product, RawSpmm, Turns, flags, footprint, row_bytes, small, within,
+    Extents, MAX_GRID_Y, Product, RawSpmm, SpmmConfig, Turns, flags, footprint, row_bytes, small,
+    within,
 };
 use crate::worklist::Runs;
 
@@ -23,7 +24,6 @@ pub(crate) struct Sell {
     kernel: Kernel<SellParams>,
     form: SpmmForm,
     extents: Extents,
-    runs: Arc<Runs>,
     pattern: Arc<SlicedEllPattern>,
     windows: DeviceMemory,
     rows: DeviceMemory,
@@ -102,8 +102,8 @@ impl Deal {
 
 impl Sell {
     pub(crate) fn new(
-        of: Asked<'_>,
-        (runs, pattern): (&Arc<Runs>, &Arc<SlicedEllPattern>),
+        of: SpmmConfig<'_>,
+        (runs, pattern): (&Runs, &Arc<SlicedEllPattern>),
     ) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
@@ -136,7 +136,6 @@ impl Sell {
             spans: device.upload(&deal.spans)?,
             slots: device.upload(&deal.slots)?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            runs: Arc::clone(runs),
             pattern: Arc::clone(pattern),
             turns: Turns::with_counters(device, slices as usize * tiles * 4)?,
             slices,
@@ -200,10 +199,6 @@ impl Sell {
 impl Product for Sell {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, windows: Option<&[u32]>) -> bool {
-        same_slices((&self.runs, &self.pattern), runs, windows)
     }
 
     fn bytes(&self) -> usize {

@@ -15,7 +15,7 @@ use crate::error::{Refusal, Result};
 use crate::indirect::{BiasAxis, SpmmForm};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, small, within};
-use crate::offer::{Problem, Question};
+use crate::offer::{Problem, Request};
 pub(crate) use layout::{Layout, Streamed};
 
 /// Number of products that run concurrently. A few long rows of a chunk last as long as its other rows, and overlap
@@ -23,12 +23,12 @@ pub(crate) use layout::{Layout, Streamed};
 pub(crate) const LANES: usize = 2;
 
 /// Kernels that can read chunks, cheapest first, or the reason for each kernel that cannot.
-pub(crate) fn rows<'q>(
-    question: &'q Question<'q, '_>,
-    problem: &'q Problem,
+pub(crate) fn rows(
+    request: &Request<'_, '_>,
+    problem: &Problem,
 ) -> std::result::Result<Vec<(&'static Row, Cost)>, Vec<Refusal>> {
     let (mut found, mut refused) = (Vec::new(), Vec::new());
-    for (row, answer) in problem.rows_of(FAMILY, question.machine, question.options) {
+    for (row, answer) in problem.rows_of(FAMILY, request.machine, request.options) {
         match answer {
             Ok(cost) if reads_slabs(row) => found.push((row, cost)),
             Ok(_) => {
@@ -128,11 +128,6 @@ impl SlabProduct {
     pub(crate) fn row(&self) -> &'static Row {
         self.kernel.row()
     }
-
-    pub(crate) fn form(&self) -> &SpmmForm {
-        &self.form
-    }
-
     /// Device bytes without the buffers.
     pub(crate) fn bytes(&self) -> usize {
         let lists = match &self.lists {

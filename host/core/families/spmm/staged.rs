@@ -16,8 +16,8 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
 use crate::launch::{
-    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, aligned, flags, footprint, row_bytes,
-    small, within,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, SpmmConfig, aligned, flags, footprint,
+    row_bytes, small, within,
 };
 use crate::worklist::Runs;
 use shares::Shares;
@@ -28,7 +28,6 @@ pub(crate) struct Staged {
     kernel: Kernel<StagedParams>,
     form: SpmmForm,
     extents: Extents,
-    runs: Arc<Runs>,
     pattern: Arc<SlicedEllPattern>,
     offsets: DeviceMemory,
     windows: DeviceMemory,
@@ -81,15 +80,6 @@ pub(super) fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
     order.iter().map(of).collect()
 }
 
-/// Whether an operand has the slices of the plan.
-pub(super) fn same_slices(
-    (own, pattern): (&Arc<Runs>, &SlicedEllPattern),
-    runs: &Arc<Runs>,
-    windows: Option<&[u32]>,
-) -> bool {
-    Arc::ptr_eq(own, runs) || (**own == **runs && windows == Some(pattern.windows()))
-}
-
 /// Windows of all chunks, one word each.
 pub(super) fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
     const { assert!(SlicedEllPattern::REACH < 1 << WINDOW_BITS) };
@@ -102,8 +92,8 @@ pub(super) fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
 
 impl Staged {
     pub(crate) fn new(
-        of: Asked<'_>,
-        (runs, pattern): (&Arc<Runs>, &Arc<SlicedEllPattern>),
+        of: SpmmConfig<'_>,
+        (runs, pattern): (&Runs, &Arc<SlicedEllPattern>),
     ) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
@@ -132,7 +122,6 @@ impl Staged {
             offsets: device.upload(pattern.offsets())?,
             windows: device.upload(&windows(pattern))?,
             rows: device.upload(&marked)?,
-            runs: Arc::clone(runs),
             pattern: Arc::clone(pattern),
             lists,
             slices,
@@ -184,10 +173,6 @@ impl Staged {
 impl Product for Staged {
     fn row(&self) -> &'static Row {
         self.kernel.row()
-    }
-
-    fn fits(&self, runs: &Arc<Runs>, windows: Option<&[u32]>) -> bool {
-        same_slices((&self.runs, &self.pattern), runs, windows)
     }
 
     fn bytes(&self) -> usize {

@@ -1,8 +1,6 @@
 //! Launch of the module `vectors`: finds and uploads the column vectors of A (eight rows each),
 //! and orders windows by length.
 
-use std::sync::Arc;
-
 use einsparse_formats::vectors::{VectorPattern, VectorStep};
 use einsparse_kernels::abi::{Dtype, FLAG_VECTORS, Operation};
 use einsparse_kernels::families::{RowWindow, VectorsParams, record_bytes};
@@ -14,7 +12,7 @@ use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::out_flag;
 use crate::launch::{
-    Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Planned, Product, RawSpmm, aligned, flags, footprint,
+    Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, SpmmConfig, aligned, flags, footprint,
     row_bytes, small, within,
 };
 use crate::worklist::Runs;
@@ -30,7 +28,7 @@ pub(crate) struct VectorProduct {
     form: SpmmForm,
     out: Dtype,
     extents: Extents,
-    planned: Planned,
+    entries: u64,
     windows: DeviceMemory,
     records: DeviceMemory,
     window_count: u32,
@@ -82,7 +80,7 @@ fn records(steps: &[VectorStep], wide: bool) -> Vec<u32> {
 }
 
 impl VectorProduct {
-    pub(crate) fn new(of: Asked<'_>, (runs, columns): (&Arc<Runs>, &[u32])) -> Result<Self> {
+    pub(crate) fn new(of: SpmmConfig<'_>, (runs, columns): (&Runs, &[u32])) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
         let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
@@ -99,7 +97,7 @@ impl VectorProduct {
             form: of.form,
             out: of.out,
             extents,
-            planned: Planned::new(runs, columns),
+            entries: runs.total,
             windows: device.upload(&list)?,
             records: device.upload(&records(pattern.steps(), wide))?,
             window_count,
@@ -150,10 +148,6 @@ impl Product for VectorProduct {
         self.kernel.row()
     }
 
-    fn fits(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
-        self.planned.is(runs, columns)
-    }
-
     fn bytes(&self) -> usize {
         self.windows.bytes() + self.records.bytes()
     }
@@ -163,7 +157,7 @@ impl Product for VectorProduct {
             "{} windows, {} vectors of {} entries, 0 rows cut, grid {} x {}, {}",
             self.window_count,
             self.vectors,
-            self.planned.runs().total,
+            self.entries,
             self.grid[0],
             self.grid[1],
             footprint(self.row(), self.bytes())

@@ -253,8 +253,8 @@ impl<T: Scalar> Planned<T> {
         let Some(line) = self.lines[of] else {
             return Ok(None);
         };
-        let zeros = |of: usize| context.zeros::<T>(&shapes[of]);
-        let [x, y, w, g] = [zeros(0)?, zeros(1)?, zeros(2)?, zeros(3)?];
+        let tensor = |of: usize| Tensor::of_shape(context, &shapes[of]);
+        let [x, y, w, g] = [tensor(0)?, tensor(1)?, tensor(2)?, tensor(3)?];
         let mut named = vec![("X", &x), ("Y", &y), ("W", &w), ("G", &g)];
         let written = [&g, &x, &y, &w][of];
         named.push((WRITTEN[of], written));

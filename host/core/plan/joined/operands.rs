@@ -1,19 +1,11 @@
 //! Sparse operands of an expression: their positions among the factors, and their values as flat tensors.
 
-use einsparse_formats::{AnyPattern, Format, SharedPattern};
+use einsparse_formats::{AnyPattern, Format};
 
 use crate::einsum::{Access, Einsum, IndexExpr};
 use crate::error::{Error, Result};
-use crate::offer::bind::{find, wrong};
+use crate::offer::wrong;
 use crate::tensor::{AnyOperand, AnyTensor};
-
-/// Values of a sparse operand.
-#[derive(Debug)]
-pub(super) struct Values {
-    pub(super) operand: String,
-    pub(super) name: String,
-    pub(super) pattern: SharedPattern,
-}
 
 /// Returns the positions of the sparse factors.
 pub(in crate::plan) fn sparse_factors(
@@ -76,43 +68,8 @@ pub(in crate::plan) fn sparse_among<'o>(
     Ok(found)
 }
 
-/// Calls `f` with the operands of the plan over the lists: flat values instead of sparse tensors, and the lists. A
-/// given dense output determines its row stride. `hidden`: the sparse output, of which the plan receives only the
-/// values.
-pub(super) fn with_lists<R>(
-    lists: &[(String, [usize; 1], Vec<u32>)],
-    values: &[Values],
-    operands: &[(&str, AnyOperand<'_>)],
-    hidden: Option<&str>,
-    f: impl FnOnce(&[(&str, AnyOperand<'_>)]) -> Result<R>,
-) -> Result<R> {
-    let mut flat = Vec::new();
-    for own in values.iter().filter(|v| operands.iter().any(|(n, _)| *n == v.operand)) {
-        let operand = find(operands, &own.operand)?;
-        let Some(pattern) = operand.pattern() else {
-            return Err(wrong(&own.operand, "a sparse tensor", operand));
-        };
-        if own.pattern.view() != pattern {
-            return Err(Error::pattern(&own.operand, own.pattern.view(), pattern));
-        }
-        flat.push((own.name.as_str(), flat_values(&own.operand, operand)?));
-    }
-    let dense = operands
-        .iter()
-        .filter(|(name, o)| Some(*name) != hidden && o.pattern().is_none())
-        .map(|(name, o)| (*name, *o));
-    let mut all: Vec<(&str, AnyOperand<'_>)> = dense.collect();
-    all.extend(flat.iter().map(|(name, tensor)| (*name, AnyOperand::Dense(tensor))));
-    let list = |(name, shape, data)| -> (&str, AnyOperand<'_>) {
-        let (name, shape, data): (&String, &[usize; 1], &Vec<u32>) = (name, shape, data);
-        (name, AnyOperand::Index(shape, data))
-    };
-    all.extend(lists.iter().map(|(name, shape, data)| list((name, shape, data))));
-    f(&all)
-}
-
 /// Returns the values of a sparse operand as a tensor of one axis: in place on a GPU, a copy on a CPU.
-fn flat_values(name: &str, operand: &AnyOperand<'_>) -> Result<AnyTensor> {
+pub(super) fn flat_values(name: &str, operand: &AnyOperand<'_>) -> Result<AnyTensor> {
     match operand {
         AnyOperand::Sparse(s) => AnyTensor::of_values(s),
         AnyOperand::HostSparse(p, values) => AnyTensor::of(None, &[p.slots()], *values),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::operands::{only_factors, sparse_factors};
 use super::written::write_joined;
-use super::{Asked, filled, met, refuse};
+use super::{filled, met, refuse};
 use crate::context::Context;
 use crate::einsum::Einsum;
 use crate::error::Result;
 use crate::indirect::IndirectEinsum;
-use crate::offer::Types;
+use crate::offer::{Source, Types};
 use crate::plan::Options;
 use crate::plan::window::no_sparse_sums;
 use crate::registry::Scalar;
@@ -68,17 +68,17 @@ impl Context {
         einsum.check(&shapes)?;
         no_sparse_sums(&einsum, operands)?;
         let einsum = einsum.with_arrays();
-        let asked =
-            Asked { types, context: self, einsum: &einsum, operands, options: &Options::default() };
+        let options = &Options::default();
+        let source = Source { types, context: self, einsum: &einsum, operands, options };
         only_factors(&einsum, operands)?;
         let factors = sparse_factors(&einsum, operands);
         if factors.is_empty() {
             return Err(refuse(&einsum, "has no sparse factor".into()));
         }
-        let table = met(&asked, &factors)?;
+        let table = met(&source, &factors)?;
         let rows = table.rows();
         let mut written = write_joined(&einsum, table, &factors, false);
-        written.indirect.filled = filled(&asked, &factors)?;
+        written.indirect.filled = filled(&source, &factors)?;
         Ok(PositionLists { indirect: written.indirect, lists: written.lists, rows })
     }
 }

@@ -5,14 +5,31 @@ use std::sync::{Mutex, PoisonError};
 
 use super::NAME;
 use super::step::{Path, Step};
-use crate::context::Context;
-use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::launch::Turns;
-use crate::offer::bind::find;
-use crate::offer::{Compiled, Options, Run, Types, Weights};
+use crate::offer::{AnyOut, Executable, Options, Run, Slot, Slots, Source, Weights};
 use crate::plan::AnyPlan;
 use crate::tensor::{AnyOperand, AnyTensor};
+
+/// Operand of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Input {
+    /// An operand of the expression.
+    Operand(Slot),
+    /// The result of the step with this index.
+    Step(usize),
+}
+
+impl Input {
+    /// Returns the operands that a step reads by name, in the order of [`Step::names`].
+    pub(super) fn of(step: &Step, source: &Source<'_, '_>) -> Result<Vec<Input>> {
+        let of = |name: &str| match step.temporary(name) {
+            Some(at) => Ok(Input::Step(at)),
+            None => source.slot(name).map(Input::Operand),
+        };
+        step.names().into_iter().map(of).collect()
+    }
+}
 
 /// Plans of the steps, and their intermediate results.
 #[derive(Debug)]
@@ -22,83 +39,80 @@ pub(in crate::plan) struct Chain {
     path: Path,
     steps: Vec<AnyPlan>,
     last: AnyPlan,
+    /// Operands of each step, by slot.
+    inputs: Vec<Vec<Input>>,
     temporaries: Mutex<Vec<AnyTensor>>,
 }
 
 impl Chain {
-    pub(in crate::plan) fn new(
-        context: &Context,
-        path: Path,
-        (operands, options): (&[(&str, AnyOperand<'_>)], &Options),
-        types: Types,
-    ) -> Result<Self> {
-        let (mut steps, mut temporaries) = (Vec::new(), Vec::<AnyTensor>::new());
+    pub(in crate::plan) fn new(source: &Source<'_, '_>, path: Path) -> Result<Self> {
+        let (mut steps, mut inputs) = (Vec::new(), Vec::new());
+        let mut temporaries = Vec::<AnyTensor>::new();
         // Steps read all values at each run, because `update_values` of this plan is not forwarded to them.
-        let options = Options { variant: None, weights: Weights::EachRun, ..options.clone() };
-        let Some((last, before)) = path.steps.split_last() else {
+        let options =
+            &Options { variant: None, weights: Weights::EachRun, ..source.options.clone() };
+        for (at, step) in path.steps.iter().enumerate() {
+            let mut of = Input::of(step, source)?;
+            let mut names = step.names();
+            let out = step.einsum.out.tensor.as_str();
+            if let Ok(slot) = source.slot(out) {
+                // A given output determines the row stride.
+                of.push(Input::Operand(slot));
+                names.push(out);
+            }
+            let operand = |(name, input): (_, &Input)| match *input {
+                Input::Step(at) => Ok((name, AnyOperand::Dense(&temporaries[at]))),
+                Input::Operand(_) => Ok((name, *source.operand(name)?)),
+            };
+            let bound = names.iter().copied().zip(&of).map(operand).collect::<Result<Vec<_>>>()?;
+            let einsum = &step.einsum;
+            let plan = AnyPlan::of(&Source { einsum, operands: &bound, options, ..*source })?;
+            drop(bound);
+            if at + 1 < path.steps.len() {
+                let (shape, device) = (plan.out_shape(), source.context.device());
+                let leading = shape.last().copied().unwrap_or(1);
+                temporaries.push(AnyTensor::zeros(device, source.types.out, shape, leading)?);
+            }
+            steps.push(plan);
+            inputs.push(of);
+        }
+        let Some(last) = steps.pop() else {
             return Err(Error::NoKernel { indirect: path.to_string(), tried: Vec::new() });
         };
-        for step in before {
-            let bound = bound(step, operands, &temporaries)?;
-            let plan = AnyPlan::of((context, types), step.einsum.clone(), &bound, &options)?;
-            let shape = plan.out_shape();
-            let leading = shape.last().copied().unwrap_or(1);
-            let own = AnyTensor::zeros(context.device(), types.out, shape, leading)?;
-            drop(bound);
-            steps.push(plan);
-            temporaries.push(own);
-        }
-        let bound = bound(last, operands, &temporaries)?;
-        let last = AnyPlan::of((context, types), last.einsum.clone(), &bound, &options)?;
-        drop(bound);
         Ok(Chain {
-            turns: context.on_gpu(|device| Turns::new(device))?,
+            turns: source.context.on_gpu(|device| Turns::new(device))?,
             path,
             steps,
             last,
+            inputs,
             temporaries: Mutex::new(temporaries),
         })
     }
 
-    pub(super) fn queue(
-        &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
+    pub(super) fn queue(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let mut all = self.temporaries.lock().unwrap_or_else(PoisonError::into_inner);
-        for (at, (plan, step)) in self.steps.iter().zip(&self.path.steps).enumerate() {
+        for (at, (plan, inputs)) in self.steps.iter().zip(&self.inputs).enumerate() {
             let (done, rest) = all.split_at_mut(at);
-            let bound = bound(step, operands, done)?;
             if let Some(to) = rest.first_mut() {
-                plan.run(&bound, to, stream)?;
+                plan.run_slots(&bound(inputs, run, done), AnyOut::Dense(to), run.stream)?;
             }
         }
-        match self.path.steps.last() {
-            Some(step) => self.last.run(&bound(step, operands, &all)?, out, stream),
+        match self.inputs.last() {
+            Some(inputs) => {
+                self.last.run_slots(&bound(inputs, run, &all), AnyOut::Dense(out), run.stream)
+            }
             None => Ok(()),
         }
     }
 }
 
 /// Returns the operands of a step: operands of the expression and intermediate results.
-fn bound<'b>(
-    step: &'b Step,
-    operands: &'b [(&str, AnyOperand<'b>)],
-    temporaries: &'b [AnyTensor],
-) -> Result<Vec<(&'b str, AnyOperand<'b>)>> {
-    let of = |name: &'b str| match step.temporary(name).and_then(|at| temporaries.get(at)) {
-        Some(tensor) => Ok((name, AnyOperand::Dense(tensor))),
-        None => Ok((name, *find(operands, name)?)),
+fn bound<'b>(inputs: &[Input], run: &Run<'b>, temporaries: &'b [AnyTensor]) -> Slots<'b> {
+    let of = |input: &Input| match *input {
+        Input::Step(at) => temporaries.get(at).map(AnyOperand::Dense),
+        Input::Operand(slot) => run.operand(slot).ok().copied(),
     };
-    let given = operands.iter().map(|(name, _)| *name);
-    let out = given.filter(|name| *name == step.einsum.out.tensor).take(1);
-    let mut all = step.names().into_iter().map(of).collect::<Result<Vec<_>>>()?;
-    for name in out {
-        // A given output determines the row stride.
-        all.push((name, *find(operands, name)?));
-    }
-    Ok(all)
+    inputs.iter().map(of).collect()
 }
 
 impl fmt::Display for Chain {
@@ -114,7 +128,7 @@ impl fmt::Display for Chain {
     }
 }
 
-impl Compiled for Chain {
+impl Executable for Chain {
     fn variant(&self) -> &'static str {
         NAME
     }
@@ -126,13 +140,12 @@ impl Compiled for Chain {
         all.iter().map(bytes).sum::<usize>() + plans.sum::<usize>() + self.last.workspace_bytes()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         run.queue(out)?;
         match &self.turns {
-            Some(turns) => {
-                turns.queue(true, run.stream.raw(), || self.queue(run.operands, out, run.stream))
-            }
-            None => self.queue(run.operands, out, run.stream),
+            Some(turns) => turns.queue(true, run.stream.raw(), || self.queue(run, out)),
+            None => self.queue(run, out),
         }
     }
 }

@@ -3,18 +3,17 @@
 
 use std::fmt;
 
+use super::chain::Input;
 use super::step::{Path, Step};
-use crate::context::Context;
 use crate::cpu::{AnyOperands, AnyOutput, is_partial, run_step};
 use crate::einsum::{Extents, IndexExpr};
 use crate::error::{Elsewhere, Error, Result};
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
-use crate::offer::bind::find;
-use crate::offer::{Compiled, Options, Run, Types};
+use crate::offer::{AnyOut, Executable, Run, Source};
 use crate::plan::cpu::OnCpu;
-use crate::plan::joined::{Asked, over_lists};
+use crate::plan::joined::over_lists;
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnyTensor, row_major};
+use crate::tensor::row_major;
 use crate::values::{Buffer, sums_of};
 
 /// Rewritten step, and the shape of its result.
@@ -25,6 +24,8 @@ struct Written {
     /// Position lists of two sparse factors, and the names of their values in the step.
     lists: Vec<(String, Vec<u32>)>,
     values: Vec<(String, String)>,
+    /// Operands of the step, in the order of [`Step::names`].
+    inputs: Vec<Input>,
 }
 
 /// Contraction path on the CPU.
@@ -46,14 +47,12 @@ struct Temporary {
 impl CpuChain {
     /// Prepares the steps. `filled`: names of dense factors whose zeros must not be multiplied.
     pub(in crate::plan) fn new(
-        context: &Context,
+        source: &Source<'_, '_>,
         (path, filled): (Path, &[&str]),
-        operands: &[(&str, AnyOperand<'_>)],
         extents: &Extents,
-        types: Types,
     ) -> Result<Self> {
         let written = |step: &Step| {
-            let format = |name: &str| Some(find(operands, name).ok()?.pattern()?.format());
+            let format = |name: &str| Some(source.operand(name).ok()?.pattern()?.format());
             let factors = step.einsum.factors.iter();
             let sparse = factors.filter_map(|f| Some((&f.tensor, format(&f.tensor)?)));
             let (mut lists, mut values) = (Vec::new(), Vec::new());
@@ -61,13 +60,7 @@ impl CpuChain {
                 [] => rewrite_dense(&step.einsum)?,
                 [(name, format)] => rewrite(&step.einsum, name, format)?,
                 [..] => {
-                    let joined = over_lists(&Asked {
-                        types,
-                        context,
-                        einsum: &step.einsum,
-                        operands,
-                        options: &Options::default(),
-                    })?;
+                    let joined = over_lists(&Source { einsum: &step.einsum, ..*source })?;
                     (lists, values) = (joined.lists, joined.values);
                     joined.indirect
                 }
@@ -81,12 +74,12 @@ impl CpuChain {
                 IndexExpr::Access(_) | IndexExpr::Sum(_) => 1,
             };
             let shape = step.einsum.out.indices.iter().map(extent).collect();
-            Ok(Written { indirect, shape, lists, values })
+            Ok(Written { indirect, shape, lists, values, inputs: Input::of(step, source)? })
         };
         Ok(CpuChain {
-            own: OnCpu::new(context, operands),
+            own: OnCpu::new(source),
             steps: path.steps.iter().map(written).collect::<Result<_>>()?,
-            sums: sums_of(types.operands, types.out),
+            sums: sums_of(source.types.operands, source.types.out),
             path,
         })
     }
@@ -95,7 +88,7 @@ impl CpuChain {
     fn bound<'a>(
         &'a self,
         (step, written): (&'a Step, &'a Written),
-        operands: &'a [(&str, AnyOperand<'a>)],
+        run: &Run<'a>,
         temporaries: &'a [Option<Temporary>],
     ) -> Result<AnyOperands<'a>> {
         let mut bound = AnyOperands::default();
@@ -103,25 +96,22 @@ impl CpuChain {
         for (name, slots) in &written.lists {
             bound.index(name, &[slots.len()], slots)?;
         }
-        for (operand, name) in &written.values {
-            let of = (operand.as_str(), find(operands, operand)?);
-            self.own.bind_values(&mut bound, name, of)?;
-        }
-        for name in step.names() {
-            if written.values.iter().any(|(operand, _)| operand == name) {
-                continue;
-            }
-            let own = step.temporary(name);
-            match own.and_then(|at| Some((&self.steps[at].shape, temporaries[at].as_ref()?))) {
-                Some((shape, temporary)) => {
+        for (name, input) in step.names().into_iter().zip(&written.inputs) {
+            match *input {
+                Input::Step(at) => {
+                    let Some(temporary) = &temporaries[at] else { continue };
+                    let shape = &self.steps[at].shape;
                     bound.dense(name, shape, row_major(shape), temporary.values.view());
                     if temporary.partial {
                         bound.set_partial(name);
                     }
                 }
-                None => {
-                    let of = (name, find(operands, name)?);
-                    self.own.bind(&mut bound, &written.indirect, of)?;
+                Input::Operand(slot) => {
+                    let of = (slot, name, run.operand(slot)?);
+                    match written.values.iter().find(|(operand, _)| operand == name) {
+                        Some((_, values)) => self.own.bind_values(&mut bound, values, of)?,
+                        None => self.own.bind(&mut bound, &written.indirect, of)?,
+                    }
                 }
             }
         }
@@ -139,7 +129,7 @@ impl CpuChain {
     }
 }
 
-impl Compiled for CpuChain {
+impl Executable for CpuChain {
     fn variant(&self) -> &'static str {
         "cpu"
     }
@@ -152,15 +142,16 @@ impl Compiled for CpuChain {
         Some(self.path.to_string())
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         run.factor()?;
         let mut temporaries: Vec<Option<Temporary>> = Vec::new();
         for (at, (step, written)) in self.path.steps.iter().zip(&self.steps).enumerate() {
             let (e, shape) = (&written.indirect, &written.shape);
-            let bound = self.bound((step, written), run.operands, &temporaries)?;
+            let bound = self.bound((step, written), run, &temporaries)?;
             if at + 1 == self.steps.len() {
                 let (shape, leading) = (out.shape().to_vec(), out.leading());
-                let values = out.host_mut().or_elsewhere(&run.of.einsum.out.tensor)?;
+                let values = out.host_mut().or_elsewhere(run.of.output())?;
                 let output = AnyOutput::new(&shape, leading, values)?;
                 return run_step(self.sums, e, &bound, output, false);
             }

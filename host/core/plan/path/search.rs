@@ -23,7 +23,7 @@ const MAX_NAMES: usize = 128;
 
 /// Contraction for which an order is searched.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Contraction<'a> {
     pub(super) einsum: &'a Einsum,
     pub(super) extents: &'a Extents,
     /// Number of nonzeros per factor; `None` for a dense factor.
@@ -69,7 +69,7 @@ struct Term {
 }
 
 pub(super) struct Search<'a> {
-    pub(super) asked: Asked<'a>,
+    pub(super) asked: Contraction<'a>,
     names: Vec<&'a str>,
     pub(super) extents: Vec<f64>,
     /// Maximum bytes of the intermediate results that exist at once.
@@ -77,7 +77,7 @@ pub(super) struct Search<'a> {
 }
 
 /// Returns the cheapest order of the factors.
-pub(super) fn best(asked: Asked<'_>) -> Result<Found, NoPath> {
+pub(super) fn best(asked: Contraction<'_>) -> Result<Found, NoPath> {
     let einsum = asked.einsum;
     let names = einsum.index_names();
     let (factors, gpu) = (&einsum.factors, matches!(asked.place, Place::Gpu(_)));

@@ -3,6 +3,8 @@
 use einsparse_formats::{Csr, CsrPattern, Dense};
 
 use super::*;
+use crate::indirect::rewrite_dense;
+use crate::offer::{Expression, Run};
 use crate::tensor::Tensor;
 
 fn integers(rows: usize, columns: usize) -> Dense<f64> {
@@ -20,8 +22,10 @@ fn path_of(text: &str, operands: &[(&str, Operand<'_, f64>)]) -> Found {
     let operands = erase(operands);
     let shapes = operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec()));
     let extents = einsum.check(&shapes.collect()).unwrap();
-    let asked = (Types::of::<f64, f64>(), &einsum, &operands[..]);
-    let found = found(asked, &extents, (Dtype::F64, Place::Cpu, false)).unwrap();
+    let (context, options) = (&Context::cpu(), &Options::default());
+    let types = Types::of::<f64, f64>();
+    let source = Source { types, context, einsum: &einsum, operands: &operands, options };
+    let found = found(&source, &extents, (Dtype::F64, Place::Cpu, false)).unwrap();
     found.unwrap_or_else(|none| panic!("{text}: {}", none.reason))
 }
 
@@ -92,18 +96,22 @@ fn agrees(text: &str, [m, k, l, n]: [usize; 4], wanted: &str) {
     let einsum = Einsum::parse(text).unwrap();
     let shapes = erased.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec()));
     let extents = einsum.check(&shapes.collect()).unwrap();
-    let types = Types::of::<f64, f64>();
-    let found = on_gpu((types, &einsum, &erased), &extents, &ctx).unwrap();
+    let (types, options) = (Types::of::<f64, f64>(), &Options::default());
+    let source = Source { types, context: &ctx, einsum: &einsum, operands: &erased, options };
+    let found = on_gpu(&source, &extents).unwrap();
     let path = found.ok().unwrap().path;
     assert_eq!(path.steps[0].einsum.to_string(), wanted);
-    let chain = Chain::new(&ctx, path, (&erased, &Options::default()), types).unwrap();
+    let chain = Chain::new(&source, path).unwrap();
     assert!(chain.to_string().contains(wanted), "{chain}");
-    assert!(crate::offer::Compiled::bytes(&chain) > 0);
+    assert!(crate::offer::Executable::bytes(&chain) > 0);
     let plan = ctx.plan(text).operands(&operands).build().unwrap();
     let stream = ctx.stream().unwrap();
     let [mut one, mut other] = [(); 2].map(|()| ctx.upload_dense(&integers(m, n)).unwrap());
     plan.run(&operands, &mut one, &stream).unwrap();
-    chain.queue(&erased, &mut other.any, &stream).unwrap();
+    let indirect = rewrite_dense(&einsum).unwrap();
+    let of = &Expression::new(&source, indirect, extents.out()).unwrap();
+    let operands = &of.slots(erased.iter().copied(), extents.out()).unwrap();
+    chain.queue(&Run { of, operands, stream: &stream }, &mut other.any).unwrap();
     assert_eq!(one.to_dense().unwrap(), other.to_dense().unwrap(), "{chain}");
 }
 

@@ -10,12 +10,10 @@ use einsparse_formats::{CsrPattern, Format, SharedPattern};
 use super::{Predicted, Shown, given_in};
 use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
-use crate::einsum::Einsum;
 use crate::error::{Elsewhere, Error, Result};
 use crate::families::spmm::slabs::Layout;
 use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm, rewrite};
-use crate::offer::bind::wrong;
-use crate::offer::{Compiled, PlannedPattern, Run};
+use crate::offer::{AnyOut, Executable, PlannedPattern, Request, Run, Slot, wrong};
 use crate::tensor::{AnyOperand, AnyTensor, HostArrays, row_major};
 use crate::values::{Slice, with_type};
 use crate::worklist::{Runs, Slab};
@@ -25,11 +23,12 @@ pub(super) struct OnHost {
     context: Context,
     /// Rewritten for CSR, the format of chunks.
     indirect: IndirectEinsum,
+    slot: Slot,
     pattern: PlannedPattern,
     runs: Runs,
     layout: Layout,
     /// Operand of which each chunk reads its own rows: a bias.
-    by_rows: Option<String>,
+    by_rows: Option<Slot>,
     buffers: Mutex<Vec<Vec<u64>>>,
     element: usize,
     shown: (Predicted, usize),
@@ -37,10 +36,10 @@ pub(super) struct OnHost {
 
 impl OnHost {
     pub(super) fn new(
-        context: &Context,
-        (einsum, form): (&Einsum, &SpmmForm),
+        request: &Request<'_, '_>,
+        form: &SpmmForm,
         (layout, element): (Layout, usize),
-        pattern: PlannedPattern,
+        (slot, pattern): (Slot, PlannedPattern),
         shown: (Predicted, usize),
     ) -> Result<Self> {
         let Some(runs) = Runs::of_pattern(pattern.planned())? else {
@@ -50,11 +49,12 @@ impl OnHost {
         let words = layout.buffer_bytes.div_ceil(8);
         let by_rows = form.bias.as_ref().filter(|(_, axis)| *axis == BiasAxis::Rows);
         Ok(OnHost {
-            context: context.clone(),
-            indirect: rewrite(einsum, pattern.name(), &Format::Csr)?,
-            by_rows: by_rows.map(|(name, _)| name.clone()),
+            context: request.context.clone(),
+            indirect: rewrite(request.einsum, pattern.name(), &Format::Csr)?,
+            by_rows: by_rows.map(|(name, _)| request.slot(name)).transpose()?,
             buffers: Mutex::new(vec![vec![0; words]; layout.buffers]),
             runs,
+            slot,
             pattern,
             layout,
             element,
@@ -102,15 +102,15 @@ impl OnHost {
         let pattern = SharedPattern::from(pattern);
         let mut bound = AnyOperands::default();
         bound.sparse(&self.indirect, pattern.view(), values)?;
-        for (name, operand) in run.operands {
-            if *name == self.pattern.name() || *name == run.of.einsum.out.tensor {
+        for (slot, name, operand) in run.named() {
+            if slot == self.slot || name == run.of.output() {
                 continue;
             }
-            let rows = (self.by_rows.as_deref() == Some(*name)).then(|| slab.rows.clone());
+            let rows = (self.by_rows == Some(slot)).then(|| slab.rows.clone());
             bind(&mut bound, name, operand, rows)?;
         }
         let (width, leading) = (out.shape()[1], out.leading());
-        let values = out.host_mut().or_elsewhere(&run.of.einsum.out.tensor)?;
+        let values = out.host_mut().or_elsewhere(run.of.output())?;
         let reach = [slab.rows.start, slab.rows.end].map(|row| (row * leading).min(values.len()));
         let values = values.part(reach[0], reach[1] - reach[0]);
         let output = AnyOutput::new(&[slab.rows.len(), width], leading, values)?;
@@ -147,7 +147,7 @@ fn bind<'a>(
     bound.strided(name, &shape, &strides, values)
 }
 
-impl Compiled for OnHost {
+impl Executable for OnHost {
     fn variant(&self) -> &'static str {
         "cpu"
     }
@@ -157,9 +157,10 @@ impl Compiled for OnHost {
         self.layout.bytes()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         run.factor()?;
-        let from = given_in(&self.pattern, run.of.types.operands, run.operands)?;
+        let from = given_in(&self.pattern, run.of.types.operands, run.operand(self.slot)?)?;
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let slabs = self.layout.slabs.iter().zip(0..);
         for slab in slabs {

@@ -10,9 +10,11 @@ use crate::driver::copy_htod_async;
 use crate::error::{Error, Result};
 use crate::kernel::Queue;
 use crate::launch::Turns;
-use crate::offer::{Compiled, Options, PlannedPattern, PrepackedForm, Run, Weights};
+use crate::offer::{
+    AnyOut, Executable, Options, PlannedPattern, PrepackedForm, Run, Slot, Source, Weights, with,
+};
 use crate::plan::AnyPlan;
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, HostArrays};
+use crate::tensor::{AnyOperand, AnySparseTensor, HostArrays};
 
 #[derive(Debug)]
 pub(super) struct Kept {
@@ -20,24 +22,35 @@ pub(super) struct Kept {
     turns: Turns,
     plan: Box<AnyPlan>,
     a: AnySparseTensor,
+    slot: Slot,
     pattern: PlannedPattern,
     each_run: bool,
 }
 
 impl Kept {
     /// Copies A and plans over the copy, with a memory limit of `rest` bytes.
-    pub(super) fn new(device: &Arc<Device>, asked: &Limited<'_, '_>, rest: usize) -> Result<Self> {
-        let Limited { question, name, given, pattern, .. } = *asked;
-        let (options, operands) = (question.options, question.operands());
+    pub(super) fn new(
+        device: &Arc<Device>,
+        limited: &Limited<'_, '_>,
+        rest: usize,
+    ) -> Result<Self> {
+        let Limited { request, name, given, pattern, .. } = *limited;
+        let options = request.options;
         let values = given.values;
         let a =
             AnySparseTensor::new(Some(device), pattern.shared(), (values.dtype(), Some(values)))?;
         let own = Options { memory_limit: Some(rest), ..options.clone() };
-        let on = (question.context, question.types);
-        let plan = AnyPlan::of(on, question.einsum.clone(), &swap(operands, name, &a), &own)?;
+        let operand = |&(given, operand): &(_, _)| match given == name {
+            true => (given, AnyOperand::Sparse(&a)),
+            false => (given, operand),
+        };
+        let operands: Vec<_> = request.operands().iter().map(operand).collect();
+        let source = Source { operands: &operands, options: &own, ..request.source() };
+        let plan = AnyPlan::of(&source)?;
         Ok(Kept {
             turns: Turns::new(device)?,
             plan: Box::new(plan),
+            slot: request.slot(name)?,
             pattern: PlannedPattern::new(name, pattern),
             a,
             each_run: options.weights == Weights::EachRun,
@@ -61,24 +74,11 @@ impl Kept {
     }
 
     fn given<'a>(&self, run: &Run<'a>) -> Result<HostArrays<'a>> {
-        given_in(&self.pattern, self.a.dtype(), run.operands)
+        given_in(&self.pattern, self.a.dtype(), run.operand(self.slot)?)
     }
 }
 
-/// Returns the operands with the copy instead of A.
-fn swap<'o>(
-    operands: &[(&'o str, AnyOperand<'o>)],
-    name: &str,
-    own: &'o AnySparseTensor,
-) -> Vec<(&'o str, AnyOperand<'o>)> {
-    let one = |(given, operand): &(&'o str, AnyOperand<'o>)| match *given == name {
-        true => (*given, AnyOperand::Sparse(own)),
-        false => (*given, *operand),
-    };
-    operands.iter().map(one).collect()
-}
-
-impl Compiled for Kept {
+impl Executable for Kept {
     fn variant(&self) -> &'static str {
         self.plan.variant()
     }
@@ -89,16 +89,18 @@ impl Compiled for Kept {
         arrays + spans + self.plan.workspace_bytes()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         let arrays = self.given(run)?;
-        let own = swap(run.operands, self.pattern.name(), &self.a);
+        let own = with(run.operands, self.slot, Some(AnyOperand::Sparse(&self.a)));
+        let queue = run.with(&own).queue(out)?;
+        let mut product = || self.plan.run_slots(&own, AnyOut::Dense(out), run.stream);
         if !self.each_run {
-            return self.plan.run(&own, out, run.stream);
+            return product();
         }
-        let queue = run.of.check_places(&own, out, run.stream)?;
         self.turns.queue(true, queue.stream(), || {
             self.bring(arrays, queue)?;
-            self.plan.run(&own, out, run.stream)
+            product()
         })
     }
 
@@ -111,11 +113,11 @@ impl Compiled for Kept {
             return Ok(());
         }
         let arrays = self.given(run)?;
-        let own = swap(run.operands, self.pattern.name(), &self.a);
-        let queue = run.of.check_stream(&own, run.stream)?;
+        let own = with(run.operands, self.slot, Some(AnyOperand::Sparse(&self.a)));
+        let queue = run.with(&own).queue_of_operands()?;
         self.turns.queue(true, queue.stream(), || {
             self.bring(arrays, queue)?;
-            self.plan.update_values(&own, run.stream)
+            self.plan.update_slots(&own, run.stream)
         })
     }
 }

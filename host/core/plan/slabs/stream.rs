@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 use crate::families::spmm::slabs::{LANES, SlabProduct};
 use crate::kernel::Queue;
 use crate::launch::{RawSpmm, Turns};
-use crate::offer::{Compiled, PlannedPattern, Run};
+use crate::offer::{AnyOut, Executable, PlannedPattern, Run, SpmmSlots, with};
 use crate::parallel;
-use crate::tensor::{AnyOperand, AnyTensor, HostArrays};
+use crate::tensor::HostArrays;
 
 /// Bytes that one thread copies to pinned memory at a time.
 const CHUNK: usize = 1 << 20;
@@ -28,6 +28,7 @@ pub(super) struct Streaming {
     state: Mutex<State>,
     product: SlabProduct,
     buffers: Vec<DeviceMemory>,
+    slots: SpmmSlots,
     pattern: PlannedPattern,
     shown: (Predicted, usize),
     device: Arc<Device>,
@@ -86,7 +87,7 @@ impl Streaming {
     pub(super) fn new(
         device: &Arc<Device>,
         product: SlabProduct,
-        (pattern, pinned): (PlannedPattern, bool),
+        (slots, pattern, pinned): (SpmmSlots, PlannedPattern, bool),
         shown: (Predicted, usize),
     ) -> Result<Self> {
         let layout = product.layout();
@@ -111,6 +112,7 @@ impl Streaming {
             }),
             product,
             buffers,
+            slots,
             pattern,
             shown,
             device: Arc::clone(device),
@@ -119,19 +121,6 @@ impl Streaming {
 
     fn element(&self) -> usize {
         self.product.row().dtype.bytes()
-    }
-
-    /// Returns the addresses of a run, except those of A.
-    fn bind(&self, run: &Run<'_>, out: &AnyTensor) -> Result<RawSpmm> {
-        let form = self.product.form();
-        let (b, ldb) = run.tensor(&form.dense)?;
-        let bias = match &form.bias {
-            Some((name, _)) => run.tensor(name)?.0,
-            None => 0,
-        };
-        let (c, ldc) = run.output(out)?;
-        let raw = RawSpmm { b, ldb, c, ldc, bias, alpha: run.factor()?, ..RawSpmm::default() };
-        self.product.check(&raw).map(|()| raw)
     }
 
     /// Queues all chunks. After an error, no work of the run is left running.
@@ -269,7 +258,7 @@ impl Streaming {
     }
 }
 
-impl Compiled for Streaming {
+impl Executable for Streaming {
     fn variant(&self) -> &'static str {
         self.product.row().name
     }
@@ -279,15 +268,14 @@ impl Compiled for Streaming {
         buffers.sum::<usize>() + self.product.bytes()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
-        let from = given_in(&self.pattern, self.product.row().dtype, run.operands)?;
-        let of_a = |name: &str, operand: &AnyOperand<'_>| {
-            name == self.pattern.name() && matches!(operand, AnyOperand::Sparse(_))
-        };
-        let others: Vec<_> =
-            run.operands.iter().copied().filter(|(name, o)| !of_a(name, o)).collect();
-        let queue = run.of.check_places(&others, out, run.stream)?;
-        let raw = self.bind(run, out)?;
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
+        let from = given_in(&self.pattern, self.product.row().dtype, run.operand(self.slots.a)?)?;
+        // A is in host memory.
+        let others = with(run.operands, self.slots.a, None);
+        let queue = run.with(&others).queue(out)?;
+        let raw = self.slots.bind(run, (0, 0), out)?;
+        self.product.check(&raw)?;
         self.device.context().set_current()?;
         self.turns.queue(true, queue.stream(), || self.queue(from, &raw, queue))
     }

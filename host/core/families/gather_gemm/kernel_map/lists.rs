@@ -7,7 +7,8 @@ use super::{ABSENT, Arrays, HALF, KernelMap, MapArrays, ROWS};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::offer::Unfit;
+use crate::families::gather_gemm::offers::convolution::NAME;
+use crate::offer::refuse;
 
 /// Number of offsets with a bit in the sort key of rows.
 const RANKED: usize = 32;
@@ -34,7 +35,7 @@ pub(crate) struct MapCounts {
 impl MapLists<'_> {
     /// Returns the input row of each output row and offset, or [`ABSENT`]; or the reason why the lists are not
     /// supported.
-    fn neighbours(&self) -> Result<Vec<u32>, Unfit> {
+    fn neighbours(&self) -> Result<Vec<u32>> {
         let [outputs, _, volume] = self.extents;
         let pairs = self.lists[0].len();
         let words = outputs.saturating_mul(volume);
@@ -42,7 +43,7 @@ impl MapLists<'_> {
             let reason = format!(
                 "keeps a word for each of {outputs} rows and {volume} matrices, too many for {pairs} terms"
             );
-            return Err(reason.into());
+            return Err(refuse(NAME, reason));
         }
         let mut raw = vec![ABSENT; words];
         for p in 0..pairs {
@@ -52,7 +53,7 @@ impl MapLists<'_> {
             }
             for ((name, value), extent) in self.names.iter().zip([o, i, t]).zip(self.extents) {
                 if value as usize >= extent {
-                    return Err(Error::index(*name, (p, value.into()), "its axis", extent).into());
+                    return Err(Error::index(*name, (p, value.into()), "its axis", extent));
                 }
             }
             let slot = &mut raw[o as usize * volume + t as usize];
@@ -62,7 +63,7 @@ impl MapLists<'_> {
                     "takes one term for each row and matrix: at {p} `{rows}` and `{matrices}` hold {o} and {t} once \
                      more"
                 );
-                return Err(reason.into());
+                return Err(refuse(NAME, reason));
             }
             *slot = i;
         }
@@ -89,11 +90,11 @@ impl MapLists<'_> {
 
 impl KernelMap {
     /// Creates the map of lists on the CPU, or returns the reason why the lists are not supported.
-    pub(crate) fn of_lists(lists: &MapLists<'_>) -> Result<KernelMap, Unfit> {
+    pub(crate) fn of_lists(lists: &MapLists<'_>) -> Result<KernelMap> {
         let [outputs, inputs, _] = lists.extents;
         let (raw, ranks) = (lists.neighbours()?, lists.ranks());
         let cpu = Context::unchecked_cpu();
-        Ok(Self::from_raw(&cpu, inputs, outputs, Vec::new(), &raw, ranks)?)
+        Self::from_raw(&cpu, inputs, outputs, Vec::new(), &raw, ranks)
     }
 
     /// Copies the map to a GPU.

@@ -15,59 +15,56 @@ use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapLists};
 use crate::families::gather_gemm::turns;
 use crate::families::gather_gemm::{ConvFinish, ConvProduct, RawConv, conv_rows};
 use crate::indirect::ConvolutionForm;
-use crate::offer::bind::find;
 use crate::offer::{
-    Answer, Compiled, Offer, Question, Run, Unfit, ZerosRule, leading, multiplied_as,
+    AnyOut, Executable, Offer, Offers, Request, Run, Slot, ZerosRule, leading, multiplied_as,
+    refuse,
 };
-use crate::tensor::{AnyOperand, AnyTensor, volume};
+use crate::tensor::{AnyOperand, volume};
 
-const NAME: &str = "conv";
+pub(crate) const NAME: &str = "conv";
 /// Max multiplied rows per pair, if they exceed `MANY` rows: beyond this, the kernel for any expression computes less.
 const WASTE: usize = 8;
 const MANY: usize = 1 << 18;
 
 /// Returns the offers for an expression.
-pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refuse = |reason: String| Answer::refused(NAME, reason);
-    let form = match question.indirect.convolution() {
-        Ok(form) => form,
-        Err(reason) => return refuse(reason),
-    };
-    if !question.types.alike() {
-        return refuse("its outputs have the type of the operands".into());
+pub(crate) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    let refused = |reason: &str| Err(refuse(NAME, reason));
+    let form = request.indirect.convolution().map_err(|reason| refuse(NAME, reason))?;
+    if !request.types.alike() {
+        return refused("its outputs have the type of the operands");
     }
-    if question.options.zeros == ZerosRule::Strict {
-        return refuse("multiplies zeros for rows without a term at a matrix".into());
+    if request.options.zeros == ZerosRule::Strict {
+        return refused("multiplies zeros for rows without a term at a matrix");
     }
-    let found = match Found::new(question, form) {
-        Ok(found) => Arc::new(found),
-        Err(unfit) => return unfit.answer(NAME),
-    };
-    let dtype = multiplied_as(question.types.operands, question.options.precision);
-    let of = |dtype| conv_rows(dtype, question.machine);
-    let any = of(question.types.operands).find(|row| row.vector == 1);
-    let mut offers = Vec::new();
+    let found = Arc::new(Found::new(request, form)?);
+    let dtype = multiplied_as(request.types.operands, request.options.precision);
+    let of = |dtype| conv_rows(dtype, request.machine);
+    let any = of(request.types.operands).find(|row| row.vector == 1);
+    let mut offers = Offers::new();
     for row in of(dtype).chain(any.filter(|row| row.dtype != dtype)) {
         if !found.aligned.is_multiple_of(row.vector as usize) {
             continue;
         }
-        let cost = predict_convolution(row, &found.work(row), question.machine);
+        let cost = predict_convolution(row, &found.work(row), request.machine);
         let found = Arc::clone(&found);
-        offers.push(Offer::of(row, cost, move |device| {
-            Made::new(device, [Some(row), any], Arc::clone(&found))
-        }));
+        offers.push(Ok(Offer::of(row, cost, move |device| {
+            ListedConvolution::new(device, [Some(row), any], Arc::clone(&found))
+        })));
     }
-    let refused = not_here(dtype, question.machine);
-    if offers.is_empty() && refused.is_empty() {
-        return refuse(format!("has no kernel for {}", question.types.operands.name()));
+    let not_here = not_here(dtype, request.machine);
+    if offers.is_empty() && not_here.is_empty() {
+        return refused(&format!("has no kernel for {}", request.types.operands.name()));
     }
-    Ok(Answer { offers, refused })
+    offers.extend(not_here.into_iter().map(Err));
+    Ok(offers)
 }
 
 /// Expression bound to its lists.
 #[derive(Debug)]
 struct Found {
     form: ConvolutionForm,
+    /// Slots of input and weights.
+    slots: [Slot; 2],
     /// Map on the CPU.
     map: KernelMap,
     channels: [usize; 2],
@@ -77,32 +74,29 @@ struct Found {
 }
 
 /// Returns the lists of a map.
-fn lists<'o>(
-    operands: &'o [(&str, AnyOperand<'_>)],
-    form: &ConvolutionForm,
-) -> Result<[&'o [u32]; 3], Unfit> {
+fn lists<'q>(request: &Request<'q, '_>, form: &ConvolutionForm) -> Result<[&'q [u32]; 3]> {
     let mut lists: [&[u32]; 3] = [&[]; 3];
     for (to, name) in lists.iter_mut().zip(&form.lists) {
-        match find(operands, name)? {
+        match request.operand(name)? {
             AnyOperand::Index(_, data) => *to = *data,
-            _ => return Err(format!("requires `{name}` as a list of numbers").into()),
+            _ => return Err(refuse(NAME, format!("requires `{name}` as a list of numbers"))),
         }
     }
     Ok(lists)
 }
 
 impl Found {
-    fn new(question: &Question<'_, '_>, form: ConvolutionForm) -> Result<Found, Unfit> {
-        let operands = question.operands();
-        let shape = |name: &str| Ok::<_, Error>(find(operands, name)?.shape().to_vec());
+    fn new(request: &Request<'_, '_>, form: ConvolutionForm) -> Result<Found> {
+        let operands = request.operands();
+        let shape = |name: &str| Ok::<_, Error>(request.operand(name)?.shape().to_vec());
         let (input, weights) = (shape(&form.input)?, shape(&form.weights)?);
-        let out = question.extents.out();
+        let out = request.extents.out();
         let (&[inputs, c], &[offsets, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
-            return Err("takes matrices of rows and a stack of matrices".into());
+            return Err(refuse(NAME, "takes matrices of rows and a stack of matrices"));
         };
-        let lists = lists(operands, &form)?;
+        let lists = lists(request, &form)?;
         if [offsets, c, n].contains(&0) {
-            return Err("has no kernel for operands without elements".into());
+            return Err(refuse(NAME, "has no kernel for operands without elements"));
         }
         let names = [0, 1, 2].map(|i| form.lists[i].as_str());
         let described = MapLists { names, lists, extents: [outputs, inputs, offsets] };
@@ -111,13 +105,13 @@ impl Found {
         if counts.multiplied > MANY.max(counts.pairs * WASTE) {
             let (rows, terms) = (counts.multiplied, counts.pairs);
             let why = format!("multiplies 64 rows at a time, here {rows} rows for {terms} terms");
-            return Err(why.into());
+            return Err(refuse(NAME, why));
         }
         let lines =
             [leading(operands, &form.input, c), leading(operands, &form.weights, weights[2])];
         let shapes = [&input[..], &weights[..], &[outputs, n]];
         let elements: f64 = shapes.iter().map(|shape| volume(shape) as f64).sum();
-        let bytes = elements * question.types.operands.bytes() as f64;
+        let bytes = elements * request.types.operands.bytes() as f64;
         Ok(Found {
             channels: [c, n],
             aligned: lines.iter().fold(16, |all, line| all.min(1 << line.trailing_zeros().min(4))),
@@ -130,6 +124,7 @@ impl Found {
                 turns: false,
             },
             map,
+            slots: [request.slot(&form.input)?, request.slot(&form.weights)?],
             form,
         })
     }
@@ -141,21 +136,21 @@ impl Found {
 
 /// Kernel, and the map on its GPU.
 #[derive(Debug)]
-struct Made {
+struct ListedConvolution {
     found: Arc<Found>,
     product: ConvProduct,
     map: KernelMap,
 }
 
-impl Made {
+impl ListedConvolution {
     fn new(
         device: &Arc<Device>,
         rows: [Option<&'static Row>; 2],
         found: Arc<Found>,
-    ) -> Result<Made> {
+    ) -> Result<ListedConvolution> {
         let finish = ConvFinish { relu: false, accumulate: found.form.mode == Mode::Accumulate };
         let shape = (found.map.volume(), found.form.turned, finish);
-        Ok(Made {
+        Ok(ListedConvolution {
             product: ConvProduct::new(device, rows, found.channels, shape)?,
             map: found.map.on(device)?,
             found,
@@ -163,7 +158,7 @@ impl Made {
     }
 }
 
-impl Compiled for Made {
+impl Executable for ListedConvolution {
     fn variant(&self) -> &'static str {
         self.product.row().name
     }
@@ -172,14 +167,16 @@ impl Compiled for Made {
         self.product.bytes() + self.map.bytes()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         let queue = run.queue(out)?;
-        let form = &self.found.form;
+        let name = run.of.output();
+        let [input, weights] = self.found.slots;
         let Arrays::Device(arrays, _) = self.map.arrays() else {
-            return Err(Error::elsewhere(&form.output));
+            return Err(Error::elsewhere(name));
         };
-        let (input, ld_input) = run.tensor(&form.input)?;
-        let (weights, ld_weights) = run.tensor(&form.weights)?;
+        let (input, ld_input) = run.tensor(input)?;
+        let (weights, ld_weights) = run.tensor(weights)?;
         let alpha = run.factor()?;
         let raw = RawConv {
             input,
@@ -187,7 +184,7 @@ impl Compiled for Made {
             weights,
             ld_weights,
             bias: 0,
-            out: out.address().or_elsewhere(&form.output)?,
+            out: out.address().or_elsewhere(name)?,
             ld_out: out.leading(),
             alpha: alpha as f32,
         };
@@ -195,7 +192,7 @@ impl Compiled for Made {
     }
 }
 
-impl fmt::Display for Made {
+impl fmt::Display for ListedConvolution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = self.product.row();
         let Gathers { pairs, multiplied, .. } = self.found.work;

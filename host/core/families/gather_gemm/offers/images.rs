@@ -5,12 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use einsparse_kernels::abi::Zeros;
-use smallvec::SmallVec;
 
-use crate::context::Context;
 use crate::cost::Cost;
 use crate::device::Device;
-use crate::einsum::{Einsum, Epilogue, Mode, Windows};
+use crate::einsum::{Epilogue, Mode, Windows};
 use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
@@ -19,8 +17,7 @@ use crate::families::gather_gemm::{
 };
 use crate::kernel::Queue;
 use crate::launch::Turns;
-use crate::offer::bind::{as_dense, device_tensor, find};
-use crate::offer::{Candidate, Options, Run, Types, ZerosRule};
+use crate::offer::{Candidate, Run, Slot, Source, ZerosRule, as_dense, find, wrong};
 use crate::registry::Dtype;
 use crate::tensor::DenseMatrix;
 use crate::tensor::{AnyOperand, AnyTensor, DynamicOptions};
@@ -127,8 +124,8 @@ pub(crate) struct ImageKernels {
     way: Way,
     /// Selected kernel, then the more expensive ones.
     candidates: Vec<Candidate>,
-    /// Names of A and B, and shapes of A, B and C.
-    names: [String; 2],
+    /// Slots of A and B, and shapes of A, B and C.
+    slots: [Slot; 2],
     shapes: [[usize; 4]; 3],
 }
 
@@ -136,16 +133,15 @@ impl ImageKernels {
     /// Creates the kernels. Returns `None` for other expressions or without a GPU, or the reason why the kernels do not
     /// support the expression. `out`: the extents of the output in the plan.
     pub(crate) fn new(
-        (context, types): (&Context, Types),
-        (einsum, form, out): (&Einsum, Option<&Windows>, &[usize]),
-        operands: &[(&str, AnyOperand<'_>)],
-        options: &Options,
+        source: &Source<'_, '_>,
+        form: Option<&Windows>,
+        out: &[usize],
     ) -> Result<Offered<Self>> {
+        let Source { types, context, einsum, operands, options } = *source;
         let Some(device) = context.device() else {
             return Ok(Err(None));
         };
-        let (dense, dynamic) =
-            as_dense(operands).unwrap_or_else(|| (operands.into(), SmallVec::new()));
+        let (dense, dynamic) = as_dense(operands).unwrap_or_else(|| (operands.into(), Vec::new()));
         let family = if dynamic.is_empty() { DENSE } else { FAMILY };
         let bare = einsum.mode == Mode::Assign
             && einsum.scalars.is_empty()
@@ -187,11 +183,13 @@ impl ImageKernels {
             Err(reason) => return refused(family, &reason),
         };
         let sparse = sparse(&names, &dynamic, &shape);
-        let all = matrices(&dense, &names, &shapes, None)?;
+        let [of_a, of_b] = [matrix_of(&names[0], a)?, matrix_of(&names[1], b)?];
+        let all = matrices([of_a, of_b], &shapes, None)?;
+        let slots = [source.slot(&names[0])?, source.slot(&names[1])?];
         let asked = options.variant.as_deref();
         let found = ways((device, types.operands), shape, sparse, (all, asked))?;
         Ok(match found {
-            Ok((way, candidates)) => Ok(ImageKernels { way, candidates, names, shapes }),
+            Ok((way, candidates)) => Ok(ImageKernels { way, candidates, slots, shapes }),
             Err(reason) => Err(Some(Refusal::of(family, reason))),
         })
     }
@@ -215,7 +213,8 @@ impl ImageKernels {
     /// Queues the convolution. Returns `false` if the kernels cannot read the operands of this run or write its output.
     pub(crate) fn run_if_it_fits(&self, run: &Run<'_>, out: &AnyTensor) -> Result<bool> {
         let queue = run.queue(out)?;
-        let all = matrices(run.operands, &self.names, &self.shapes, Some(out))?;
+        let [a, b] = self.slots;
+        let all = matrices([run.tensor(a)?, run.tensor(b)?], &self.shapes, Some(out))?;
         if self.way.check(all).is_err() {
             return Ok(false);
         }
@@ -270,10 +269,17 @@ fn ways(
     Ok(first.map(|(way, _)| (way, candidates)).ok_or_else(|| reasons.join("; ")))
 }
 
+/// Returns the address of a dense operand, and its row stride in elements.
+fn matrix_of(name: &str, operand: &AnyOperand<'_>) -> Result<(u64, usize)> {
+    match operand {
+        AnyOperand::Dense(d) => Ok((d.address().or_elsewhere(name)?, d.leading())),
+        other => Err(wrong(name, "an uploaded dense tensor", other)),
+    }
+}
+
 /// Returns operands and output. An output that is not yet known is assumed to be aligned and contiguous.
 fn matrices(
-    operands: &[(&str, AnyOperand<'_>)],
-    names: &[String; 2],
+    [a, b]: [(u64, usize); 2],
     shapes: &[[usize; 4]; 3],
     out: Option<&AnyTensor>,
 ) -> Result<[DenseMatrix; 3]> {
@@ -287,11 +293,7 @@ fn matrices(
         Some(out) => (out.address().or_elsewhere("output")?, out.leading()),
         None => (0, shapes[2][3]),
     };
-    Ok([
-        matrix(device_tensor(operands, &names[0])?, shapes[0]),
-        matrix(device_tensor(operands, &names[1])?, shapes[1]),
-        matrix(to, shapes[2]),
-    ])
+    Ok([matrix(a, shapes[0]), matrix(b, shapes[1]), matrix(to, shapes[2])])
 }
 
 impl fmt::Display for ImageKernels {

@@ -19,44 +19,43 @@ use crate::families::gather_gemm::found::kernels_as;
 use crate::families::gather_gemm::{PitLaunch, PitWork, few_rows, pit_rows};
 use crate::indirect::{Orientation, SpmmForm};
 use crate::launch::Turns;
-use crate::offer::bind::{find, wrong};
 use crate::offer::{
-    Answer, Compiled, Offer, Question, Run, Unfit, ZerosRule, multiplied_as, write_kernel,
+    AnyOut, Executable, Offer, Offers, Request, Run, Slot, ZerosRule, multiplied_as, refuse,
+    write_kernel, wrong,
 };
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnyTensor, DynamicOptions};
+use crate::tensor::{AnyOperand, DynamicOptions};
 use bound::Bound;
 
+/// Name of the family in refusals.
+const NAME: &str = "pit";
+
 /// Returns the offers for an expression with a dynamic operand.
-pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    if question.dynamic.is_empty() {
-        return Ok(Answer::default());
+pub(crate) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    if request.dynamic.is_empty() {
+        return Ok(Offers::new());
     }
-    let refused = |reason: &str| Answer::refused("pit", reason);
+    let refused = |reason: &str| Err(refuse(NAME, reason));
     let missing = "skips micro-tiles of the first matrix, and that is not dynamic";
-    let found = asked(question, (|form| &form.sparse, missing), extents);
-    let asked = match found {
-        Ok(asked) => asked,
-        Err(unfit) => return unfit.answer("pit"),
-    };
-    let (items, extents @ [m, k, n]) = (asked.items, asked.extents);
+    let pit = PitForm::new(request, (NAME, |form| &form.sparse, missing), extents)?;
+    let (items, extents @ [m, k, n]) = (pit.items, pit.extents);
     // With few rows, a micro-tile has the rows of A.
-    let expected = asked.dynamic.expected;
+    let expected = pit.dynamic.expected;
     let share = |row: &Row| expected.share(if finds_columns(row) { m } else { height(row) });
-    let turned = asked.form.order.transposed;
+    let turned = pit.form.order.transposed;
     if turned && items > 1 {
         return refused("computes batches with A[z,m,k], not with A[z,k,m]");
     }
-    let few = few_rows(question.types.operands).filter(|_| !turned && items == 1);
-    let dtype = multiplied_as(question.types.operands, question.options.precision);
+    let few = few_rows(request.types.operands).filter(|_| !turned && items == 1);
+    let dtype = multiplied_as(request.types.operands, request.options.precision);
     let rows = rows(dtype, turned).chain(few);
     let Some(first) = rows.clone().next() else {
         return refused(
             "computes f16 and bf16, and with A[m,k] f32 if the plan has Precision::Tf32",
         );
     };
-    let wanted = question.options.variant.as_deref();
-    let machine = question.machine;
+    let wanted = request.options.variant.as_deref();
+    let machine = request.machine;
     // A requested kernel that this GPU cannot run is refused with the reason.
     let runs = |row: &&Row| wanted == Some(row.name) || machine.lacks(row).is_none();
     let mut rows = rows.filter(runs).peekable();
@@ -78,15 +77,17 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     }
     let offers = rows.map(|row| {
         let cost = predict(row, [items.saturating_mul(m), k, n], share(row), machine);
-        offer(question, row, asked.clone(), cost)
+        Ok(offer(request, row, pit.clone(), cost))
     });
-    Answer::of(offers.collect())
+    Ok(offers.collect())
 }
 
 /// Requested product.
 #[derive(Clone)]
-struct Asked {
+struct PitForm {
     form: SpmmForm,
+    /// Slots of A and B.
+    slots: [Slot; 2],
     /// Options of the dynamic matrix.
     dynamic: DynamicOptions,
     items: usize,
@@ -97,51 +98,55 @@ struct Asked {
 /// Items, and `[m, k, n]` of an item.
 type Extents = (usize, [usize; 3]);
 
-/// Returns the requested product, or the reason why the kernels of this module or of `pit_right` do not support it.
-/// Inputs: the matrix that must be dynamic, the reason if it is not, and `extents`.
-fn asked(
-    question: &Question<'_, '_>,
-    (dynamic, missing): (fn(&SpmmForm) -> &String, &str),
-    extents: fn(&Question<'_, '_>, &SpmmForm) -> Result<Extents, Unfit>,
-) -> Result<Asked, Unfit> {
-    if question.options.zeros == ZerosRule::Strict {
-        let reason = "multiplies zeros inside micro-tiles, but the plan requires Zeros::Strict";
-        return Err(reason.into());
+impl PitForm {
+    /// Returns the requested product, or the reason why the kernels of the family `name` do not support it. `dynamic`
+    /// selects the matrix that must be dynamic; `missing` is the reason if it is not.
+    fn new(
+        request: &Request<'_, '_>,
+        (name, dynamic, missing): (&str, fn(&SpmmForm) -> &String, &str),
+        extents: fn(&Request<'_, '_>, &SpmmForm) -> Result<Extents>,
+    ) -> Result<PitForm> {
+        if request.options.zeros == ZerosRule::Strict {
+            let reason = "multiplies zeros inside micro-tiles, but the plan requires Zeros::Strict";
+            return Err(refuse(name, reason));
+        }
+        let product = request.indirect;
+        let form = product.as_gemm().or_else(|| product.as_gemm_batch()).filter(plain);
+        let form = form.filter(|_| request.types.alike()).ok_or_else(|| {
+            let reason = "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], or batches C[z,m,n] of these, without \
+                factors and epilogue in the type of the operands";
+            refuse(name, reason)
+        })?;
+        let mut all = request.dynamic.iter();
+        let found = all.find(|(name, _)| name == dynamic(&form));
+        let (_, dynamic) = *found.ok_or_else(|| refuse(name, missing))?;
+        let slots = [request.slot(&form.sparse)?, request.slot(&form.dense)?];
+        let (items, extents) = extents(request, &form)?;
+        Ok(PitForm { form, slots, dynamic, items, extents })
     }
-    let product = question.indirect;
-    let form = product.as_gemm().or_else(|| product.as_gemm_batch()).filter(plain);
-    let form = form.filter(|_| question.types.alike()).ok_or(
-        "computes C[m,n] = A[m,k] * B[k,n], or with A[k,m], or batches C[z,m,n] of these, without factors and \
-         epilogue in the type of the operands",
-    )?;
-    let mut all = question.dynamic.iter();
-    let found = all.find(|(name, _)| name == dynamic(&form));
-    let (_, dynamic) = *found.ok_or(missing)?;
-    let (items, extents) = extents(question, &form)?;
-    Ok(Asked { form, dynamic, items, extents })
 }
 
 /// Returns the number of matrices in an operand, and their extents.
-fn matrices(shape: &[usize]) -> Result<(usize, [usize; 2]), Unfit> {
+fn matrices(name: &str, shape: &[usize]) -> Result<(usize, [usize; 2])> {
     match *shape {
         [rows, columns] => Ok((1, [rows, columns])),
         [items, rows, columns] => Ok((items, [rows, columns])),
-        _ => Err("multiplies matrices".into()),
+        _ => Err(refuse(name, "multiplies matrices")),
     }
 }
 
 /// Returns the offer of one of the kernels.
 fn offer<'q>(
-    question: &'q Question<'q, '_>,
+    request: &'q Request<'q, '_>,
     row: &'static Row,
-    asked: Asked,
+    pit: PitForm,
     cost: Cost,
 ) -> Offer<'q> {
     if finds_columns(row) {
-        return Offer::of(row, cost, move |device| few::Made::new(device, row, &asked));
+        return Offer::of(row, cost, move |device| few::PitFewProduct::new(device, row, &pit));
     }
     // If the values of a full A do not fit in memory, a dense kernel may be selected.
-    Offer::with_room(row, cost, move |device| Made::new(device, row, &asked, question))
+    Offer::with_room(row, cost, move |device| PitProduct::new(device, row, &pit, request))
 }
 
 /// Returns the kernels that multiply in this type, for A stored as `[m, k]`, or as `[k, m]` if `turned`.
@@ -161,27 +166,28 @@ fn height(row: &Row) -> usize {
 }
 
 /// Returns items and `[m, k, n]`, or the reason why the kernels do not support these operands.
-fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<Extents, Unfit> {
-    let (a, b) =
-        (find(question.operands(), &form.sparse)?, find(question.operands(), &form.dense)?);
+fn extents(request: &Request<'_, '_>, form: &SpmmForm) -> Result<Extents> {
+    let (a, b) = (request.operand(&form.sparse)?, request.operand(&form.dense)?);
     let AnyOperand::Dense(rows) = b else {
-        return Err(wrong(&form.dense, "an uploaded dense tensor", b).into());
+        return Err(wrong(&form.dense, "an uploaded dense tensor", b));
     };
-    let ((items, [first, second]), (_, [_, n])) = (matrices(a.shape())?, matrices(b.shape())?);
+    let ((items, [first, second]), (_, [_, n])) =
+        (matrices(NAME, a.shape())?, matrices(NAME, b.shape())?);
     let turned = form.order.transposed;
     let (m, k) = if turned { (second, first) } else { (first, second) };
-    let vector = 16 / question.types.operands.bytes();
+    let vector = 16 / request.types.operands.bytes();
     let whole = |x: usize| x.is_multiple_of(vector);
-    let given = question.options.alignment.unwrap_or(vector).max(1);
+    let given = request.options.alignment.unwrap_or(vector).max(1);
     if !whole(n) || !whole(rows.leading()) || !whole(given) {
-        return Err("gathers rows of B by 16 bytes, which it is not a multiple of".into());
+        return Err(refuse(NAME, "gathers rows of B by 16 bytes, which it is not a multiple of"));
     }
     let gathered = |a: &AnyOperand<'_>| match a {
         AnyOperand::Dense(a) => whole(m) && whole(a.leading()),
         _ => false,
     };
     if turned && !gathered(a) {
-        return Err("gathers pieces of rows of A by 16 bytes, which it is not a multiple of".into());
+        let reason = "gathers pieces of rows of A by 16 bytes, which it is not a multiple of";
+        return Err(refuse(NAME, reason));
     }
     Ok((items, [m, k, n]))
 }
@@ -199,7 +205,7 @@ fn plain(form: &SpmmForm) -> bool {
 
 /// Detection and product, and the lists that they share.
 #[derive(Debug)]
-struct Made {
+struct PitProduct {
     row: &'static Row,
     detect: DetectLaunch,
     product: PitLaunch,
@@ -211,34 +217,34 @@ struct Made {
     bound: Bound,
 }
 
-impl Made {
+impl PitProduct {
     fn new(
         device: &Arc<Device>,
         row: &'static Row,
-        asked: &Asked,
-        question: &Question<'_, '_>,
+        pit: &PitForm,
+        request: &Request<'_, '_>,
     ) -> Result<Self> {
         let work = PitWork {
-            items: asked.items,
-            turned: asked.form.order.transposed,
-            ..PitWork::single(asked.extents, height(row))
+            items: pit.items,
+            turned: pit.form.order.transposed,
+            ..PitWork::single(pit.extents, height(row))
         };
-        let how = (asked.dynamic.threshold, question.options.determinism);
-        let types = (question.types.operands, row.dtype);
+        let how = (pit.dynamic.threshold, request.options.determinism);
+        let types = (request.types.operands, row.dtype);
         let (detect, product) = kernels_as(device, types, work, how)?;
-        Ok(Made {
+        Ok(PitProduct {
             row,
             lists: detect.lists(device)?,
             detect,
             product,
             turns: Turns::new(device)?,
-            single: asked.items == 1,
-            bound: Bound::new(asked),
+            single: pit.items == 1,
+            bound: Bound::new(pit),
         })
     }
 }
 
-impl Compiled for Made {
+impl Executable for PitProduct {
     fn variant(&self) -> &'static str {
         self.row.name
     }
@@ -247,7 +253,8 @@ impl Compiled for Made {
         self.lists.bytes()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         let queue = run.queue(out)?;
         let [a, b, c] = self.bound.matrices(run, out)?;
         // All errors are detected before anything is queued.
@@ -260,7 +267,7 @@ impl Compiled for Made {
     }
 }
 
-impl fmt::Display for Made {
+impl fmt::Display for PitProduct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_kernel(f, self.row, format_args!("micro-tiles found by {}", self.detect.name()))
     }

@@ -9,16 +9,15 @@ use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
 use super::rows::rows_of;
-use super::{alignment, matrices};
+use super::{alignment, matrices, slots};
 use crate::einsum::Mode;
 use crate::error::Result;
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::{DotsLaunch, RawDots};
 use crate::indirect::DotsForm;
-use crate::offer::bind::find;
-use crate::offer::{Answer, Compiled, Offer, Question, Run, Unfit, of_launch};
+use crate::offer::{AnyOut, Executable, Offer, Offers, Request, Run, Slot, of_launch, refuse};
 use crate::registry::Dtype;
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::AnyOperand;
 
 const FAMILY: &str = "mttkrp";
 
@@ -59,14 +58,14 @@ fn is_padded(places: &[u32]) -> bool {
 type Gathered<'q> = (Vec<&'q [u32]>, Vec<(usize, usize)>);
 
 /// Returns the index arrays and shapes of a form, or the reason why the kernels do not support it.
-fn gathered<'q>(question: &'q Question<'q, '_>, form: &DotsForm) -> Result<Gathered<'q>, Unfit> {
+fn gathered<'q>(request: &'q Request<'q, '_>, form: &DotsForm) -> Result<Gathered<'q>> {
     let (mut places, mut extents) = (Vec::new(), Vec::new());
     for (factor, array) in &form.factors {
-        let &[rows, n] = find(question.operands(), factor)?.shape() else {
-            return Err("gathers rows of matrices".into());
+        let &[rows, n] = request.operand(factor)?.shape() else {
+            return Err(refuse(FAMILY, "gathers rows of matrices"));
         };
-        let AnyOperand::Index(_, data) = find(question.operands(), array)? else {
-            return Err("gathers through index arrays".into());
+        let AnyOperand::Index(_, data) = request.operand(array)? else {
+            return Err(refuse(FAMILY, "gathers through index arrays"));
         };
         places.push(*data);
         extents.push((rows, n));
@@ -75,29 +74,26 @@ fn gathered<'q>(question: &'q Question<'q, '_>, form: &DotsForm) -> Result<Gathe
 }
 
 /// Returns the kernels of the family that can run the expression.
-pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refused = |reason: &str| Answer::refused(FAMILY, reason);
-    let Some(form) = question.indirect.as_dots() else {
+pub(crate) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    let refused = |reason: &str| Err(refuse(FAMILY, reason));
+    let Some(form) = request.indirect.as_dots() else {
         return refused(
             "multiplies rows of one to three dense matrices [array[p],r] at each p, summed over r, into [p]",
         );
     };
-    if !question.types.alike() {
+    if !request.types.alike() {
         return refused("its outputs have the type of the operands");
     }
-    let (places, extents) = match gathered(question, &form) {
-        Ok(gathered) => gathered,
-        Err(unfit) => return unfit.answer(FAMILY),
-    };
+    let (places, extents) = gathered(request, &form)?;
     if form.mode == Mode::Assign && places.iter().any(|own| is_padded(own)) {
         return refused("leaves entries that are dropped as they are, and `=` writes all of them");
     }
     let n = extents[0].1;
     let Some(row) = dots_row(
-        question.types.operands,
+        request.types.operands,
         places.len(),
         n,
-        alignment(question, form.factors.iter().map(|(name, _)| name), n),
+        alignment(request, form.factors.iter().map(|(name, _)| name), n),
     ) else {
         return refused("computes f32, f64, f16 and bf16");
     };
@@ -110,38 +106,45 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         accumulate: form.mode == Mode::Accumulate,
         ordered: false,
     };
-    let cost = predict_rows(row, &work, question.machine);
-    Answer::of(vec![Offer::of(row, cost, move |device| {
+    let cost = predict_rows(row, &work, request.machine);
+    Ok(vec![Ok(Offer::of(row, cost, move |device| {
         let mut own: Vec<Cow<'_, [u32]>> = places.iter().map(|p| Cow::Borrowed(*p)).collect();
         mark_padding(&mut own);
         let own: Vec<&[u32]> = own.iter().map(|places| &**places).collect();
-        Ok(Dots { launch: DotsLaunch::new(device, row, &own, n)?, form: form.clone() })
-    })])
+        Ok(Dots {
+            launch: DotsLaunch::new(device, row, &own, n)?,
+            factors: slots(request, &form.factors)?,
+            mask: form.mask.as_ref().map(|name| request.slot(name)).transpose()?,
+            accumulate: form.mode == Mode::Accumulate,
+        })
+    }))])
 }
 
 /// Kernel prepared for the index arrays of a plan.
 #[derive(Debug)]
 struct Dots {
     launch: DotsLaunch,
-    form: DotsForm,
+    factors: Vec<Slot>,
+    mask: Option<Slot>,
+    accumulate: bool,
 }
 
 of_launch!(Dots);
 
-impl Compiled for Dots {
+impl Executable for Dots {
     of_launch!();
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         let queue = run.queue(out)?;
-        let mask = self.form.mask.as_ref();
-        let mask = mask.map(|name| run.tensor(name)).transpose()?;
+        let mask = self.mask.map(|mask| run.tensor(mask)).transpose()?;
         let alpha = run.factor()?;
         let raw = RawDots {
             mask: mask.map_or(0, |(address, _)| address),
-            factors: matrices(run, &self.form.factors)?,
+            factors: matrices(run, &self.factors)?,
             out: run.output(out)?.0,
             alpha,
-            accumulate: self.form.mode == Mode::Accumulate,
+            accumulate: self.accumulate,
         };
         self.launch.run(&raw, queue)
     }

@@ -12,22 +12,24 @@ use crate::cpu::AnyOperands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::device::Device;
 use crate::einsum::{Einsum, Mode};
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Result};
 use crate::families::tensor::cost::einsum::{Steps, predict};
 use crate::families::tensor::{EinsumLaunch, RawEinsum};
 use crate::indirect::{rewrite, rewrite_dense};
 use crate::machine::Machine;
-use crate::offer::bind::device_tensor;
-use crate::offer::{Answer, Candidate, Compiled, Offer, PlannedPattern, Question, Run, of_launch};
-use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major, volume};
+use crate::offer::{
+    AnyOut, Candidate, Executable, Offer, Offers, PlannedPattern, Request, Run, Slot, of_launch,
+    refuse,
+};
+use crate::tensor::{AnyOperand, columns_of, row_major, volume};
 use crate::values::Slice;
 
 const NAME: &str = "einsum";
 
 /// Returns the offers of the family for an expression.
-pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refused = |reason: String| Answer::refused(NAME, reason);
-    let e = question.indirect;
+pub(crate) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    let refused = |reason: String| Err(refuse(NAME, reason));
+    let e = request.indirect;
     let factors = e.factors.len();
     if factors == 0 || factors > EINSUM_FACTORS {
         return refused(format!("multiplies 1 to {EINSUM_FACTORS} factors, this has {factors}"));
@@ -40,23 +42,23 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         ));
     }
     let mut rows = kernels().iter().filter(|r| r.operation == Operation::Einsum);
-    if !question.types.alike() || rows.all(|r| r.dtype != question.types.operands) {
-        let (own, out) = (question.types.operands.name(), question.types.out.name());
+    if !request.types.alike() || rows.all(|r| r.dtype != request.types.operands) {
+        let (own, out) = (request.types.operands.name(), request.types.out.name());
         return refused(format!(
             "computes f32, f64, f16 and bf16 into themselves, not {own} into {out}"
         ));
     }
-    let places = places_of(question);
-    let strides = |name: &str| strides_of(question.operands(), name);
-    let vector = 16 / question.types.operands.bytes();
+    let places = places_of(request);
+    let strides = |name: &str| strides_of(request.operands(), name);
+    let vector = 16 / request.types.operands.bytes();
     let all = ways(e, (&places.shape, &places.strides), &strides, vector);
     let offers = all.into_iter().filter_map(|way| {
-        let row = row_of(question.types.operands, factors, &way)?;
-        let steps = steps_of(question, &way);
-        let cost = predict(row, &steps, question.machine);
-        Some(Offer::unless(row, cost, move |device| General::new(question, device, row, &way)))
+        let row = row_of(request.types.operands, factors, &way)?;
+        let steps = steps_of(request, &way);
+        let cost = predict(row, &steps, request.machine);
+        Some(Ok(Offer::of(row, cost, move |device| General::new(request, device, row, &way))))
     });
-    Answer::of(offers.collect())
+    Ok(offers.collect())
 }
 
 /// Returns the kernels for `C[m,n] (=|+=) A[m,k] * B[k,n]` with contiguous matrices and `slots` slots of A in a format.
@@ -117,11 +119,11 @@ fn strides_of(operands: &[(&str, AnyOperand<'_>)], name: &str) -> Option<Vec<usi
 }
 
 /// Returns shape and strides of the output and its epilogue operands. Without a given output, it is contiguous.
-fn places_of(question: &Question<'_, '_>) -> Places {
-    let e = question.indirect;
-    let shape = question.extents.out().to_vec();
-    let of = |name: &String| strides_of(question.operands(), name).unwrap_or_default();
-    let given = strides_of(question.operands(), &e.out.tensor);
+fn places_of(request: &Request<'_, '_>) -> Places {
+    let e = request.indirect;
+    let shape = request.extents.out().to_vec();
+    let of = |name: &String| strides_of(request.operands(), name).unwrap_or_default();
+    let given = strides_of(request.operands(), &e.out.tensor);
     Places {
         strides: given.unwrap_or_else(|| row_major(&shape)),
         bias: e.bias.as_ref().map(|b| of(&b.tensor)).unwrap_or_default(),
@@ -130,51 +132,54 @@ fn places_of(question: &Question<'_, '_>) -> Places {
     }
 }
 
-fn steps_of(question: &Question<'_, '_>, way: &Way) -> Steps {
-    let sparse = question.indirect.sparse.as_ref();
+fn steps_of(request: &Request<'_, '_>, way: &Way) -> Steps {
+    let sparse = request.indirect.sparse.as_ref();
     let mut own = Vec::new();
     let mut slots = 1.0;
-    for (name, operand) in question.operands() {
+    for (name, operand) in request.operands() {
         if sparse.is_some_and(|s| s.name == *name) {
             slots = operand.pattern().map_or(1.0, |p| p.slots() as f64);
         }
     }
     if let Some(sparse) = sparse {
-        let access = &question.einsum.factors[sparse.factor];
+        let access = &request.einsum.factors[sparse.factor];
         access.for_each_name(&mut |n| own.push(n));
     }
-    let others = question.extents.iter().filter(|(n, _)| !own.contains(n));
+    let others = request.extents.iter().filter(|(n, _)| !own.contains(n));
     let bytes = |(_, operand): &(&str, AnyOperand<'_>)| match operand {
         AnyOperand::Sparse(_) | AnyOperand::HostSparse(..) => {
-            slots * (question.types.operands.bytes() + 4) as f64
+            slots * (request.types.operands.bytes() + 4) as f64
         }
         AnyOperand::Index(_, data) => size_of_val(*data) as f64,
-        other => volume(other.shape()) as f64 * question.types.operands.bytes() as f64,
+        other => volume(other.shape()) as f64 * request.types.operands.bytes() as f64,
     };
-    let shape = question.extents.out();
+    let shape = request.extents.out();
     Steps {
         all: slots * others.map(|(_, extent)| extent as f64).product::<f64>(),
         along: way.inner.map_or(1.0, |axis| shape[axis] as f64),
         fixed: way.fixed,
         strided: way.strided,
         out: volume(shape) as f64,
-        accumulate: question.indirect.mode == Mode::Accumulate,
-        operands: question.operands().iter().map(bytes).sum(),
+        accumulate: request.indirect.mode == Mode::Accumulate,
+        operands: request.operands().iter().map(bytes).sum(),
     }
 }
 
 /// Returns the operands in the form that a listing reads.
-fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
+fn bound<'o>(request: &'o Request<'_, '_>) -> Result<AnyOperands<'o>> {
     let mut bound = AnyOperands::default();
-    let none = Slice::none(question.types.operands);
-    for (name, operand) in question.operands() {
+    let none = Slice::none(request.types.operands);
+    for (name, operand) in request.operands() {
         match operand {
             AnyOperand::Dense(d) => bound.dense(name, d.shape(), d.strides(), none),
             AnyOperand::Index(shape, data) => bound.index(name, shape, data)?,
-            AnyOperand::Sparse(a) => bound.sparse(question.indirect, a.pattern(), none)?,
+            AnyOperand::Sparse(a) => bound.sparse(request.indirect, a.pattern(), none)?,
             AnyOperand::Scalar(x) => bound.scalar(name, *x),
-            // Plans pass dynamic tensors on as dense tensors.
-            AnyOperand::HostSparse(..) | AnyOperand::HostDense(..) | AnyOperand::Dynamic(..) => {
+            // Plans pass dynamic tensors and shapes on as dense tensors.
+            AnyOperand::HostSparse(..)
+            | AnyOperand::HostDense(..)
+            | AnyOperand::Dynamic(..)
+            | AnyOperand::Shape(_) => {
                 return Err(Error::on_host(name));
             }
         }
@@ -186,40 +191,44 @@ fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
 #[derive(Debug)]
 struct General {
     launch: EinsumLaunch,
-    /// Names and strides of the dense factors in the order of the listing; `None` for the values of the sparse operand.
-    factors: Vec<(Option<String>, Vec<usize>)>,
-    out: (String, Vec<usize>),
-    bias: Option<(String, Vec<usize>)>,
-    gate: Option<(String, Vec<usize>)>,
-    pattern: Option<PlannedPattern>,
+    /// Dense factors in the order of the listing; `None` for the values of the sparse operand.
+    factors: Vec<Option<Dense>>,
+    /// Strides of the output.
+    out: Vec<usize>,
+    bias: Option<Dense>,
+    gate: Option<Dense>,
+    pattern: Option<(Slot, PlannedPattern)>,
 }
+
+/// Slot and strides of a dense operand.
+type Dense = (Slot, Vec<usize>);
 
 impl General {
     fn new(
-        question: &Question<'_, '_>,
+        request: &Request<'_, '_>,
         device: &Arc<Device>,
         row: &'static Row,
         way: &Way,
-    ) -> Result<std::result::Result<Self, Refusal>> {
-        let e = question.indirect;
-        let places = places_of(question);
+    ) -> Result<Self> {
+        let e = request.indirect;
+        let places = places_of(request);
         let mut pattern = None;
         let mut columns = None;
-        for (name, operand) in question.operands() {
+        for (name, operand) in request.operands() {
             if let AnyOperand::Sparse(a) = operand {
-                pattern = Some(PlannedPattern::new(name, a.pattern()));
+                pattern = Some((request.slot(name)?, PlannedPattern::new(name, a.pattern())));
                 // The runs of a batch belong to one matrix that contains all of them.
                 columns = a.runs().and_then(|_| columns_of(a.pattern()));
             }
         }
-        let bound = bound(question)?;
+        let bound = bound(request)?;
         let offsets = Offsets::new(e, &bound)?;
         let listing =
-            Listing::new(e, (&bound, question.types.operands.bytes()), &offsets, &places, way);
+            Listing::new(e, (&bound, request.types.operands.bytes()), &offsets, &places, way);
         let listing = match listing {
             // The listing exceeds the range of the kernels' numbers.
             Err(error @ Error::Overflow { .. }) => {
-                return Ok(Err(Refusal::of(row.name, error.to_string())));
+                return Err(refuse(row.name, error.to_string()));
             }
             listing => listing?,
         };
@@ -228,33 +237,35 @@ impl General {
         let sparse = e.sparse.as_ref().map(|s| s.factor);
         let factor = |&f: &usize| {
             let name = &e.factors[f].tensor;
-            let strides = strides_of(question.operands(), name).unwrap_or_default();
-            ((sparse != Some(f)).then(|| name.clone()), strides)
+            let strides = strides_of(request.operands(), name).unwrap_or_default();
+            let dense = sparse != Some(f);
+            dense.then(|| Ok((request.slot(name)?, strides))).transpose()
         };
-        Ok(Ok(General {
+        let slot = |(name, strides): (&String, _)| Ok::<_, Error>((request.slot(name)?, strides));
+        Ok(General {
             launch,
-            factors: way.order.iter().map(factor).collect(),
-            out: (e.out.tensor.clone(), places.strides),
-            bias: e.bias.as_ref().map(|b| (b.tensor.clone(), places.bias)),
-            gate: e.gate.as_ref().map(|g| (g.clone(), places.gate)),
+            factors: way.order.iter().map(factor).collect::<Result<_>>()?,
+            out: places.strides,
+            bias: e.bias.as_ref().map(|b| slot((&b.tensor, places.bias))).transpose()?,
+            gate: e.gate.as_ref().map(|g| slot((g, places.gate))).transpose()?,
             pattern,
-        }))
+        })
     }
 
     /// Returns the addresses of values and columns of the sparse operand.
-    fn sparse(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<(u64, u64)> {
-        let Some(pattern) = &self.pattern else {
+    fn sparse(&self, run: &Run<'_>) -> Result<(u64, u64)> {
+        let Some((slot, pattern)) = &self.pattern else {
             return Ok((0, 0));
         };
-        let arrays = pattern.arrays(operands)?;
+        let arrays = pattern.arrays(run.operand(*slot)?)?;
         Ok((arrays.values.address(), arrays.columns.address()))
     }
 
     /// Returns the address of a dense operand after comparing its strides with the planned ones.
-    fn dense(operands: &[(&str, AnyOperand<'_>)], name: &str, strides: &[usize]) -> Result<u64> {
-        let found = strides_of(operands, name).unwrap_or_default();
-        same_strides(name, strides, &found)?;
-        Ok(device_tensor(operands, name)?.0)
+    fn dense(run: &Run<'_>, (slot, strides): &Dense) -> Result<u64> {
+        let found = run.operand(*slot)?.strides().unwrap_or_default();
+        same_strides(run.name(*slot), strides, &found)?;
+        Ok(run.tensor(*slot)?.0)
     }
 }
 
@@ -270,28 +281,23 @@ fn same_strides(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
     ))
 }
 
-impl Compiled for General {
+impl Executable for General {
     of_launch!();
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         let queue = run.queue(out)?;
-        let (values, columns) = self.sparse(run.operands)?;
-        let factor = |(name, strides): &(Option<String>, Vec<usize>)| match name {
-            Some(name) => Self::dense(run.operands, name, strides),
-            None => Ok(values),
-        };
-        let factors = self.factors.iter().map(factor).collect::<Result<_>>()?;
-        same_strides(&self.out.0, &self.out.1, &out.strides())?;
-        let bias = self.bias.as_ref();
-        let bias = bias.map(|(name, strides)| Self::dense(run.operands, name, strides));
-        let gate = self.gate.as_ref();
-        let gate = gate.map(|(name, strides)| Self::dense(run.operands, name, strides));
+        let (values, columns) = self.sparse(run)?;
+        let dense = |own: &Option<Dense>| own.as_ref().map(|own| Self::dense(run, own)).transpose();
+        let factors = self.factors.iter().map(|own| Ok(dense(own)?.unwrap_or(values)));
+        let factors = factors.collect::<Result<_>>()?;
+        same_strides(run.of.output(), &self.out, &out.strides())?;
         let raw = RawEinsum {
             factors,
             columns,
             out: run.output(out)?.0,
-            bias: bias.transpose()?.unwrap_or(0),
-            gate: gate.transpose()?.unwrap_or(0),
+            bias: dense(&self.bias)?.unwrap_or(0),
+            gate: dense(&self.gate)?.unwrap_or(0),
             alpha: run.factor()?,
         };
         self.launch.run(&raw, queue)

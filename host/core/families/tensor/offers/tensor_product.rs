@@ -2,7 +2,7 @@
 //! operands share a batch. Planning reads its nonzeros, and runs read their values.
 
 mod entries;
-mod made;
+mod product;
 
 use std::sync::Arc;
 
@@ -16,45 +16,38 @@ use crate::families::tensor::tensor_product::{
     CouplingLaunch, CouplingShape, Lists, Term, row_for, shared_bytes,
 };
 use crate::indirect::{IndirectEinsum, TensorProductForm, TensorProductKind};
-use crate::offer::bind::find;
-use crate::offer::{Answer, Offer, Question, Unfit};
+use crate::offer::{Offer, Offers, Request, Slot, refuse};
 use crate::tensor::row_major;
 use entries::{Entries, term};
-use made::Made;
+use product::CouplingProduct;
 
 const NAME: &str = "tensor_product";
 /// Max number of nonzeros.
 const MOST: usize = 1 << 16;
 
 /// Returns the offers of this family for an expression.
-pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    let refuse = |reason: String| Answer::refused(NAME, reason);
-    let form = match question.indirect.tensor_product() {
-        Ok(form) => form,
-        Err(reason) => return refuse(reason),
-    };
+pub(crate) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    let form = request.indirect.tensor_product().map_err(|reason| refuse(NAME, reason))?;
     let row =
-        row_for((form.kind, form.own), question.types.operands).filter(|_| question.types.alike());
+        row_for((form.kind, form.own), request.types.operands).filter(|_| request.types.alike());
     let Some(row) = row else {
-        return refuse(format!("has no kernel for {}", question.types.operands.name()));
+        let reason = format!("has no kernel for {}", request.types.operands.name());
+        return Err(refuse(NAME, reason));
     };
     let piece = rows_of_piece(row.step, row.threads);
-    let found = match Bound::new(question, form, piece) {
-        Ok(found) => found,
-        Err(unfit) => return unfit.answer(NAME),
-    };
-    let limit = question.machine.shared_bytes;
+    let found = Bound::new(request, form, piece)?;
+    let limit = request.machine.shared_bytes;
     if let Err(refusal) = shared_bytes(row, &found.shape, &found.lists, limit) {
-        return Answer::refused(&refusal.name, refusal.reason);
+        return Err(refuse(&refusal.name, refusal.reason));
     }
-    let work = found.work(question.types.operands.bytes());
-    let cost = predict_couplings(&work, question.machine);
+    let work = found.work(request.types.operands.bytes());
+    let cost = predict_couplings(&work, request.machine);
     let found = Arc::new(found);
-    Answer::of(vec![Offer::unless(row, cost, move |device| {
+    Ok(vec![Ok(Offer::of(row, cost, move |device| {
         let launch = CouplingLaunch::new(device, row, &found.shape, &found.lists)?;
-        let found = Arc::clone(&found);
-        Ok(launch.map(|launch| Made { found, launch }))
-    })])
+        let launch = launch.map_err(|refusal| refuse(&refusal.name, refusal.reason))?;
+        Ok(CouplingProduct { found: Arc::clone(&found), launch })
+    }))])
 }
 
 /// Expression bound to the patterns of its operands.
@@ -62,10 +55,10 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
 struct Bound {
     shape: CouplingShape,
     lists: Lists,
-    /// Names of A, Y, D and F.
-    names: [Option<String>; 4],
-    /// Name of the operand that holds the values of the nonzeros.
-    values: String,
+    /// Slots of A, Y, D and F.
+    slots: [Option<Slot>; 4],
+    /// Slot of the operand that holds the values of the nonzeros.
+    values: Slot,
     /// Strides of its axes, in elements.
     strides: Vec<usize>,
     /// Index arrays of the sparse operand. Runs compare their contents with the plan.
@@ -73,38 +66,39 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(
-        question: &Question<'_, '_>,
-        form: TensorProductForm,
-        piece: u32,
-    ) -> Result<Bound, Unfit> {
-        let indirect = question.indirect;
-        let (arrays, sparse) = entries::arrays(question)?;
+    fn new(request: &Request<'_, '_>, form: TensorProductForm, piece: u32) -> Result<Bound> {
+        let indirect = request.indirect;
+        let (arrays, sparse) = entries::arrays(request)?;
         let entries = Entries::new(indirect, &form, &arrays);
         let count = entries.extents.iter().try_fold(1usize, |n, e| n.checked_mul(*e));
         let count = match count {
             Some(count) if count <= MOST => count,
             _ => {
                 let reason = format!("takes up to {MOST} entries, not {:?}", entries.extents);
-                return Err(reason.into());
+                return Err(refuse(NAME, reason));
             }
         };
-        let holder = holder(question, &form, sparse)?;
-        let holder = holder.ok_or("requires its values in a tensor")?;
-        let shapes = shapes(question, &form)?;
+        let holder = holder(request, &form, sparse)?;
+        let holder = holder.ok_or_else(|| refuse(NAME, "requires its values in a tensor"))?;
+        let shapes = shapes(request, &form)?;
         let terms = terms((indirect, &form), (&entries, count), &shapes, &holder)?;
         let slots = holder.slots();
-        let named = form.factors.map(|f| f.map(|f| indirect.factors[f].tensor.clone()));
+        let mut named = [None; 4];
+        for (slot, factor) in named.iter_mut().zip(form.factors) {
+            let name = factor.map(|f| &indirect.factors[f].tensor);
+            *slot = name.map(|name| request.slot(name)).transpose()?;
+        }
         let pattern = sparse.map(|(_, tensor)| tensor.arrays()).unwrap_or_default();
         let pattern = pattern.iter().map(|a| (a.role, a.data.to_vec())).collect();
         let (shape, lists, swapped) =
-            Bound::sorted(terms, (&form, piece), &shapes, slots, indirect.mode)?;
+            Bound::sorted(terms, (&form, piece), &shapes, slots, indirect.mode)
+                .map_err(|reason| refuse(NAME, reason))?;
         let [a, y, d, f] = named;
         Ok(Bound {
             shape,
             lists,
-            names: if swapped { [d, y, a, f] } else { [a, y, d, f] },
-            values: holder.name,
+            slots: if swapped { [d, y, a, f] } else { [a, y, d, f] },
+            values: request.slot(&holder.name)?,
             strides: holder.strides,
             pattern,
         })
@@ -233,11 +227,11 @@ fn terms(
 }
 
 fn holder(
-    question: &Question<'_, '_>,
+    request: &Request<'_, '_>,
     form: &TensorProductForm,
     sparse: Option<(&str, AnyPattern<'_>)>,
 ) -> Result<Option<Holder>> {
-    let factor = &question.indirect.factors[form.values].tensor;
+    let factor = &request.indirect.factors[form.values].tensor;
     let (name, shape, strides) = match sparse {
         Some((name, tensor)) => {
             let shape = tensor.value_shape();
@@ -245,7 +239,7 @@ fn holder(
             (name, shape, strides)
         }
         None => {
-            let operand = find(question.operands(), factor)?;
+            let operand = request.operand(factor)?;
             let Some(strides) = operand.strides() else {
                 return Ok(None);
             };
@@ -256,14 +250,14 @@ fn holder(
 }
 
 /// Returns the shapes of A, Y, D, F and the output; empty for absent operands.
-fn shapes(question: &Question<'_, '_>, form: &TensorProductForm) -> Result<[Vec<usize>; 5]> {
+fn shapes(request: &Request<'_, '_>, form: &TensorProductForm) -> Result<[Vec<usize>; 5]> {
     let mut all: [Vec<usize>; 5] = Default::default();
     for (to, factor) in all.iter_mut().zip(form.factors) {
         if let Some(factor) = factor {
-            let name = &question.indirect.factors[factor].tensor;
-            *to = find(question.operands(), name)?.shape().to_vec();
+            let name = &request.indirect.factors[factor].tensor;
+            *to = request.operand(name)?.shape().to_vec();
         }
     }
-    all[4] = question.extents.out().to_vec();
+    all[4] = request.extents.out().to_vec();
     Ok(all)
 }

@@ -13,7 +13,7 @@ use crate::launch::{RawSddmm, RawSpmm};
 use crate::ops::{SoftmaxOptions, SparseSoftmax};
 use crate::plan::Plan;
 use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor};
+use crate::tensor::{Operand, SparseTensor, Tensor};
 use blocks::Blocks;
 
 /// Adjacent heads with the same mask.
@@ -58,25 +58,17 @@ impl<T: Scalar> Entries<T> {
     ) -> Result<Self> {
         let AttentionExtents { m, n, d, .. } = extents;
         let batched = extents.heads == extents.key_heads;
-        // Planning uses only the shapes of these tensors.
-        let of = |rows: usize| match batched {
-            true => context.zeros::<T>(&[heads, rows, d]),
-            false => context.zeros::<T>(&[rows, d]),
-        };
-        let (queries, keys) = (of(m)?, of(n)?);
-        let plan = |text: &str, b: &Tensor<T>| {
-            let text = match batched {
-                true => text.to_owned(),
-                false => text.replace("h,", ""),
+        let plan = |text: &str, rows: usize| {
+            let (text, shape) = match batched {
+                true => (text.to_owned(), &[heads, rows, d][..]),
+                false => (text.replace("h,", ""), &[rows, d][..]),
             };
-            let operands = [("S", scores.into()), ("X", b.into())];
+            let operands = [("S", scores.into()), ("X", Operand::Shape(shape))];
             context.plan(&text).operands(&operands).build()
         };
-        let products = [
-            plan("Y[h,m,d] = S[m,n] * X[h,n,d]", &keys)?,
-            plan("Y[h,n,d] = S[m,n] * X[h,m,d]", &queries)?,
-        ];
-        let onto = || plan("Y[h,n,d] += S[m,n] * X[h,m,d]", &queries);
+        let products =
+            [plan("Y[h,m,d] = S[m,n] * X[h,n,d]", n)?, plan("Y[h,n,d] = S[m,n] * X[h,m,d]", m)?];
+        let onto = || plan("Y[h,n,d] += S[m,n] * X[h,m,d]", m);
         Ok(Entries { products, onto: (!batched).then(onto).transpose()?, batched })
     }
 }
@@ -144,8 +136,8 @@ impl<T: Scalar> Group<T> {
                 Products::Entries(Box::new(own))
             }
         };
-        let (x, y) = (context.zeros::<T>(&[m, d])?, context.zeros::<T>(&[n, d])?);
-        let operands = [("X", (&x).into()), ("Y", (&y).into())];
+        let operands: [(_, Operand<'_, T>); 2] =
+            [("X", Operand::Shape(&[m, d])), ("Y", Operand::Shape(&[n, d]))];
         let sampled = context
             .plan("S[m,n] = X[m,d] * Y[n,d]")
             .operands(&operands)

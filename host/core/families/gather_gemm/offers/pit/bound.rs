@@ -1,32 +1,29 @@
 //! Operands of a product with a dynamic operand, bound to the tensors of a run.
 
-use super::Asked;
+use super::PitForm;
 use crate::error::Result;
-use crate::offer::Run;
+use crate::offer::{Run, Slot};
 use crate::tensor::AnyTensor;
 use crate::tensor::DenseMatrix;
 
-/// Names of the operands, and extents of A, B and C as stored.
+/// Slots of A and B, and extents of A, B and C as stored.
 #[derive(Debug)]
 pub(super) struct Bound {
-    names: [String; 2],
+    slots: [Slot; 2],
     extents: [[usize; 2]; 3],
 }
 
 impl Bound {
     /// Creates the operands of a product. The items of a batch follow each other, as rows of one matrix.
-    pub(super) fn new(asked: &Asked) -> Self {
-        let ([m, k, n], form) = (asked.extents, &asked.form);
+    pub(super) fn new(pit: &PitForm) -> Self {
+        let ([m, k, n], form) = (pit.extents, &pit.form);
         let of_a = if form.order.transposed { [k, m] } else { [m, k] };
-        let all = |[rows, columns]: [usize; 2]| [asked.items.saturating_mul(rows), columns];
-        Bound {
-            names: [form.sparse.clone(), form.dense.clone()],
-            extents: [of_a, [k, n], [m, n]].map(all),
-        }
+        let all = |[rows, columns]: [usize; 2]| [pit.items.saturating_mul(rows), columns];
+        Bound { slots: pit.slots, extents: [of_a, [k, n], [m, n]].map(all) }
     }
 
     pub(super) fn matrices(&self, run: &Run<'_>, out: &AnyTensor) -> Result<[DenseMatrix; 3]> {
-        let [a, b] = &self.names;
+        let [a, b] = self.slots;
         let [of_a, of_b, of_c] = self.extents;
         Ok([
             matrix(run.tensor(a)?, of_a),

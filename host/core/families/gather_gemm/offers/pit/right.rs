@@ -6,7 +6,7 @@ use std::sync::Arc;
 use einsparse_kernels::table::Row;
 
 use super::bound::Bound;
-use super::{Asked, Extents, asked, matrices};
+use super::{Extents, PitForm, matrices};
 use crate::device::Device;
 use crate::error::Result;
 use crate::families::discover::DeviceLists;
@@ -15,86 +15,88 @@ use crate::families::gather_gemm::found::{RightKernels, WIDTH};
 use crate::families::gather_gemm::pit_rows;
 use crate::indirect::SpmmForm;
 use crate::launch::Turns;
-use crate::offer::bind::{find, wrong};
-use crate::offer::{Answer, Compiled, Determinism, Offer, Question, Run, Unfit, write_kernel};
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::offer::{
+    AnyOut, Determinism, Executable, Offer, Offers, Request, Run, refuse, write_kernel, wrong,
+};
+use crate::tensor::AnyOperand;
+
+/// Name of the family in refusals.
+const NAME: &str = "pit_right";
 
 /// Returns the offers for an expression whose right factor is dynamic.
-pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
-    if question.dynamic.is_empty() {
-        return Ok(Answer::default());
+pub(crate) fn offers<'q>(request: &'q Request<'q, '_>) -> Result<Offers<'q>> {
+    if request.dynamic.is_empty() {
+        return Ok(Offers::new());
     }
-    let (asked, row, share) = match found(question) {
-        Ok(found) => found,
-        Err(unfit) => return unfit.answer("pit_right"),
-    };
-    let ([m, k, n], machine) = (asked.extents, question.machine);
-    let all = |extent: usize| asked.items.saturating_mul(extent);
+    let (pit, row, share) = found(request)?;
+    let ([m, k, n], machine) = (pit.extents, request.machine);
+    let all = |extent: usize| pit.items.saturating_mul(extent);
     let mut cost = predict(row, [all(n), k, m], share, machine);
-    if !asked.form.order.transposed {
-        let us = transposition_us([all(m), k], question.types.operands.bytes(), machine);
+    if !pit.form.order.transposed {
+        let us = transposition_us([all(m), k], request.types.operands.bytes(), machine);
         cost.us += us;
         cost.hbm_us += us;
     }
-    let determinism = question.options.determinism;
+    let determinism = request.options.determinism;
     // If the transpose does not fit in memory, a dense kernel may be selected.
-    Answer::of(vec![Offer::with_room(row, cost, move |device| {
-        Made::new(device, row, &asked, determinism)
-    })])
+    Ok(vec![Ok(Offer::with_room(row, cost, move |device| {
+        PitRightProduct::new(device, row, &pit, determinism)
+    }))])
 }
 
 /// Product, kernel, and expected share of nonempty micro-tiles.
-type Found = (Asked, &'static Row, f64);
+type Found = (PitForm, &'static Row, f64);
 
 /// Returns the requested product, or the reason why the kernels do not support it.
-fn found(question: &Question<'_, '_>) -> Result<Found, Unfit> {
+fn found(request: &Request<'_, '_>) -> Result<Found> {
     let missing = "skips pieces of rows of the second matrix, and that is not dynamic";
-    let product = asked(question, (|form| &form.dense, missing), extents)?;
-    let mut rows = pit_rows(question.types.operands, true, true);
-    let first = rows.clone().next().ok_or("computes f16 and bf16")?;
-    let wanted = question.options.variant.as_deref();
-    let machine = question.machine;
+    let product = PitForm::new(request, (NAME, |form| &form.dense, missing), extents)?;
+    let mut rows = pit_rows(request.types.operands, true, true);
+    let first = rows.clone().next().ok_or_else(|| refuse(NAME, "computes f16 and bf16"))?;
+    let wanted = request.options.variant.as_deref();
+    let machine = request.machine;
     // A requested kernel that this GPU cannot run is refused with the reason.
     let runs = |row: &&Row| wanted == Some(row.name) || machine.lacks(row).is_none();
     let Some(row) = rows.find(runs) else {
-        return Err(machine.lacks(first).unwrap_or_default().as_str().into());
+        return Err(refuse(NAME, machine.lacks(first).unwrap_or_default()));
     };
     let share = product.dynamic.expected.share(WIDTH);
     if wanted != Some(row.name) && !is_worth_it(row, share) {
-        return Err("gains nothing where nearly all micro-tiles hold something".into());
+        return Err(refuse(NAME, "gains nothing where nearly all micro-tiles hold something"));
     }
     Ok((product, row, share))
 }
 
 /// Returns items and `[m, k, n]`, or the reason why the kernels do not support these operands.
-fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<Extents, Unfit> {
-    let (a, b) =
-        (find(question.operands(), &form.sparse)?, find(question.operands(), &form.dense)?);
+fn extents(request: &Request<'_, '_>, form: &SpmmForm) -> Result<Extents> {
+    let (a, b) = (request.operand(&form.sparse)?, request.operand(&form.dense)?);
     let AnyOperand::Dense(rows) = a else {
-        return Err(wrong(&form.sparse, "an uploaded dense tensor", a).into());
+        return Err(wrong(&form.sparse, "an uploaded dense tensor", a));
     };
     let AnyOperand::Dense(pieces) = b else {
-        return Err(wrong(&form.dense, "an uploaded dense tensor", b).into());
+        return Err(wrong(&form.dense, "an uploaded dense tensor", b));
     };
-    let ((items, [first, second]), (_, [_, n])) = (matrices(a.shape())?, matrices(b.shape())?);
-    let vector = 16 / question.types.operands.bytes();
+    let ((items, [first, second]), (_, [_, n])) =
+        (matrices(NAME, a.shape())?, matrices(NAME, b.shape())?);
+    let vector = 16 / request.types.operands.bytes();
     let whole = |x: usize| x.is_multiple_of(vector);
-    let given = question.options.alignment.unwrap_or(vector).max(1);
+    let given = request.options.alignment.unwrap_or(vector).max(1);
     if !whole(n) || !whole(pieces.leading()) || !whole(given) {
-        return Err("gathers pieces of rows of B by 16 bytes, which it is not a multiple of".into());
+        let reason = "gathers pieces of rows of B by 16 bytes, which it is not a multiple of";
+        return Err(refuse(NAME, reason));
     }
     if !form.order.transposed {
         return Ok((items, [first, second, n]));
     }
     if !whole(rows.leading()) {
-        return Err("gathers rows of A by 16 bytes, which it is not a multiple of".into());
+        return Err(refuse(NAME, "gathers rows of A by 16 bytes, which it is not a multiple of"));
     }
     Ok((items, [second, first, n]))
 }
 
 /// Detection, transpose and product, and the lists that they share.
 #[derive(Debug)]
-struct Made {
+struct PitRightProduct {
     row: &'static Row,
     kernels: RightKernels,
     lists: DeviceLists,
@@ -103,27 +105,27 @@ struct Made {
     bound: Bound,
 }
 
-impl Made {
+impl PitRightProduct {
     fn new(
         device: &Arc<Device>,
         row: &'static Row,
-        asked: &Asked,
+        pit: &PitForm,
         determinism: Determinism,
     ) -> Result<Self> {
-        let (items, by_columns) = (asked.items, asked.form.order.transposed);
-        let how = (asked.dynamic.threshold, determinism);
-        let kernels = RightKernels::new(device, row.dtype, items, asked.extents, by_columns, how)?;
-        Ok(Made {
+        let (items, by_columns) = (pit.items, pit.form.order.transposed);
+        let how = (pit.dynamic.threshold, determinism);
+        let kernels = RightKernels::new(device, row.dtype, items, pit.extents, by_columns, how)?;
+        Ok(PitRightProduct {
             row,
             lists: kernels.detect.lists(device)?,
             kernels,
             turns: Turns::new(device)?,
-            bound: Bound::new(asked),
+            bound: Bound::new(pit),
         })
     }
 }
 
-impl Compiled for Made {
+impl Executable for PitRightProduct {
     fn variant(&self) -> &'static str {
         self.row.name
     }
@@ -132,7 +134,8 @@ impl Compiled for Made {
         self.lists.bytes() + self.kernels.bytes()
     }
 
-    fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
+    fn run(&self, run: &Run<'_>, out: AnyOut<'_>) -> Result<()> {
+        let out = run.dense(out)?;
         let queue = run.queue(out)?;
         let all = self.bound.matrices(run, out)?;
         self.kernels
@@ -140,7 +143,7 @@ impl Compiled for Made {
     }
 }
 
-impl fmt::Display for Made {
+impl fmt::Display for PitRightProduct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.kernels.names();
         let behind = names[..names.len() - 1].join(", ");

@@ -8,8 +8,7 @@ use super::is_matrix;
 use crate::error::{Error, Result};
 use crate::families::tensor::tensor_product::Term;
 use crate::indirect::{Access, Index, IndirectEinsum, TensorProductForm};
-use crate::offer::Question;
-use crate::offer::bind::{find, wrong};
+use crate::offer::{Request, wrong};
 use crate::tensor::AnyOperand;
 
 /// Index arrays by their names in the expression: extents and contents.
@@ -18,18 +17,18 @@ pub(super) type Arrays<'a> = BTreeMap<&'a str, (Vec<usize>, &'a [u32])>;
 /// Returns all index arrays of the expression, and the sparse operand.
 #[allow(clippy::type_complexity)]
 pub(super) fn arrays<'q>(
-    question: &'q Question<'q, '_>,
+    request: &'q Request<'q, '_>,
 ) -> Result<(Arrays<'q>, Option<(&'q str, AnyPattern<'q>)>)> {
     let mut found = Arrays::new();
-    for (name, operand) in question.operands() {
+    for (name, operand) in request.operands() {
         if let AnyOperand::Index(shape, data) = operand {
             found.insert(name, (shape.to_vec(), *data));
         }
     }
-    let Some(sparse) = &question.indirect.sparse else {
+    let Some(sparse) = &request.indirect.sparse else {
         return Ok((found, None));
     };
-    let operand = find(question.operands(), &sparse.name)?;
+    let operand = request.operand(&sparse.name)?;
     let Some(tensor) = operand.pattern() else {
         return Err(wrong(&sparse.name, "a sparse tensor", operand));
     };

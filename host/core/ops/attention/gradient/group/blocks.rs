@@ -16,7 +16,7 @@ use crate::kernel::Queue;
 use crate::launch::RawSpmm;
 use crate::plan::Plan;
 use crate::registry::Scalar;
-use crate::tensor::{SparseTensor, Tensor};
+use crate::tensor::{Operand, SparseTensor};
 
 /// Rows and columns of a block.
 const BLOCK: usize = 64;
@@ -76,14 +76,12 @@ impl<T: Scalar> Blocks<T> {
         let places = Scatter::places(numbered.values(), slots)?;
         let zeros = vec![T::ZERO; numbered.values().len()];
         let values = context.upload(Bsr::new(numbered.pattern().clone(), zeros)?)?;
-        let (queries, keys) = (context.zeros::<T>(&[m, d])?, context.zeros::<T>(&[n, d])?);
-        let plan = |text: &str, x: &Tensor<T>| {
-            let operands = [("S", (&values).into()), ("X", x.into())];
+        let plan = |text: &str, rows: usize| {
+            let operands = [("S", (&values).into()), ("X", Operand::Shape(&[rows, d]))];
             context.plan(text).operands(&operands).build()
         };
-        let products =
-            [plan("Y[m,d] = S[m,n] * X[n,d]", &keys)?, plan("Y[n,d] = S[m,n] * X[m,d]", &queries)?];
-        let onto = || plan("Y[n,d] += S[m,n] * X[m,d]", &queries);
+        let products = [plan("Y[m,d] = S[m,n] * X[n,d]", n)?, plan("Y[n,d] = S[m,n] * X[m,d]", m)?];
+        let onto = || plan("Y[n,d] += S[m,n] * X[m,d]", m);
         let shared = extents.heads != extents.key_heads;
         let onto = shared.then(onto).transpose()?;
         let device = Arc::clone(context.expect_device()?);
