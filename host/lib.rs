@@ -56,6 +56,7 @@ mod machine;
 pub mod module;
 pub mod nn;
 mod offer;
+mod operator;
 pub mod ops;
 #[doc(hidden)]
 pub mod plan;

@@ -131,6 +131,7 @@ const HOST: [&str; 26] = [
     "launch",
     "offer",
     "families",
+    "operator",
     "plan",
     "converter",
     "convert",
