@@ -95,6 +95,14 @@ impl<L> Operator<L> {
     }
 }
 
+impl<L> Operator<Option<L>> {
+    /// Returns the operator if there is a launch.
+    pub(crate) fn transpose(self) -> Option<Operator<L>> {
+        let Operator { context, launch, order } = self;
+        Some(Operator { context, launch: Some(launch.flatten()?), order })
+    }
+}
+
 /// One run of an operator. Its methods validate operands and return them as launches receive them. On a CPU context,
 /// these are addresses of equal alignment in the memory of the simulated GPU.
 pub(crate) struct Run<'o, L> {

@@ -1,38 +1,9 @@
 //! Checks of a CPU context for the kernels of a GPU, by operators of a simulated GPU. Shapes, strides, alignment, types
 //! and formats are checked in one place, and refused with equal messages.
 
-use std::sync::Arc;
-
 use super::Context;
-use crate::device::{Device, Stream};
+use crate::device::Stream;
 use crate::error::Result;
-
-/// A launch on a GPU. On the CPU it is a launch on the simulated GPU: its runs check operands and queue nothing.
-#[derive(Debug)]
-pub(crate) struct Prepared<L> {
-    /// `None` in a context without checks.
-    launch: Option<L>,
-    runs: bool,
-}
-
-impl<L> Prepared<L> {
-    /// The launch on a GPU; `None` on the CPU.
-    pub(crate) fn as_ref(&self) -> Option<&L> {
-        self.launch.as_ref().filter(|_| self.runs)
-    }
-
-    /// The launch that checks operands and, on a GPU, computes. `None` in a context without checks.
-    pub(crate) fn get(&self) -> Option<&L> {
-        self.launch.as_ref()
-    }
-
-    /// Passes the launch to `queue`, which checks operands and, on a GPU, queues the work. Returns whether a GPU
-    /// computes the result; otherwise the host does.
-    pub(crate) fn queue(&self, queue: impl FnOnce(&L) -> Result<()>) -> Result<bool> {
-        self.launch.as_ref().map_or(Ok(()), queue)?;
-        Ok(self.runs)
-    }
-}
 
 /// On a CPU context: the operator on the simulated GPU. It is created and run before the operator of the CPU. It
 /// refuses what a GPU refuses, and computes nothing.
@@ -86,21 +57,5 @@ impl<O> Shadow<O> {
             Some(own) => run(own, stream.shadow()),
             None => Ok(()),
         }
-    }
-}
-
-impl Context {
-    /// Makes a launch for the GPU, or on the CPU for the simulated GPU. Both return equal errors.
-    pub(crate) fn prepared<L>(
-        &self,
-        make: impl FnOnce(&Arc<Device>) -> Result<L>,
-    ) -> Result<Prepared<L>> {
-        Ok(Prepared {
-            launch: match self.checks() {
-                true => Some(make(self.planned_on()?)?),
-                false => None,
-            },
-            runs: self.is_cuda(),
-        })
     }
 }

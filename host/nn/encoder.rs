@@ -13,7 +13,7 @@ use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use host::Batch;
-use launches::{Given, Launches};
+use launches::{EncoderRun, Launches};
 pub use norm::ResidualNorm;
 pub use norm_gradient::ResidualNormGradient;
 
@@ -272,7 +272,7 @@ impl<T: Scalar> Encoder<T> {
         run.check("out", out, shape)?;
         run.check("lengths", lengths, &[items])?;
         self.check(&run, layers)?;
-        let given = Given {
+        let arguments = EncoderRun {
             options: &self.options,
             packed,
             steps,
@@ -281,7 +281,7 @@ impl<T: Scalar> Encoder<T> {
             lengths: lengths.place(),
         };
         run.queue(
-            |own, queue| own.run(&given, layers, queue),
+            |own, queue| own.run(&arguments, layers, queue),
             || {
                 Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
                 Ok(())

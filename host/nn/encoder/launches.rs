@@ -26,7 +26,7 @@ pub(super) struct Launches {
 }
 
 /// Arguments of a run, in addition to the weights.
-pub(super) struct Given<'a> {
+pub(super) struct EncoderRun<'a> {
     pub options: &'a EncoderOptions,
     /// Whether `x` and `out` have packed rows.
     pub packed: bool,
@@ -91,7 +91,7 @@ impl Launches {
     /// also read before the wait: a norm follows a product, and packing or a norm wrote the rows before that product.
     pub(super) fn run<T: Scalar>(
         &self,
-        run: &Given<'_>,
+        run: &EncoderRun<'_>,
         layers: &[EncoderWeights<'_, T>],
         queue: Queue<'_>,
     ) -> Result<()> {
@@ -116,7 +116,7 @@ impl Launches {
     /// Queues a step of layer `number`. `ends`: this is the last layer.
     fn step<T: Scalar>(
         &self,
-        run: &Given<'_>,
+        run: &EncoderRun<'_>,
         (number, ends, step): (usize, bool, usize),
         weights: &EncoderWeights<'_, T>,
         queue: Queue<'_>,
