@@ -21,7 +21,6 @@ pub use axes::{AxisUse, OperandAxis, pit_axes};
 #[doc(hidden)]
 pub use channels::ChannelDetector;
 pub use convolution::{ConvolutionAxis, ConvolutionOptions, DynamicConvolution};
-pub(crate) use detect::operand;
 pub use detect::{DetectOptions, Detector};
 pub use gradient::{DynamicMatmulGradient, GradientOfA};
 pub use grouped::{Gate, GroupedGemm, GroupedOptions, Matrices};
@@ -29,5 +28,5 @@ pub(crate) use grouped::{GroupedProduct, GroupedRun, GroupedWeight, NO_GRADIENTS
 pub use index::MicroIndex;
 #[doc(hidden)]
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};
+pub(crate) use routing::HostRoutes;
 pub use routing::Routing;
-pub(crate) use routing::{Routes, without_gaps};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Dynamic, SparsityHint};
 use crate::error::Result;
@@ -67,7 +67,6 @@ pub struct FeedForward<T: Scalar> {
     second: Plan<T>,
     expected: SparsityHint,
     turns: Option<Arc<Turns>>,
-    shadow: Shadow<FeedForward<T>>,
 }
 
 impl<T: Scalar> FeedForward<T> {
@@ -81,7 +80,6 @@ impl<T: Scalar> FeedForward<T> {
         extents: [usize; 4],
         options: &FeedForwardOptions,
     ) -> Result<Self> {
-        let shadow = Shadow::new(context, |context| Self::new(context, extents, options))?;
         let [tokens, inputs, hidden, outputs] = extents;
         // Planning reads only the shapes.
         let x = context.zeros::<T>(&[tokens, inputs])?;
@@ -108,7 +106,6 @@ impl<T: Scalar> FeedForward<T> {
             second,
             expected: options.expected,
             turns: shared_turns(context)?,
-            shadow,
         })
     }
 
@@ -125,10 +122,6 @@ impl<T: Scalar> FeedForward<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.run(stream, |own, stream| {
-            let [x, u, w] = [x, u, w].map(|factor| factor.shadow());
-            own.forward([&x, &u, &w], &mut y.shadow(), stream)
-        })?;
         let turns = self.turns.clone();
         in_turn(turns, stream, || self.queue([x, u, w], y, stream))
     }

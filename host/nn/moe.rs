@@ -3,17 +3,18 @@
 mod gradient;
 mod kept;
 
-use crate::context::{Context, Shadow};
-use crate::device::Stream;
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::device::{Device, Stream};
 use crate::dynamic::{
     Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, NO_GRADIENTS, Routing,
 };
-use crate::dynamic::{operand, without_gaps};
 use crate::einsum::Activation;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::discover::SumLaunch;
-use crate::kernel::Queue;
 use crate::launch::in_turn;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -138,7 +139,6 @@ impl MoeOptions {
 /// ```
 #[derive(Debug)]
 pub struct Moe<T> {
-    context: Context,
     options: MoeOptions,
     routing: Routing,
     up: GroupedProduct<T>,
@@ -149,11 +149,11 @@ pub struct Moe<T> {
     kept: Option<Kept<T>>,
     /// Output rows by choices, if a token has several.
     parts: Option<Tensor<T>>,
-    sum: Option<SumLaunch>,
+    /// Adds the rows of a token, if it has several.
+    sum: Option<Operator<SumLaunch>>,
     /// Whether many choices belong to other layers: their rows are neither written nor read.
     part: bool,
     backward: Option<Backward<T>>,
-    shadow: Shadow<Moe<T>>,
 }
 
 impl<T: Scalar> Moe<T> {
@@ -177,7 +177,6 @@ impl<T: Scalar> Moe<T> {
             scaled,
             quantize,
         } = *options;
-        let shadow = Shadow::new(context, |context| Self::new(context, options))?;
         let own = first..first.saturating_add(experts);
         let routing = Routing::among(context, [tokens, top_k], own.clone())?;
         let up = GroupedOptions {
@@ -201,19 +200,16 @@ impl<T: Scalar> Moe<T> {
             ..GroupedOptions::default()
         };
         let slots = routing.slots();
-        let (parts, sum) = match (top_k > 1, context.device()) {
-            (false, _) => (None, None),
-            (true, None) => (Some(context.zeros(&[slots, model])?), None),
-            (true, Some(device)) => {
-                let extents = [tokens, top_k, model];
-                let sum = SumLaunch::new(device, T::DTYPE, extents, own.clone())?;
-                (Some(context.zeros(&[slots, model])?), Some(sum))
-            }
+        let sum = |device: &Arc<Device>| {
+            SumLaunch::new(device, T::DTYPE, [tokens, top_k, model], own.clone())
+        };
+        let (parts, sum) = match top_k > 1 {
+            true => (Some(context.zeros(&[slots, model])?), Some(Operator::new(context, sum)?)),
+            false => (None, None),
         };
         let down = GroupedProduct::new(&routing, down)?;
         let rows = if down.takes_quantized() { 0 } else { slots };
         Ok(Moe {
-            context: context.clone(),
             options: *options,
             up: GroupedProduct::new(&routing, up)?,
             down,
@@ -224,7 +220,6 @@ impl<T: Scalar> Moe<T> {
             kept: None,
             part: false,
             backward: None,
-            shadow,
         })
     }
 
@@ -244,9 +239,7 @@ impl<T: Scalar> Moe<T> {
         if options.scaled {
             return Err(Error::range("scaled", true, NO_GRADIENTS));
         }
-        let shadow = Shadow::new(context, |context| Self::for_training(context, options))?;
         let mut layer = Self::new(context, options)?;
-        layer.shadow = shadow;
         layer.backward = Some(Backward::new(&layer.routing, options)?);
         if let Some(gate) = options.gate {
             layer.kept = Some(Kept::new(&layer.routing, options, gate)?);
@@ -291,11 +284,6 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let (up, down) = (up.into(), down.into());
-        self.shadow.run(stream, |own, stream| {
-            let ((up, down), x, to) = ((up.shadow(), down.shadow()), x.shadow(), &mut out.shadow());
-            let given = (&choices.shadow(), &weights.shadow());
-            own.forward(&x, given, (up.matrices(), down.matrices()), to, stream)
-        })?;
         self.check(x, weights, (up, down), out)?;
         in_turn(self.routing.turns(), stream, || {
             self.routing.queue(choices, stream)?;
@@ -327,7 +315,6 @@ impl<T: Scalar> Moe<T> {
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
     pub fn route(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
-        self.shadow.run(stream, |own, stream| own.route(&choices.shadow(), stream))?;
         self.routing.run(choices, stream)
     }
 
@@ -342,9 +329,6 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let up = up.into();
-        self.shadow.run(stream, |own, stream| {
-            own.multiply_up(&x.shadow(), up.shadow().matrices(), stream)
-        })?;
         in_turn(self.routing.turns(), stream, || self.queue_up(x, up, stream))
     }
 
@@ -372,10 +356,6 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let down = down.into();
-        self.shadow.run(stream, |own, stream| {
-            let (down, to) = (down.shadow(), &mut out.shadow());
-            own.multiply_down(&weights.shadow(), down.matrices(), to, stream)
-        })?;
         in_turn(self.routing.turns(), stream, || {
             self.multiply_behind((None, weights), down, out, stream)
         })
@@ -392,7 +372,8 @@ impl<T: Scalar> Moe<T> {
         let MoeOptions { tokens, model, .. } = self.options;
         check_shape("out", &[tokens, model], out.shape())?;
         let early = choices.is_some();
-        let choices = choices.filter(|_| self.part && self.sum.is_some());
+        let choices = choices
+            .filter(|_| self.part && self.sum.as_ref().is_some_and(|sum| sum.on_gpu().is_some()));
         let to = match &mut self.parts {
             None => &mut *out,
             Some(parts) => parts,
@@ -421,20 +402,24 @@ impl<T: Scalar> Moe<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let MoeOptions { top_k, model, .. } = self.options;
-        if let Some(sum) = &self.sum {
-            let choices = match choices {
-                None => 0,
-                Some(t) => without_gaps(&self.context, "choices", t, stream)?.address,
-            };
-            let rows = operand(&self.context, parts, stream)?;
-            let sums = operand(&self.context, out, stream)?;
-            // SAFETY: both have the planned extents and type; the caller keeps `out` until the stream completes.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            return sum.run(choices, rows, sums, queue);
-        }
-        let of = (self.options.tokens, top_k, model);
-        with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts, &mut out.any))
+        let MoeOptions { tokens, top_k, model, .. } = self.options;
+        let Some(sum) = &self.sum else {
+            return Ok(());
+        };
+        let run = sum.start(stream)?;
+        let choices = match choices {
+            Some(choices) => run.contiguous("choices", choices, &[tokens, top_k])?,
+            None => 0,
+        };
+        let rows = run.matrix("rows", parts, parts.shape())?;
+        let sums = run.matrix("out", out, &[tokens, model])?;
+        run.queue(
+            |launch, queue| launch.run(choices, rows, sums, queue),
+            || {
+                let of = (tokens, top_k, model);
+                with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts, &mut out.any))
+            },
+        )
     }
 }
 
@@ -444,7 +429,7 @@ fn add_on_host<A: Sum>(
     out: &mut AnyTensor,
 ) -> Result<()> {
     let width = parts.leading();
-    let rows = parts.host().ok_or_else(|| Error::elsewhere("rows"))?.widen::<A>();
+    let rows = parts.host().or_elsewhere("rows")?.widen::<A>();
     out.store_rows(tokens, model, &|token, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
             for j in 0..top {
@@ -452,5 +437,5 @@ fn add_on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| Error::elsewhere("out"))
+    .or_elsewhere("out")
 }
