@@ -203,3 +203,13 @@ impl<L> Run<'_, L> {
         if context.is_cuda() { Ok(()) } else { host() }
     }
 }
+
+/// Waits for all work on the GPU, then calls `work`, which queues kernels and waits for their results.
+pub(crate) fn run_alone<R>(
+    device: &Device,
+    work: impl FnOnce(Queue<'_>) -> Result<R>,
+) -> Result<R> {
+    // SAFETY: the caller validated its operands, which it borrows until `work` has waited. It allocated the outputs for
+    // the sizes that it passes to the kernels.
+    work(unsafe { Queue::new(device.after_all()?) })
+}

@@ -20,11 +20,6 @@ impl<O> Shadow<O> {
         }))
     }
 
-    /// Creates the operator with `make` from the shadow of another operator; empty if `of` is `None`.
-    pub(crate) fn of<D>(of: Option<&D>, make: impl FnOnce(&D) -> Result<O>) -> Result<Self> {
-        Ok(Shadow(of.map(make).transpose()?.map(Box::new)))
-    }
-
     /// An empty shadow.
     pub(crate) fn none() -> Self {
         Shadow(None)
@@ -36,18 +31,6 @@ impl<O> Shadow<O> {
     }
 
     /// Runs the operator on a CPU context.
-    pub(crate) fn run(
-        &mut self,
-        stream: &Stream,
-        run: impl FnOnce(&mut O, &Stream) -> Result<()>,
-    ) -> Result<()> {
-        match &mut self.0 {
-            Some(own) => run(own, stream.shadow()),
-            None => Ok(()),
-        }
-    }
-
-    /// Runs an operator that is not changed by runs.
     pub(crate) fn look(
         &self,
         stream: &Stream,
