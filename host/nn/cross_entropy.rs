@@ -31,7 +31,7 @@ use crate::tensor::Tensor;
 /// let logits = ctx.upload_dense(&Dense::new([2, 2], vec![0.0, 3f32.ln(), 5.0, 7.0])?)?;
 /// let labels = ctx.upload_dense(&Dense::new([2], vec![1, -1])?)?; // the second row has none
 /// let (mut loss, mut gradient) = (ctx.zeros(&[1])?, ctx.zeros(&[2, 2])?);
-/// loss_of.forward_backward((&logits, &labels), &mut loss, &mut gradient, &ctx.stream()?)?;
+/// loss_of.forward_backward(&logits, &labels, &mut loss, &mut gradient, &ctx.stream()?)?;
 /// let near = |found: &[f32], wanted: &[f32]| found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-6);
 /// assert!(near(loss.to_dense()?.values(), &[(4.0f32 / 3.0).ln()]));
 /// assert!(near(gradient.to_dense()?.values(), &[0.25, -0.25, 0.0, 0.0]));
@@ -78,11 +78,12 @@ impl<T: Scalar> CrossEntropy<T> {
     /// context; [`Error::RowStride`] if the labels have gaps.
     pub fn forward(
         &self,
-        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        logits: &Tensor<T>,
+        labels: &Tensor<i32>,
         loss: &mut Tensor<f32>,
         stream: &Stream,
     ) -> Result<()> {
-        let (run, rows) = self.start((logits, labels), loss, stream)?;
+        let (run, rows) = self.start(logits, labels, loss, stream)?;
         run.queue(
             |launch, queue| launch.run(&rows, queue),
             || {
@@ -98,12 +99,13 @@ impl<T: Scalar> CrossEntropy<T> {
     /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_backward(
         &self,
-        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        logits: &Tensor<T>,
+        labels: &Tensor<i32>,
         loss: &mut Tensor<f32>,
         gradient: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let (run, rows) = self.start((logits, labels), loss, stream)?;
+        let (run, rows) = self.start(logits, labels, loss, stream)?;
         let to = run.matrix("gradient", gradient, &self.shape)?;
         run.queue(
             |launch, queue| launch.run(&Rows { gradient: Some(to), ..rows }, queue),
@@ -123,11 +125,12 @@ impl<T: Scalar> CrossEntropy<T> {
     /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_backward_in_place(
         &self,
-        (logits, labels): (&mut Tensor<T>, &Tensor<i32>),
+        logits: &mut Tensor<T>,
+        labels: &Tensor<i32>,
         loss: &mut Tensor<f32>,
         stream: &Stream,
     ) -> Result<()> {
-        let (run, rows) = self.start((logits, labels), loss, stream)?;
+        let (run, rows) = self.start(logits, labels, loss, stream)?;
         run.queue(
             |launch, queue| launch.run(&Rows { gradient: Some(rows.logits), ..rows }, queue),
             || {
@@ -143,7 +146,8 @@ impl<T: Scalar> CrossEntropy<T> {
 
     fn start<'o>(
         &'o self,
-        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        logits: &Tensor<T>,
+        labels: &Tensor<i32>,
         loss: &Tensor<f32>,
         stream: &'o Stream,
     ) -> Result<(Run<'o, CrossEntropyLaunch>, Rows)> {

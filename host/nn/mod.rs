@@ -23,7 +23,7 @@ pub use encoder::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm, Residua
 pub use feed_forward::{FeedForward, FeedForwardOptions};
 pub use glu::Glu;
 pub use linear::{Linear, LinearOptions};
-pub use moe::{Moe, MoeGradients, MoeOptions};
+pub use moe::{Moe, MoeGradients, MoeInputs, MoeOptions};
 pub use optimizer::{Adam, AdamOptions, Sgd, SgdOptions};
 pub use rms_norm::RmsNorm;
 pub use rotary::{Rotary, RotaryOptions};

@@ -20,7 +20,7 @@ use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 use gradient::Backward;
 pub use gradient::MoeGradients;
-use kept::Kept;
+use kept::StoredSums;
 
 /// Extents and options of a [`Moe`] layer.
 ///
@@ -89,6 +89,47 @@ impl MoeOptions {
     }
 }
 
+/// Operands of a [`Moe`]: tokens, the experts and weights that a router selected, and the matrices of the experts, in
+/// the shapes of [`MoeOptions::shapes`].
+///
+/// ```
+/// use einsparse::formats::f16;
+/// use einsparse::nn::MoeInputs;
+/// let ctx = einsparse::Context::cpu();
+/// let (x, matrices) = (ctx.zeros::<f16>(&[2, 8])?, ctx.zeros(&[3, 8, 8])?);
+/// let (choices, weights) = (ctx.zeros(&[2, 1])?, ctx.zeros(&[2, 1])?);
+/// let inputs = MoeInputs {
+///     x: &x,
+///     choices: &choices,
+///     weights: &weights,
+///     up: (&matrices).into(),
+///     down: (&matrices).into(),
+/// };
+/// assert_eq!(inputs.choices.shape(), [2, 1]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MoeInputs<'a, T> {
+    /// Tokens, `[tokens, model]`.
+    pub x: &'a Tensor<T>,
+    /// Experts of each token, `[tokens, top_k]`.
+    pub choices: &'a Tensor<i32>,
+    /// Weights of the choices, `[tokens, top_k]`.
+    pub weights: &'a Tensor<f32>,
+    /// Matrices of the first product, one per expert.
+    pub up: Matrices<'a, T>,
+    /// Matrices of the second product, one per expert.
+    pub down: Matrices<'a, T>,
+}
+
+impl<T> Clone for MoeInputs<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for MoeInputs<'_, T> {}
+
 /// Mixture of experts (Shazeer et al., arXiv 1701.06538; Switch Transformer, arXiv 2101.03961), routed at each run
 /// (PIT, arXiv 2301.10936, section 5).
 ///
@@ -109,7 +150,7 @@ impl MoeOptions {
 /// use einsparse::Context;
 /// use einsparse::einsum::Activation;
 /// use einsparse::formats::{Dense, f16};
-/// use einsparse::nn::{Moe, MoeOptions};
+/// use einsparse::nn::{Moe, MoeInputs, MoeOptions};
 /// let ctx = Context::cpu();
 /// let options = MoeOptions {
 ///     tokens: 2,
@@ -131,7 +172,14 @@ impl MoeOptions {
 /// let weights = ctx.upload_dense(&Dense::new([2, 1], vec![0.5f32, 1.0])?)?;
 /// let mut out = ctx.zeros(&[2, 8])?;
 /// let mut layer = Moe::new(&ctx, &options)?;
-/// layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
+/// let inputs = MoeInputs {
+///     x: &x,
+///     choices: &choices,
+///     weights: &weights,
+///     up: (&up).into(),
+///     down: (&down).into(),
+/// };
+/// layer.forward(&inputs, &mut out, &ctx.stream()?)?;
 /// let out = out.to_dense()?;
 /// assert_eq!(out.values()[..4], [0.0, 0.0, 1.0, 2.0].map(f16::from_f32));
 /// assert_eq!(out.values()[8..12], [3.0, 0.0, 0.0, 0.0].map(f16::from_f32));
@@ -146,7 +194,7 @@ pub struct Moe<T> {
     /// Hidden rows by slots; empty if the second product stores them as e4m3.
     hidden: Tensor<T>,
     /// Sums of the first product, of a gated layer for training.
-    kept: Option<Kept<T>>,
+    kept: Option<StoredSums<T>>,
     /// Output rows by choices, if a token has several.
     parts: Option<Tensor<T>>,
     /// Adds the rows of a token, if it has several.
@@ -242,7 +290,7 @@ impl<T: Scalar> Moe<T> {
         let mut layer = Self::new(context, options)?;
         layer.backward = Some(Backward::new(&layer.routing, options)?);
         if let Some(gate) = options.gate {
-            layer.kept = Some(Kept::new(&layer.routing, options, gate)?);
+            layer.kept = Some(StoredSums::new(&layer.routing, options, gate)?);
         }
         Ok(layer)
     }
@@ -275,38 +323,30 @@ impl<T: Scalar> Moe<T> {
     /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context;
     /// [`Error::Alignment`](crate::Error::Alignment) if one is not aligned to 16 bytes;
     /// [`Error::RowStride`](crate::Error::RowStride) if choices or weights have gaps between their rows.
-    pub fn forward<'a>(
+    pub fn forward(
         &mut self,
-        x: &Tensor<T>,
-        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
-        (up, down): (impl Into<Matrices<'a, T>>, impl Into<Matrices<'a, T>>),
+        inputs: &MoeInputs<'_, T>,
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let (up, down) = (up.into(), down.into());
-        self.check(x, weights, (up, down), out)?;
+        let MoeInputs { x, choices, weights, up, down } = *inputs;
+        self.check(inputs, out)?;
         in_turn(self.routing.turns(), stream, || {
             self.routing.queue(choices, stream)?;
             self.queue_up(x, up, stream)?;
             // Routing and the first product precede this launch, so it may read data from before them without a wait.
-            self.multiply_behind((Some(choices), weights), down, out, stream)
+            self.multiply_behind(Some(choices), weights, down, out, stream)
         })
     }
 
-    /// Validates the shapes of the operands before the first launch.
-    fn check(
-        &self,
-        x: &Tensor<T>,
-        weights: &Tensor<f32>,
-        (up, down): (Matrices<'_, T>, Matrices<'_, T>),
-        out: &Tensor<T>,
-    ) -> Result<()> {
+    /// Validates the shapes of the operands.
+    fn check(&self, inputs: &MoeInputs<'_, T>, out: &Tensor<T>) -> Result<()> {
         let MoeOptions { tokens, top_k, model, scaled, .. } = self.options;
-        let shapes = self.options.shapes();
-        check_shape("x", &[tokens, model], x.shape())?;
-        check_shape("weights", &[tokens, top_k], weights.shape())?;
-        up.check("up", shapes[0], scaled)?;
-        down.check("down", shapes[1], scaled)?;
+        let [up, down] = self.options.shapes();
+        check_shape("x", &[tokens, model], inputs.x.shape())?;
+        check_shape("weights", &[tokens, top_k], inputs.weights.shape())?;
+        inputs.up.check("up", up, scaled)?;
+        inputs.down.check("down", down, scaled)?;
         check_shape("out", &[tokens, model], out.shape())
     }
 
@@ -357,14 +397,15 @@ impl<T: Scalar> Moe<T> {
     ) -> Result<()> {
         let down = down.into();
         in_turn(self.routing.turns(), stream, || {
-            self.multiply_behind((None, weights), down, out, stream)
+            self.multiply_behind(None, weights, down, out, stream)
         })
     }
 
     fn multiply_behind(
         &mut self,
-        // `choices` is `Some` only directly after the routing and the first product.
-        (choices, weights): (Option<&Tensor<i32>>, &Tensor<f32>),
+        // `Some` only directly after the routing and the first product.
+        choices: Option<&Tensor<i32>>,
+        weights: &Tensor<f32>,
         down: Matrices<'_, T>,
         out: &mut Tensor<T>,
         stream: &Stream,

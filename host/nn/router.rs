@@ -44,7 +44,7 @@ pub struct RouterOptions {
 /// let ln = f32::ln;
 /// let logits = ctx.upload_dense(&Dense::new([1, 4], vec![ln(3.0), ln(1.0), ln(9.0), ln(2.0)])?)?;
 /// let (mut choices, mut weights) = (ctx.zeros::<i32>(&[1, 2])?, ctx.zeros::<f32>(&[1, 2])?);
-/// router.forward(&logits, (&mut choices, &mut weights), &ctx.stream()?)?;
+/// router.forward(&logits, &mut choices, &mut weights, &ctx.stream()?)?;
 /// assert_eq!(choices.to_dense()?.values(), [2, 0]);
 /// let weights = weights.to_dense()?;
 /// assert!((weights.values()[0] - 0.75).abs() < 1e-6 && (weights.values()[1] - 0.25).abs() < 1e-6);
@@ -91,10 +91,11 @@ impl<T: Scalar> Router<T> {
     pub fn forward(
         &self,
         logits: &Tensor<T>,
-        (choices, weights): (&mut Tensor<i32>, &mut Tensor<f32>),
+        choices: &mut Tensor<i32>,
+        weights: &mut Tensor<f32>,
         stream: &Stream,
     ) -> Result<()> {
-        let (run, from, words) = self.start(logits, (choices, weights), stream)?;
+        let (run, from, words) = self.start(logits, choices, weights, stream)?;
         run.queue(
             |launch, queue| launch.choose(from, words, queue),
             || self.choose_on_host(logits, choices, weights),
@@ -109,13 +110,14 @@ impl<T: Scalar> Router<T> {
     pub fn backward(
         &self,
         logits: &Tensor<T>,
-        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
+        choices: &Tensor<i32>,
+        weights: &Tensor<f32>,
         weight_gradient: &Tensor<f32>,
         gradient: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
         let [all, chosen] = self.shapes();
-        let (run, of_logits, words) = self.start(logits, (choices, weights), stream)?;
+        let (run, of_logits, words) = self.start(logits, choices, weights, stream)?;
         let from = run.contiguous("gradient of weights", weight_gradient, &chosen)?;
         let rows = [of_logits, run.matrix("gradient of logits", gradient, &all)?];
         run.queue(
@@ -128,7 +130,8 @@ impl<T: Scalar> Router<T> {
     fn start<'o>(
         &'o self,
         logits: &Tensor<T>,
-        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
+        choices: &Tensor<i32>,
+        weights: &Tensor<f32>,
         stream: &'o Stream,
     ) -> Result<(Run<'o, RouterLaunch>, DenseMatrix, [u64; 2])> {
         let [all, chosen] = self.shapes();

@@ -29,7 +29,7 @@ use crate::tensor::Tensor;
 /// let dy = ctx.upload_dense(&Dense::new([2, 1], vec![1.0f32, 10.0])?)?;
 /// let gradient = WeightGradient::<f32>::new(&ctx, [2, 2, 1])?;
 /// let (mut dw, mut db) = (ctx.zeros(&[2, 1])?, ctx.zeros(&[1])?);
-/// gradient.backward_weight((&x, &dy), &mut dw, Some(&mut db), &ctx.stream()?)?;
+/// gradient.backward_weight(&x, &dy, &mut dw, Some(&mut db), &ctx.stream()?)?;
 /// assert_eq!(dw.to_dense()?.values(), [31.0, 42.0]);
 /// assert_eq!(db.to_dense()?.values(), [11.0]);
 /// # Ok::<(), einsparse::Error>(())
@@ -98,15 +98,16 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// context.
     pub fn backward_weight(
         &self,
-        (x, dy): (&Tensor<T>, &Tensor<T>),
+        x: &Tensor<T>,
+        dy: &Tensor<T>,
         dw: &mut Tensor<Out>,
         db: Option<&mut Tensor<Out>>,
         stream: &Stream,
     ) -> Result<()> {
-        let (run, operands, sums) = self.start((x, dy), dw, db.as_deref(), stream)?;
+        let (run, operands, sums) = self.start(x, dy, dw, db.as_deref(), stream)?;
         run.queue(
             |launch, queue| launch.run(operands, sums, None, queue),
-            || self.on_host((x, dy), dw, db),
+            || self.on_host(x, dy, dw, db),
         )
     }
 
@@ -118,13 +119,14 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// Returns the errors of [`backward_weight`](Self::backward_weight).
     pub fn backward_weight_relu(
         &self,
-        (x, y): (&Tensor<T>, &Tensor<T>),
+        x: &Tensor<T>,
+        y: &Tensor<T>,
         dy: &mut Tensor<T>,
         dw: &mut Tensor<Out>,
         db: Option<&mut Tensor<Out>>,
         stream: &Stream,
     ) -> Result<()> {
-        let (run, operands, sums) = self.start((x, dy), dw, db.as_deref(), stream)?;
+        let (run, operands, sums) = self.start(x, dy, dw, db.as_deref(), stream)?;
         let gate = run.matrix("Y", y, dy.shape())?;
         run.queue(
             |launch, queue| launch.run(operands, sums, Some(gate), queue),
@@ -137,14 +139,15 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
                         }
                     }
                 }
-                self.on_host((x, dy), dw, db)
+                self.on_host(x, dy, dw, db)
             },
         )
     }
 
     fn start<'o>(
         &'o self,
-        (x, dy): (&Tensor<T>, &Tensor<T>),
+        x: &Tensor<T>,
+        dy: &Tensor<T>,
         dw: &Tensor<Out>,
         db: Option<&Tensor<Out>>,
         stream: &'o Stream,
@@ -165,7 +168,8 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
 
     fn on_host(
         &self,
-        (x, dy): (&Tensor<T>, &Tensor<T>),
+        x: &Tensor<T>,
+        dy: &Tensor<T>,
         dw: &mut Tensor<Out>,
         db: Option<&mut Tensor<Out>>,
     ) -> Result<()> {

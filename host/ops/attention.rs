@@ -198,7 +198,7 @@ impl<T: Scalar> SparseAttention<T> {
 struct Masked {
     extents: AttentionExtents,
     scale: f64,
-    masks: Vec<Held>,
+    masks: Vec<HeadMask>,
     /// Index of the mask of each head.
     of_head: Vec<usize>,
 }
@@ -216,7 +216,7 @@ impl Masked {
         Ok(Masked {
             extents,
             scale,
-            masks: masks.into_iter().map(Held::Entries).collect(),
+            masks: masks.into_iter().map(HeadMask::Entries).collect(),
             of_head,
         })
     }
@@ -267,15 +267,15 @@ fn operands<T: Scalar, L>(
 
 /// Given mask: its entries, or flags.
 #[derive(Debug)]
-enum Held {
+enum HeadMask {
     Entries(OwnMask),
     Flags(Flags),
 }
 
-impl Held {
+impl HeadMask {
     fn seen(&self, extents: AttentionExtents) -> Seen<'_> {
         match self {
-            Held::Entries(own) => Seen::Entries(Mask {
+            HeadMask::Entries(own) => Seen::Entries(Mask {
                 runs: &own.runs,
                 columns: &own.columns,
                 block: own.block,
@@ -283,7 +283,7 @@ impl Held {
                 causal: own.causal,
                 length: own.length,
             }),
-            Held::Flags(flags) => Seen::Flags(flags),
+            HeadMask::Flags(flags) => Seen::Flags(flags),
         }
     }
 }

@@ -74,7 +74,15 @@ impl<'a, T> From<(&'a Tensor<E4m3>, &'a Tensor<f32>)> for Matrices<'a, T> {
     }
 }
 
-impl<T: Scalar> Matrices<'_, T> {
+impl<'a, T: Scalar> Matrices<'a, T> {
+    /// Returns matrices without scales.
+    pub(crate) fn plain(self, name: &str) -> Result<&'a Tensor<T>> {
+        match self {
+            Matrices::Plain(plain) => Ok(plain),
+            Matrices::Scaled(..) => Err(Error::kind(name, T::NAME, "e4m3 with scales")),
+        }
+    }
+
     /// Refuses matrices of another shape than `[experts, rows, columns]`. Also refuses plain matrices if scaled ones
     /// are expected, and vice versa.
     pub(crate) fn check(&self, name: &str, shape: [usize; 3], scaled: bool) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Backward pass of the mixture-of-experts layer.
 
-use super::kept::Kept;
-use super::{Moe, MoeOptions};
+use super::kept::StoredSums;
+use super::{Moe, MoeInputs, MoeOptions};
 use crate::device::Stream;
 use crate::dynamic::{
     Gate, GroupedOptions, GroupedProduct, GroupedRun, GroupedWeight, WeightOptions,
@@ -92,7 +92,7 @@ impl<T: Scalar> Moe<T> {
     /// Queues the gradients of the layer.
     ///
     /// `out` is the gradient of the layer's output, `[tokens, model]`. The other operands are those of the [`forward`]
-    /// run just before: `x`, weights, both stacks of matrices. The hidden rows of that run are weighted in place, so
+    /// run just before; choices are not read. The hidden rows of that run are weighted in place, so
     /// each run supports one `backward`. Results are bitwise reproducible. Allocates nothing and does not synchronize.
     /// The layer must be created with [`for_training`](Moe::for_training).
     ///
@@ -108,24 +108,23 @@ impl<T: Scalar> Moe<T> {
     /// [`forward`]: Moe::forward
     pub fn backward(
         &mut self,
-        (x, weights): (&Tensor<T>, &Tensor<f32>),
-        (up, down): (&Tensor<T>, &Tensor<T>),
+        inputs: &MoeInputs<'_, T>,
         out: &Tensor<T>,
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(x, weights, (up.into(), down.into()), out)?;
-        let to = &gradients;
-        self.check(to.x, to.weights, ((&*to.up).into(), (&*to.down).into()), out)?;
+        self.check(inputs, out)?;
+        let MoeGradients { x, weights, up, down } = &gradients;
+        let (up, down) = ((&**up).into(), (&**down).into());
+        self.check(&MoeInputs { x, weights, up, down, ..*inputs }, out)?;
         in_turn(self.routing.turns(), stream, || {
-            self.queue_backward((x, weights), (up, down), out, gradients, stream)
+            self.queue_backward(inputs, out, gradients, stream)
         })
     }
 
     fn queue_backward(
         &mut self,
-        (x, weights): (&Tensor<T>, &Tensor<f32>),
-        (up, down): (&Tensor<T>, &Tensor<T>),
+        &MoeInputs { x, weights, up, down, .. }: &MoeInputs<'_, T>,
         out: &Tensor<T>,
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
@@ -137,7 +136,7 @@ impl<T: Scalar> Moe<T> {
         let routing = &self.routing;
         let operands = GroupedRun {
             a: Some(out),
-            w: down.into(),
+            w: down,
             weights: None,
             gate: relu.then_some(&self.hidden),
             keep: false,
@@ -175,7 +174,7 @@ impl<T: Scalar> Moe<T> {
 fn weigh<T: Scalar>(
     routing: &Routing,
     [h, g]: [&mut Tensor<T>; 2],
-    kept: Option<&mut Kept<T>>,
+    kept: Option<&mut StoredSums<T>>,
     (weights, gradient): (&Tensor<f32>, &mut Tensor<f32>),
     operator: &Operator<WeighLaunch>,
     stream: &Stream,

@@ -11,7 +11,7 @@ use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
 #[derive(Debug)]
-pub(super) struct Kept<T> {
+pub(super) struct StoredSums<T> {
     pub(super) gate: Gate,
     pub(super) product: GroupedProduct<T>,
     /// Sums by slots: those of the gates, then those of the other factor. The backward pass replaces them by their
@@ -20,7 +20,7 @@ pub(super) struct Kept<T> {
     operator: Operator<GateLaunch>,
 }
 
-impl<T: Scalar> Kept<T> {
+impl<T: Scalar> StoredSums<T> {
     pub(super) fn new(routing: &Routing, o: &MoeOptions, gate: Gate) -> Result<Self> {
         let options = GroupedOptions {
             k: o.model,
@@ -34,7 +34,7 @@ impl<T: Scalar> Kept<T> {
         let operator = Operator::new(context, |device| {
             GateLaunch::new(device, T::DTYPE, [slots, o.hidden], gate.flags())
         })?;
-        Ok(Kept {
+        Ok(StoredSums {
             gate,
             product: GroupedProduct::new(routing, options)?,
             sums: context.zeros(&[slots, o.wide()])?,
