@@ -5,7 +5,7 @@
 use einsparse::Context;
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, f16, generate};
-use einsparse::nn::{Moe, MoeOptions, Router, RouterOptions};
+use einsparse::nn::{Moe, MoeInputs, MoeOptions, Router, RouterOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ctx = Context::new();
@@ -38,11 +38,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut choices = ctx.zeros::<i32>(&[tokens, top_k])?;
     let mut weights = ctx.zeros::<f32>(&[tokens, top_k])?;
     let mut out = ctx.zeros::<f16>(&[tokens, model])?;
-    let matrices = (&ctx.upload_dense(&up)?, &ctx.upload_dense(&down)?);
+    let matrices = (ctx.upload_dense(&up)?, ctx.upload_dense(&down)?);
     let (logits, rows) = (ctx.upload_dense(&logits)?, ctx.upload_dense(&x)?);
     let stream = ctx.stream()?;
-    router.forward(&logits, (&mut choices, &mut weights), &stream)?;
-    layer.forward(&rows, (&choices, &weights), matrices, &mut out, &stream)?;
+    router.forward(&logits, &mut choices, &mut weights, &stream)?;
+    let inputs = MoeInputs {
+        x: &rows,
+        choices: &choices,
+        weights: &weights,
+        up: (&matrices.0).into(),
+        down: (&matrices.1).into(),
+    };
+    layer.forward(&inputs, &mut out, &stream)?;
     stream.synchronize()?;
 
     // Check: all experts for every token, in f64.

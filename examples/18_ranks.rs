@@ -109,7 +109,7 @@ fn layer(group: &Group, a: &Csr<f32>, rows: &Partition) -> Result<[Vec<f32>; 3]>
     dy.local_mut()?.write(&part(outer, 5)?)?;
     backward.run(&mut dy, &mut dz, &stream)?;
     let mut dw = ctx.zeros(&[inner, outer])?;
-    weight_gradient.backward_weight((&x, &*dz.local()?), &mut dw, None, &stream)?;
+    weight_gradient.backward_weight(&x, &*dz.local()?, &mut dw, None, &stream)?;
     sum.run(&mut dw, &stream)?;
     stream.synchronize()?;
 

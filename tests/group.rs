@@ -14,7 +14,7 @@ use einsparse::formats::{Csr, CsrPattern, Dense, bf16, generate};
 use einsparse::group::{
     Group, GroupSum, Halo, Partition, Sharded, ShardedMoe, ShardedMoeOptions, ShardedSpmm,
 };
-use einsparse::nn::{MoeGradients, MoeOptions};
+use einsparse::nn::{MoeGradients, MoeInputs, MoeOptions};
 use einsparse::{Context, Error};
 
 use crate::models::all::{atoms::Atoms, domains};
@@ -131,12 +131,15 @@ fn experts_refuse_what_ranks_cannot_share() {
         let (mut dup, mut ddown) = (ctx.zeros(&[2, 8, 8])?, ctx.zeros(&[2, 8, 8])?);
         let to =
             MoeGradients { x: &mut dx, weights: &mut dweights, up: &mut dup, down: &mut ddown };
-        assert!(layer.backward((&x, &weights), (&up, &down), &x, to, &stream).is_err());
         let (choices, mut out) = (ctx.zeros::<i32>(&[4, 1])?, ctx.zeros(&[4, 8])?);
+        let (up, down) = ((&up).into(), (&down).into());
+        let inputs = MoeInputs { x: &x, choices: &choices, weights: &weights, up, down };
+        assert!(layer.backward(&inputs, &x, to, &stream).is_err());
         let wide = ctx.zeros(&[4, 8, 8])?;
-        let wrong = layer.forward(&x, (&choices, &weights), (&wide, &down), &mut out, &stream);
+        let wide = MoeInputs { up: (&wide).into(), ..inputs };
+        let wrong = layer.forward(&wide, &mut out, &stream);
         assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
-        layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &stream)
+        layer.forward(&inputs, &mut out, &stream)
     });
     results.into_iter().for_each(|r| r.unwrap());
 }

@@ -173,7 +173,7 @@ fn kernels_that_wait_for_a_launch_read_operands_coherently() {
 }
 
 /// Modules of `host/core` from the bottom up: each uses only those before it. The compiler orders the crates.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 18] = [
     "registry",
     "values",
     "context",
@@ -184,6 +184,7 @@ const MODULES: [&str; 17] = [
     "launch",
     "offer",
     "families",
+    "operator",
     "plan",
     "converter",
     "convert",

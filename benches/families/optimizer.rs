@@ -101,10 +101,10 @@ fn lost(bench: &Bench<'_>, [rows, classes]: [usize; 2]) -> Result<()> {
     };
     let (loss_of, (x, l), (mut loss, mut gradient)) = made(&bench.context)?;
     let times = bench
-        .measure(|| loss_of.forward_backward((&x, &l), &mut loss, &mut gradient, &bench.stream))?;
+        .measure(|| loss_of.forward_backward(&x, &l, &mut loss, &mut gradient, &bench.stream))?;
     let cpu = Context::cpu();
     let (reference, (x, l), (mut wanted, mut slopes)) = made(&cpu)?;
-    reference.forward_backward((&x, &l), &mut wanted, &mut slopes, &cpu.stream()?)?;
+    reference.forward_backward(&x, &l, &mut wanted, &mut slopes, &cpu.stream()?)?;
     // An element of the gradient is at most 1 / rows.
     let within = 4e-6 / rows as f64;
     let right = near(&loss, &wanted, 1e-5)? && near(&gradient, &slopes, within)?;
@@ -132,10 +132,10 @@ fn weighed(bench: &Bench<'_>, extents: [usize; 3], dtype: Dtype) -> Result<()> {
     };
     let (own, [x, dy], (mut dw, mut db)) = made(&bench.context)?;
     let times =
-        bench.measure(|| own.backward_weight((&x, &dy), &mut dw, Some(&mut db), &bench.stream))?;
+        bench.measure(|| own.backward_weight(&x, &dy, &mut dw, Some(&mut db), &bench.stream))?;
     let cpu = Context::cpu();
     let (reference, [x, dy], (mut wanted, mut bias)) = made(&cpu)?;
-    reference.backward_weight((&x, &dy), &mut wanted, Some(&mut bias), &cpu.stream()?)?;
+    reference.backward_weight(&x, &dy, &mut wanted, Some(&mut bias), &cpu.stream()?)?;
     let right = near(&dw, &wanted, 0.0)? && near(&db, &bias, 0.0)?;
     let row = Row::new(OP, format!("weights-{rows}"), [inputs, rows, outputs], 0, dtype);
     let row = row

@@ -15,7 +15,7 @@ use einsparse::dynamic::Gate;
 use einsparse::formats::{Permutation, generate};
 use einsparse::group::{Group, GroupSum, Halo, Partition};
 use einsparse::group::{Sharded, ShardedMoe, ShardedOptions, ShardedSpmm};
-use einsparse::nn::MoeOptions;
+use einsparse::nn::{MoeInputs, MoeOptions};
 use einsparse::{Error, Graph, Plan, Precision, Scalar, Stream};
 use rand::seq::SliceRandom;
 use std::thread;
@@ -359,7 +359,7 @@ impl Case<'_> {
                 forward.run(&mut z, &mut y, stream)?;
                 backward.run(&mut dy, &mut dz, stream)?;
                 let local = dz.local()?;
-                weights.backward_weight((&x, &local), &mut dw, None, stream)?;
+                weights.backward_weight(&x, &local, &mut dw, None, stream)?;
                 // Multiplies by the transposed weights, which have the same size.
                 let back = [("A", (&*local).into()), ("B", (&w).into())];
                 along.run(&back, &mut dx, stream)?;
@@ -391,7 +391,17 @@ impl Case<'_> {
             let note = format!("{}; {:?}", layer.to_string().replace('\n', ";"), layer.variants());
             println!("{layer}");
             let step = move |stream: &Stream| {
-                layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, stream)
+                layer.forward(
+                    &MoeInputs {
+                        x: &x,
+                        choices: &choices,
+                        weights: &weights,
+                        up: (&up).into(),
+                        down: (&down).into(),
+                    },
+                    &mut out,
+                    stream,
+                )
             };
             Ok((Box::new(step), note))
         })

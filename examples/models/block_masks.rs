@@ -104,13 +104,11 @@ impl<T: Scalar> Masks<T> {
         let weights = weights.part(0, &blocks)?;
         let v = || ("V", (&*weights).into());
         self.norms.run(&[v()], &mut self.mean, stream)?;
-        let found = (&mut self.choices, &mut self.weights);
-        self.router.forward(&self.mean, found, stream)?;
+        let Self { router, mean, choices, weights: shares, .. } = self;
+        router.forward(mean, choices, shares, stream)?;
         // The router's gradient of the votes is zero except at the choices. A kept block gets a positive value: its
         // weight times that of the first block that is not kept. The latter block gets a negative value.
-        let found = (&self.choices, &self.weights);
-        let to = &mut self.chosen;
-        (self.router).backward(&self.mean, found, &self.votes, to, stream)?;
+        router.backward(mean, choices, shares, &self.votes, &mut self.chosen, stream)?;
         let operands = [("O", (&self.ones).into()), ("G", (&self.chosen).into())];
         self.select.run(&operands, &mut self.mask, stream)?;
         let mut to = self.masked.part_mut(0, &blocks)?;

@@ -122,15 +122,15 @@ impl<T: Scalar> Layer<T> {
                 false => self.of_bias.backward_bias(dz, db, s)?,
             }
             run.back(dz, between, s)?;
-            weights.backward_weight((h, between), dw, None, s)?;
+            weights.backward_weight(h, between, dw, None, s)?;
         } else if self.relu {
             // This pass also replaces the gradient of the output by that of the sums.
-            weights.backward_weight_relu((between, &self.output), dz, dw, Some(db), s)?;
+            weights.backward_weight_relu(between, &self.output, dz, dw, Some(db), s)?;
         } else {
-            weights.backward_weight((between, dz), dw, Some(db), s)?;
+            weights.backward_weight(between, dz, dw, Some(db), s)?;
         }
         if let [own] = &mut own[..] {
-            weights.backward_weight((h, dz), &mut own.gradient, None, s)?;
+            weights.backward_weight(h, dz, &mut own.gradient, None, s)?;
         }
         let Some(ahead) = ahead else { return Ok(()) };
         run.run(transpose, &[("W", &w.value)], t, s)?;
@@ -203,8 +203,8 @@ impl<T: Scalar> Gcn<T> {
     /// Computes the loss and the gradients of all parameters, after a forward run.
     pub fn backward(&mut self, stream: &Stream) -> Result<()> {
         let last = &mut self.layers[2];
-        let of = (&last.output, &self.labels);
-        self.loss_of.forward_backward(of, &mut self.loss, &mut last.gradient, stream)?;
+        let (output, gradient) = (&last.output, &mut last.gradient);
+        self.loss_of.forward_backward(output, &self.labels, &mut self.loss, gradient, stream)?;
         for at in (0..self.layers.len()).rev() {
             let (ahead, rest) = self.layers.split_at_mut(at);
             let (h, gradient) = match ahead.last_mut() {

@@ -3,7 +3,9 @@
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::Dense;
-use einsparse::nn::{Moe, MoeOptions, RmsNorm, Rotary, RotaryOptions, Router, RouterOptions};
+use einsparse::nn::{
+    Moe, MoeInputs, MoeOptions, RmsNorm, Rotary, RotaryOptions, Router, RouterOptions,
+};
 use einsparse::ops::{AttentionMask, AttentionOptions, CachedAttention, SparseAttention};
 use einsparse::{Context, Plan, Result, Scalar, Stream, Tensor};
 
@@ -202,10 +204,10 @@ impl<T: Scalar> Block<T> {
     pub fn choose(&mut self, stream: &Stream) -> Result<()> {
         let operands = [("X", (&self.normed).into()), ("W", (&self.weights[2]).into())];
         self.products[2].run(&operands, &mut self.logits, stream)?;
-        let chosen = (&mut self.choices, &mut self.shares);
-        self.router.forward(&self.logits, chosen, stream)?;
-        let [up, down] = &self.experts;
-        let chosen = (&self.choices, &self.shares);
-        self.moe.forward(&self.normed, chosen, (up, down), &mut self.y, stream)
+        let (choices, shares) = (&mut self.choices, &mut self.shares);
+        self.router.forward(&self.logits, choices, shares, stream)?;
+        let [up, down] = self.experts.each_ref().map(|stack| stack.into());
+        let inputs = MoeInputs { x: &self.normed, choices, weights: shares, up, down };
+        self.moe.forward(&inputs, &mut self.y, stream)
     }
 }

@@ -145,7 +145,8 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
         };
         let (to, own, shape) = (&mut self.gradients, &self.parameters, self.shape);
         slopes.loss_of.forward_backward_in_place(
-            (&mut self.logits, &self.labels),
+            &mut self.logits,
+            &self.labels,
             &mut self.loss,
             stream,
         )?;

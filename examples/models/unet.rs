@@ -114,8 +114,8 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
         };
         let last = self.values.len() - 1;
         let gradient = &mut slopes.buffers[last];
-        let of = (&self.values[last], labels);
-        slopes.loss_of.forward_backward(of, &mut self.loss, gradient, stream)?;
+        let logits = &self.values[last];
+        slopes.loss_of.forward_backward(logits, labels, &mut self.loss, gradient, stream)?;
         (0..self.layers.len()).rev().try_for_each(|at| self.backward_layer(at, stream))?;
         let slopes = self.slopes.as_ref();
         slopes.map_or(Ok(()), |slopes| stream.wait_for(&slopes.beside))

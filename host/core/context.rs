@@ -9,8 +9,7 @@ use crate::driver::{RawStream, mem_get_info};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 
-#[doc(hidden)]
-pub use shadow::{Prepared, Shadow};
+pub(crate) use shadow::Shadow;
 
 /// A GPU or the CPU. It is cheap to clone. Every tensor and plan belongs to the context that created it.
 ///

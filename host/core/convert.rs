@@ -19,6 +19,7 @@ use crate::driver::{DeviceMemory, memset_d8_async};
 use crate::error::{Error, Result};
 use crate::families::convert::{Blocks, RawBlocks, Request};
 use crate::kernel::Queue;
+use crate::operator::run_alone;
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
@@ -142,10 +143,7 @@ impl Blocks {
         (format, group): (Format, Option<usize>),
         held: Option<u64>,
     ) -> Result<SparseTensor<T>> {
-        // SAFETY: the source is an operand of the caller, borrowed until the work is done. The outputs are allocated
-        // for their number of slots. The converter is new and runs once.
-        let queue = unsafe { Queue::new(device.after_all()?) };
-        let starts = self.starts_of(&raw, group, queue)?;
+        let starts = run_alone(device, |queue| self.starts_of(&raw, group, queue))?;
         let Request { block: (bm, bk), group, .. } = *self.request();
         let groups = starts.last().map_or(0, |&n| n as usize);
         let slots = groups.saturating_mul(group);
@@ -169,7 +167,7 @@ impl Blocks {
             capacity: slots,
             ..raw
         };
-        self.write(&raw, queue)?;
+        run_alone(device, |queue| self.write(&raw, queue))?;
         let mut slot_columns = allocate::zeroed("columns", slots)?;
         device.read(&columns, &mut slot_columns)?;
         let pattern = self.pattern(format, starts, slot_columns)?;

@@ -22,6 +22,8 @@ pub mod families;
 pub mod launch;
 #[allow(missing_docs)]
 pub mod offer;
+#[allow(missing_docs)]
+pub mod operator;
 pub mod ops;
 pub mod plan;
 pub mod raw;

@@ -23,7 +23,7 @@ use einsparse_formats::Dense;
 use crate::context::Context;
 use crate::device::Device;
 use crate::driver::{ABSENT_ADDRESS, DeviceMemory, RowBytes};
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
@@ -494,6 +494,19 @@ impl<T: Scalar> Tensor<T> {
     #[doc(hidden)]
     pub fn host(&self) -> Option<&[T]> {
         self.any.host()?.typed()
+    }
+
+    /// Returns the storage in host memory and the row stride.
+    #[doc(hidden)]
+    pub fn host_rows(&self, name: &str) -> Result<(&[T], usize)> {
+        Ok((self.host().or_elsewhere(name)?, self.leading()))
+    }
+
+    /// Returns the storage in host memory, for writing, and the row stride.
+    #[doc(hidden)]
+    pub fn host_rows_mut(&mut self, name: &str) -> Result<(&mut [T], usize)> {
+        let leading = self.leading();
+        Ok((self.host_mut().or_elsewhere(name)?, leading))
     }
 
     #[doc(hidden)]

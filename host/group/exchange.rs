@@ -6,7 +6,6 @@ use super::nccl::Span;
 use super::{Group, Inner};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::without_gaps;
 use crate::error::{Elsewhere, Error, Result};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -68,11 +67,17 @@ impl Group {
 
 impl<T: Scalar> Exchanged for Exchange<'_, T> {
     fn spans(&self, context: &Context, stream: &Stream) -> Result<[Vec<Span>; 2]> {
+        context.check_stream(stream)?;
         let of = |name: &str, tensor: &Tensor<T>, parts: &[Range<usize>]| -> Result<Vec<Span>> {
-            let place = without_gaps(context, name, tensor, stream)?;
+            tensor.check(name, context, tensor.shape())?;
+            let columns = tensor.shape().last().copied().unwrap_or(1);
+            if tensor.leading() != columns {
+                let expected = format!("{columns}, without gaps between rows");
+                return Err(Error::stride(name, tensor.leading(), expected));
+            }
             let span = |(rank, part): (usize, &Range<usize>)| Span {
                 rank,
-                address: place.address + (part.start * size_of::<T>()) as u64,
+                address: tensor.place() + (part.start * size_of::<T>()) as u64,
                 bytes: part.len() * size_of::<T>(),
             };
             Ok(parts.iter().enumerate().map(span).collect())

@@ -50,7 +50,7 @@
 //! own rows and stored columns. A causal mask over several ranks must therefore list the remaining positions.
 
 // Modules of the crates below, at the paths under which this crate uses them.
-use einsparse_core::{context, dynamic, plan, registry, tensor};
+use einsparse_core::{context, plan, registry, tensor};
 use einsparse_cuda::{device, driver};
 use einsparse_lang::error;
 use einsparse_nn as nn;

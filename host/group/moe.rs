@@ -11,7 +11,7 @@ use super::spmm::LINK;
 use super::{Group, Partition};
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape, elements};
-use crate::nn::{Moe, MoeGradients, MoeOptions};
+use crate::nn::{Moe, MoeGradients, MoeInputs, MoeOptions};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use deal::{Deal, check_shares, share_sum};
@@ -55,7 +55,7 @@ pub struct ShardedMoeOptions {
 /// use einsparse::Context;
 /// use einsparse::formats::{Dense, f16};
 /// use einsparse::group::{Group, Partition, ShardedMoe};
-/// use einsparse::nn::MoeOptions;
+/// use einsparse::nn::{MoeInputs, MoeOptions};
 /// let options = MoeOptions { tokens: 3, experts: 2, top_k: 1, model: 8, hidden: 8, ..MoeOptions::default() };
 /// let rank = |group: Group| -> einsparse::Result<Vec<f16>> {
 ///     let (ctx, rank) = (group.context(), group.rank());
@@ -72,7 +72,14 @@ pub struct ShardedMoeOptions {
 ///     };
 ///     let (up, down) = (by([1.0, 10.0][rank])?, by(1.0)?);
 ///     let mut out = ctx.zeros(&[own, 8])?;
-///     layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
+///     let inputs = MoeInputs {
+///         x: &x,
+///         choices: &choices,
+///         weights: &weights,
+///         up: (&up).into(),
+///         down: (&down).into(),
+///     };
+///     layer.forward(&inputs, &mut out, &ctx.stream()?)?;
 ///     Ok(out.to_dense()?.into_values())
 /// };
 /// let ranks = Group::local(&[Context::cpu(), Context::cpu()])?;
@@ -246,20 +253,17 @@ impl<T: Scalar> ShardedMoe<T> {
     /// [`Error::Rank`] if another rank fails.
     pub fn forward(
         &mut self,
-        x: &Tensor<T>,
-        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
-        matrices: (&Tensor<T>, &Tensor<T>),
+        inputs: &MoeInputs<'_, T>,
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(x, weights, matrices, out)?;
-        check_shape("choices", weights.shape(), choices.shape())?;
-        let own = (x, choices, weights);
+        let matrices = self.check(inputs, out)?;
+        check_shape("choices", inputs.weights.shape(), inputs.choices.shape())?;
         if self.deal.shares.ranks() == 1 {
-            return self.layers[0].forward(x, (choices, weights), matrices, out, stream);
+            return self.layers[0].forward(inputs, out, stream);
         }
-        self.bring(own, stream)?;
-        self.multiply(own, matrices, stream)?;
+        self.bring(inputs, stream)?;
+        self.multiply(inputs, matrices, stream)?;
         if let Some(all) = &self.all {
             self.deal.back((&all.sums, &mut self.parts), stream)?;
         }
@@ -269,7 +273,7 @@ impl<T: Scalar> ShardedMoe<T> {
     /// Sends own tokens with their routes to all ranks.
     fn bring(
         &mut self,
-        (x, choices, weights): (&Tensor<T>, &Tensor<i32>, &Tensor<f32>),
+        &MoeInputs { x, choices, weights, .. }: &MoeInputs<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
         let MoeOptions { top_k, model, .. } = self.deal.options;
@@ -288,8 +292,8 @@ impl<T: Scalar> ShardedMoe<T> {
     /// Computes the outputs of own experts for all tokens.
     fn multiply(
         &mut self,
-        (x, choices, weights): (&Tensor<T>, &Tensor<i32>, &Tensor<f32>),
-        matrices: (&Tensor<T>, &Tensor<T>),
+        &MoeInputs { x, choices, weights, .. }: &MoeInputs<'_, T>,
+        matrices: [&Tensor<T>; 2],
         stream: &Stream,
     ) -> Result<()> {
         let MoeOptions { tokens, model, .. } = self.deal.options;
@@ -301,7 +305,9 @@ impl<T: Scalar> ShardedMoe<T> {
                 None => (x, choices, weights, &mut self.parts),
             };
             let mut sums = sums.part_mut(place * tokens * model, &[tokens, model])?;
-            self.layers[place].forward(x, (choices, weights), (&up, &down), &mut sums, stream)?;
+            let (up, down) = ((&up).into(), (&down).into());
+            let inputs = MoeInputs { x, choices, weights, up, down };
+            self.layers[place].forward(&inputs, &mut sums, stream)?;
         }
         Ok(())
     }
@@ -313,22 +319,22 @@ impl<T: Scalar> ShardedMoe<T> {
         }
     }
 
-    /// Validates all operands before anything is queued.
-    fn check(
+    /// Validates all operands before anything is queued. Returns the matrices.
+    fn check<'a>(
         &self,
-        x: &Tensor<T>,
-        weights: &Tensor<f32>,
-        (up, down): (&Tensor<T>, &Tensor<T>),
+        &MoeInputs { x, weights, up, down, .. }: &MoeInputs<'a, T>,
         out: &Tensor<T>,
-    ) -> Result<()> {
+    ) -> Result<[&'a Tensor<T>; 2]> {
         let (own, context) = (self.deal.own(), self.deal.group.context());
         let MoeOptions { top_k, model, .. } = self.deal.options;
         let shapes = self.shapes();
         x.check("x", context, &[own, model])?;
         weights.check("weights", context, &[own, top_k])?;
+        let (up, down) = (up.plain("up")?, down.plain("down")?);
         up.check("up", context, &shapes[0])?;
         down.check("down", context, &shapes[1])?;
-        out.check("out", context, &[own, model])
+        out.check("out", context, &[own, model])?;
+        Ok([up, down])
     }
 
     /// Queues the gradients, for the operands of [`Moe::backward`]. Gradients of tokens and weights are those of this
@@ -339,17 +345,17 @@ impl<T: Scalar> ShardedMoe<T> {
     /// As for [`forward`](Self::forward) and [`Moe::backward`].
     pub fn backward(
         &mut self,
-        (x, weights): (&Tensor<T>, &Tensor<f32>),
-        matrices: (&Tensor<T>, &Tensor<T>),
+        inputs: &MoeInputs<'_, T>,
         out: &Tensor<T>,
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(x, weights, matrices, out)?;
-        let to = &gradients;
-        self.check(to.x, to.weights, (to.up, to.down), out)?;
+        let matrices = self.check(inputs, out)?;
+        let MoeGradients { x, weights, up, down } = &gradients;
+        let (up, down) = ((&**up).into(), (&**down).into());
+        self.check(&MoeInputs { x, weights, up, down, ..*inputs }, out)?;
         if self.deal.shares.ranks() == 1 {
-            return self.layers[0].backward((x, weights), matrices, out, gradients, stream);
+            return self.layers[0].backward(inputs, out, gradients, stream);
         }
         let missing =
             || Error::not_planned("layer", "create it with `ShardedMoeOptions::training`");
@@ -368,7 +374,7 @@ impl<T: Scalar> ShardedMoe<T> {
                 (Some(all), Some((out, words))) => {
                     (&all.x, &all.weights, &*out, &mut all.sums, words)
                 }
-                _ => (x, weights, out, &mut self.parts, &mut training.parts),
+                _ => (inputs.x, inputs.weights, out, &mut self.parts, &mut training.parts),
             };
             let first = place * tokens;
             let to = MoeGradients {
@@ -377,7 +383,8 @@ impl<T: Scalar> ShardedMoe<T> {
                 up: &mut *gradients.up.part_mut(first_up, &up_shape)?,
                 down: &mut *gradients.down.part_mut(first_down, &down_shape)?,
             };
-            layer.backward((x, weights), (&up, &down), out, to, stream)?;
+            let (up, down) = ((&up).into(), (&down).into());
+            layer.backward(&MoeInputs { x, weights, up, down, ..*inputs }, out, to, stream)?;
         }
         if let (Some(all), Some((_, words))) = (&self.all, &training.all) {
             self.deal.back((&all.sums, &mut self.parts), stream)?;

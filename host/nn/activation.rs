@@ -2,12 +2,12 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{Gate, operand};
-use crate::error::{Elsewhere, Result, elements};
+use crate::dynamic::Gate;
+use crate::error::{Result, elements};
 use crate::families::elementwise::ActivationLaunch;
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -33,10 +33,9 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct Activation<T> {
-    context: Context,
     function: Gate,
     shape: [usize; 2],
-    launch: Prepared<ActivationLaunch>,
+    operator: Operator<ActivationLaunch>,
     element: PhantomData<T>,
 }
 
@@ -48,10 +47,9 @@ impl<T: Scalar> Activation<T> {
     pub fn new(context: &Context, function: Gate, shape: [usize; 2]) -> Result<Self> {
         elements("x", &shape)?;
         Ok(Activation {
-            context: context.clone(),
             function,
             shape,
-            launch: context.prepared(|device| {
+            operator: Operator::new(context, |device| {
                 ActivationLaunch::new(device, T::DTYPE, shape, function.flags())
             })?,
             element: PhantomData,
@@ -60,7 +58,7 @@ impl<T: Scalar> Activation<T> {
 
     /// Returns the name of the forward kernel, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", ActivationLaunch::variant)
+        self.operator.variant(ActivationLaunch::variant)
     }
 
     /// Queues `y = f(x)`. Allocates nothing and does not synchronize.
@@ -93,42 +91,31 @@ impl<T: Scalar> Activation<T> {
         (name, out): (&str, &mut Tensor<T>),
         stream: &Stream,
     ) -> Result<()> {
-        x.check("x", &self.context, &self.shape)?;
-        out.check(name, &self.context, &self.shape)?;
-        if let Some(dy) = dy {
-            dy.check("dy", &self.context, &self.shape)?;
-        }
-        let runs = self.launch.queue(|launch| {
-            let place = |tensor| operand(&self.context, tensor, stream);
-            let dy = dy.map(|dy| place(dy)).transpose()?;
-            let (x, out) = (place(x)?, place(out)?);
-            // SAFETY: operands have the planned shape and type; the caller keeps them until the stream completes.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.run(x, dy, out, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        self.run_on_host(x, dy, (name, out))
+        let run = self.operator.start(stream)?;
+        let of_x = run.matrix("x", x, &self.shape)?;
+        let to = run.matrix(name, out, &self.shape)?;
+        let of_dy = run.optional("dy", dy.map(|dy| &dy.any), &self.shape)?;
+        run.queue(
+            |launch, queue| launch.run(of_x, of_dy, to, queue),
+            || {
+                let dy = dy.map(|dy| dy.host_rows("dy")).transpose()?;
+                self.run_on_host(x.host_rows("x")?, dy, out.host_rows_mut(name)?);
+                Ok(())
+            },
+        )
     }
 
     fn run_on_host(
         &self,
-        x: &Tensor<T>,
-        dy: Option<&Tensor<T>>,
-        (name, out): (&str, &mut Tensor<T>),
-    ) -> Result<()> {
-        let ([rows, columns], leading) = (self.shape, out.leading());
-        let of_x = x.host().or_elsewhere("x")?;
-        let of_dy = match dy {
-            Some(dy) => Some((dy.host().or_elsewhere("dy")?, dy.leading())),
-            None => None,
-        };
-        let to = out.host_mut().or_elsewhere(name)?;
+        (x, ldx): (&[T], usize),
+        dy: Option<(&[T], usize)>,
+        (to, leading): (&mut [T], usize),
+    ) {
+        let [rows, columns] = self.shape;
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)))
         {
-            let x = of_x[row * x.leading() + column].to_f64();
-            to[row * leading + column] = T::from_f64(match of_dy {
+            let x = x[row * ldx + column].to_f64();
+            to[row * leading + column] = T::from_f64(match dy {
                 Some((dy, leading)) => {
                     let dy = dy[row * leading + column].to_f64();
                     match self.function.masks(x) {
@@ -139,6 +126,5 @@ impl<T: Scalar> Activation<T> {
                 None => self.function.of(x),
             });
         }
-        Ok(())
     }
 }

@@ -2,12 +2,11 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::BiasGradientLaunch;
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
@@ -35,9 +34,8 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct BiasGradient<T, Out = f32> {
-    context: Context,
     shape: [usize; 2],
-    launch: Prepared<BiasGradientLaunch>,
+    operator: Operator<BiasGradientLaunch>,
     elements: PhantomData<(T, Out)>,
 }
 
@@ -53,22 +51,22 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
             return Err(Error::dtype("db", "f32", Out::DTYPE.name()));
         }
         Ok(BiasGradient {
-            context: context.clone(),
             shape,
-            launch: context.prepared(|device| BiasGradientLaunch::new(device, T::DTYPE, shape))?,
+            operator: Operator::new(context, |device| {
+                BiasGradientLaunch::new(device, T::DTYPE, shape)
+            })?,
             elements: PhantomData,
         })
     }
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        let launch = self.launch.as_ref();
-        launch.map_or("cpu", BiasGradientLaunch::variant)
+        self.operator.variant(BiasGradientLaunch::variant)
     }
 
     /// Returns the workspace size, in bytes of device memory; 0 on a CPU context.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, BiasGradientLaunch::bytes)
+        self.operator.bytes(BiasGradientLaunch::bytes)
     }
 
     /// Queues the sum `db[o] = dY[n,o]` over n, without a ReLU. dY is `[rows, outputs]`, db is `[outputs]`. Allocates
@@ -83,11 +81,13 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         db: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(&[("dY", dy)], db)?;
-        match self.launch.queue(|launch| self.queue(launch, dy, [None; 2], db, stream))? {
-            true => Ok(()),
-            false => self.sum(dy, db),
-        }
+        let run = self.operator.start(stream)?;
+        let from = run.matrix("dY", dy, &self.shape)?;
+        let sums = run.contiguous("db", db, &self.shape[1..])?;
+        run.queue(
+            |launch, queue| launch.run(from, [None; 2], sums, queue),
+            || self.sum(dy.host_rows("dY")?, db),
+        )
     }
 
     /// Queues the gradients through a ReLU.
@@ -105,59 +105,41 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         db: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(&[("dY", dy), ("Y", y), ("more", more.unwrap_or(y))], db)?;
-        if self.launch.queue(|launch| self.queue(launch, dy, [more, Some(y)], db, stream))? {
-            return Ok(());
-        }
-        let (ldy, ldm, ldg) = (y.leading(), more.map_or(0, |m| m.leading()), dy.leading());
-        let gate = y.host().or_elsewhere("Y")?;
-        let more = more.map(|m| m.host().or_elsewhere("more")).transpose()?;
-        let to = dy.host_mut().or_elsewhere("dY")?;
+        let run = self.operator.start(stream)?;
+        let to = run.matrix("dY", dy, &self.shape)?;
+        let gate = run.matrix("Y", y, &self.shape)?;
+        let others = [run.optional("more", more.map(|more| &more.any), &self.shape)?, Some(gate)];
+        let sums = run.contiguous("db", db, &self.shape[1..])?;
+        run.queue(
+            |launch, queue| launch.run(to, others, sums, queue),
+            || {
+                let more = more.map(|more| more.host_rows("more")).transpose()?;
+                self.mask(y.host_rows("Y")?, more, dy.host_rows_mut("dY")?);
+                self.sum(dy.host_rows("dY")?, db)
+            },
+        )
+    }
+
+    fn mask(
+        &self,
+        (gate, ldy): (&[T], usize),
+        more: Option<(&[T], usize)>,
+        (to, ldg): (&mut [T], usize),
+    ) {
         let [rows, outputs] = self.shape;
         parallel::chunks(to, ldg.max(1), &|row, to| {
             if row >= rows {
                 return;
             }
-            let add = |o: usize| more.map_or(0.0, |more| more[row * ldm + o].to_f64());
+            let add = |o: usize| more.map_or(0.0, |(more, ldm)| more[row * ldm + o].to_f64());
             for (o, to) in to.iter_mut().enumerate().take(outputs) {
                 let open = gate[row * ldy + o].to_f64() > 0.0;
                 *to = T::from_f64(if open { to.to_f64() + add(o) } else { 0.0 });
             }
         });
-        self.sum(dy, db)
     }
 
-    fn check(&self, matrices: &[(&str, &Tensor<T>)], db: &Tensor<Out>) -> Result<()> {
-        for (name, matrix) in matrices {
-            matrix.check(name, &self.context, &self.shape)?;
-        }
-        db.check("db", &self.context, &self.shape[1..])
-    }
-
-    fn queue(
-        &self,
-        launch: &BiasGradientLaunch,
-        dy: &Tensor<T>,
-        [more, gate]: [Option<&Tensor<T>>; 2],
-        db: &Tensor<Out>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let context = &self.context;
-        let place = |matrix: Option<&Tensor<T>>| {
-            let matrix = matrix.map(|matrix| operand(context, matrix, stream));
-            matrix.transpose()
-        };
-        let (dy, others) = (operand(context, dy, stream)?, [place(more)?, place(gate)?]);
-        let db = without_gaps(context, "db", db, stream)?.address;
-        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(dy, others, db, queue)
-    }
-
-    /// CPU implementation of the sum `db[o] = dY[n,o]`.
-    fn sum(&self, dy: &Tensor<T>, db: &mut Tensor<Out>) -> Result<()> {
-        let leading = dy.leading();
-        let from = dy.host().or_elsewhere("dY")?;
+    fn sum(&self, (from, leading): (&[T], usize), db: &mut Tensor<Out>) -> Result<()> {
         let to = db.host_mut().or_elsewhere("db")?;
         let [rows, outputs] = self.shape;
         let mut sums = vec![0.0; outputs];

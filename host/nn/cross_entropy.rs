@@ -2,13 +2,12 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::cpu::HostRows;
 use crate::families::optimizer::{CrossEntropyLaunch, Rows};
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -32,7 +31,7 @@ use crate::tensor::Tensor;
 /// let logits = ctx.upload_dense(&Dense::new([2, 2], vec![0.0, 3f32.ln(), 5.0, 7.0])?)?;
 /// let labels = ctx.upload_dense(&Dense::new([2], vec![1, -1])?)?; // the second row has none
 /// let (mut loss, mut gradient) = (ctx.zeros(&[1])?, ctx.zeros(&[2, 2])?);
-/// loss_of.forward_backward((&logits, &labels), &mut loss, &mut gradient, &ctx.stream()?)?;
+/// loss_of.forward_backward(&logits, &labels, &mut loss, &mut gradient, &ctx.stream()?)?;
 /// let near = |found: &[f32], wanted: &[f32]| found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-6);
 /// assert!(near(loss.to_dense()?.values(), &[(4.0f32 / 3.0).ln()]));
 /// assert!(near(gradient.to_dense()?.values(), &[0.25, -0.25, 0.0, 0.0]));
@@ -40,9 +39,8 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct CrossEntropy<T> {
-    context: Context,
     shape: [usize; 2],
-    launch: Prepared<CrossEntropyLaunch>,
+    operator: Operator<CrossEntropyLaunch>,
     element: PhantomData<T>,
 }
 
@@ -59,17 +57,17 @@ impl<T: Scalar> CrossEntropy<T> {
         let shape = [rows, classes];
         elements("logits", &shape)?;
         Ok(CrossEntropy {
-            context: context.clone(),
             shape,
-            launch: context.prepared(|device| CrossEntropyLaunch::new(device, T::DTYPE, shape))?,
+            operator: Operator::new(context, |device| {
+                CrossEntropyLaunch::new(device, T::DTYPE, shape)
+            })?,
             element: PhantomData,
         })
     }
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        let launch = self.launch.as_ref();
-        launch.map_or("cpu", CrossEntropyLaunch::variant)
+        self.operator.variant(CrossEntropyLaunch::variant)
     }
 
     /// Queues only the loss. Logits are `[rows, classes]`, labels are `[rows]`, the loss is `[1]`. Allocates nothing
@@ -80,16 +78,19 @@ impl<T: Scalar> CrossEntropy<T> {
     /// context; [`Error::RowStride`] if the labels have gaps.
     pub fn forward(
         &self,
-        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        logits: &Tensor<T>,
+        labels: &Tensor<i32>,
         loss: &mut Tensor<f32>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check((logits, labels), loss)?;
-        if self.launch.queue(|launch| self.queue(launch, (logits, labels), loss, None, stream))? {
-            return Ok(());
-        }
-        let (mean, _) = self.host(rows_of(logits)?, labels)?.loss();
-        store(loss, mean)
+        let (run, rows) = self.start(logits, labels, loss, stream)?;
+        run.queue(
+            |launch, queue| launch.run(&rows, queue),
+            || {
+                let (mean, _) = self.host(logits.host_rows("logits")?, labels)?.loss();
+                store(loss, mean)
+            },
+        )
     }
 
     /// Queues the loss and the gradient of the logits. The gradient is `[rows, classes]`.
@@ -98,25 +99,24 @@ impl<T: Scalar> CrossEntropy<T> {
     /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_backward(
         &self,
-        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+        logits: &Tensor<T>,
+        labels: &Tensor<i32>,
         loss: &mut Tensor<f32>,
         gradient: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check((logits, labels), loss)?;
-        gradient.check("gradient", &self.context, &self.shape)?;
-        if self
-            .launch
-            .queue(|launch| self.queue(launch, (logits, labels), loss, Some(&*gradient), stream))?
-        {
-            return Ok(());
-        }
-        let rows = self.host(rows_of(logits)?, labels)?;
-        let (mean, factor) = rows.loss();
-        let leading = gradient.leading();
-        let to = gradient.host_mut();
-        rows.gradient(factor, to.or_elsewhere("gradient")?, leading);
-        store(loss, mean)
+        let (run, rows) = self.start(logits, labels, loss, stream)?;
+        let to = run.matrix("gradient", gradient, &self.shape)?;
+        run.queue(
+            |launch, queue| launch.run(&Rows { gradient: Some(to), ..rows }, queue),
+            || {
+                let rows = self.host(logits.host_rows("logits")?, labels)?;
+                let (mean, factor) = rows.loss();
+                let (to, leading) = gradient.host_rows_mut("gradient")?;
+                rows.gradient(factor, to, leading);
+                store(loss, mean)
+            },
+        )
     }
 
     /// Queues the loss, and overwrites the logits with their gradient.
@@ -125,38 +125,42 @@ impl<T: Scalar> CrossEntropy<T> {
     /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_backward_in_place(
         &self,
-        (logits, labels): (&mut Tensor<T>, &Tensor<i32>),
+        logits: &mut Tensor<T>,
+        labels: &Tensor<i32>,
         loss: &mut Tensor<f32>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check((logits, labels), loss)?;
-        if self
-            .launch
-            .queue(|launch| self.queue(launch, (logits, labels), loss, Some(logits), stream))?
-        {
-            return Ok(());
-        }
-        let from = logits.host().map(<[T]>::to_vec);
-        let from = from.or_elsewhere("logits")?;
-        let leading = logits.leading();
-        let rows = self.host((&from, leading), labels)?;
-        let (mean, factor) = rows.loss();
-        let to = logits.host_mut();
-        rows.gradient(factor, to.or_elsewhere("logits")?, leading);
-        store(loss, mean)
+        let (run, rows) = self.start(logits, labels, loss, stream)?;
+        run.queue(
+            |launch, queue| launch.run(&Rows { gradient: Some(rows.logits), ..rows }, queue),
+            || {
+                let (to, leading) = logits.host_rows_mut("logits")?;
+                let from = to.to_vec();
+                let rows = self.host((&from, leading), labels)?;
+                let (mean, factor) = rows.loss();
+                rows.gradient(factor, to, leading);
+                store(loss, mean)
+            },
+        )
     }
 
-    fn check(
-        &self,
-        (logits, labels): (&Tensor<T>, &Tensor<i32>),
+    fn start<'o>(
+        &'o self,
+        logits: &Tensor<T>,
+        labels: &Tensor<i32>,
         loss: &Tensor<f32>,
-    ) -> Result<()> {
-        logits.check("logits", &self.context, &self.shape)?;
-        labels.check("labels", &self.context, &self.shape[..1])?;
-        loss.check("loss", &self.context, &[1])
+        stream: &'o Stream,
+    ) -> Result<(Run<'o, CrossEntropyLaunch>, Rows)> {
+        let run = self.operator.start(stream)?;
+        let rows = Rows {
+            logits: run.matrix("logits", logits, &self.shape)?,
+            labels: run.contiguous("labels", labels, &self.shape[..1])?,
+            loss: run.matrix("loss", loss, &[1])?.address,
+            gradient: None,
+        };
+        Ok((run, rows))
     }
 
-    /// Logits in host memory with their row stride in elements, and the labels.
     fn host<'a>(
         &self,
         (logits, leading): (&'a [T], usize),
@@ -165,32 +169,6 @@ impl<T: Scalar> CrossEntropy<T> {
         let labels = labels.host().or_elsewhere("labels")?;
         Ok(HostRows { logits, leading, classes: self.shape[1], labels: &labels[..self.shape[0]] })
     }
-
-    fn queue(
-        &self,
-        launch: &CrossEntropyLaunch,
-        (logits, labels): (&Tensor<T>, &Tensor<i32>),
-        loss: &Tensor<f32>,
-        gradient: Option<&Tensor<T>>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let context = &self.context;
-        let gradient = gradient.map(|gradient| operand(context, gradient, stream));
-        let rows = Rows {
-            logits: operand(context, logits, stream)?,
-            labels: without_gaps(context, "labels", labels, stream)?.address,
-            loss: operand(context, loss, stream)?.address,
-            gradient: gradient.transpose()?,
-        };
-        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(&rows, queue)
-    }
-}
-
-fn rows_of<T: Scalar>(logits: &Tensor<T>) -> Result<(&[T], usize)> {
-    let values = logits.host().or_elsewhere("logits")?;
-    Ok((values, logits.leading()))
 }
 
 fn store(loss: &mut Tensor<f32>, mean: f64) -> Result<()> {

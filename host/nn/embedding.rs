@@ -2,12 +2,11 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Result, elements};
 use crate::families::elementwise::{Layout, TokensLaunch, cpu};
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -34,10 +33,9 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct Embedding<T> {
-    context: Context,
     vocabulary: usize,
     layout: Layout,
-    launch: Prepared<TokensLaunch>,
+    operator: Operator<TokensLaunch>,
     element: PhantomData<T>,
 }
 
@@ -56,18 +54,18 @@ impl<T: Scalar> Embedding<T> {
         elements("table", &[vocabulary, width])?;
         let layout = Layout::new("out", [tokens, width], tokens_in_columns)?;
         Ok(Embedding {
-            context: context.clone(),
             vocabulary,
             layout,
-            launch: context
-                .prepared(|device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary))?,
+            operator: Operator::new(context, |device| {
+                TokensLaunch::embed(device, T::DTYPE, layout, vocabulary)
+            })?,
             element: PhantomData,
         })
     }
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", TokensLaunch::variant)
+        self.operator.variant(TokensLaunch::variant)
     }
 
     /// Queues the lookup. `tokens` is `[tokens]`. `out` is `[tokens, width]`, or its transpose with
@@ -83,26 +81,20 @@ impl<T: Scalar> Embedding<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let (context, layout) = (&self.context, self.layout);
-        table.check("table", context, &[self.vocabulary, layout.width])?;
-        tokens.check("tokens", context, &[layout.tokens])?;
-        out.check("out", context, &layout.shape())?;
-        let runs = self.launch.queue(|launch| {
-            let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
-            let [table, out] = [operand(context, table, stream)?, operand(context, out, stream)?];
-            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.run_embed(table, tokens, out, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        let tokens = tokens.host().or_elsewhere("tokens")?;
-        let leading = out.leading();
-        let to = out.host_mut().or_elsewhere("out")?;
-        let table = (&cpu::Host::of("table", table)?, self.vocabulary);
-        cpu::embed(layout, table, tokens, (to, leading));
-        Ok(())
+        let layout = self.layout;
+        let run = self.operator.start(stream)?;
+        let rows = run.matrix("table", table, &[self.vocabulary, layout.width])?;
+        let chosen = run.contiguous("tokens", tokens, &[layout.tokens])?;
+        let to = run.matrix("out", out, &layout.shape())?;
+        run.queue(
+            |launch, queue| launch.run_embed(rows, chosen, to, queue),
+            || {
+                let tokens = tokens.host().or_elsewhere("tokens")?;
+                let table = (&cpu::Host::of("table", table)?, self.vocabulary);
+                cpu::embed(layout, table, tokens, out.host_rows_mut("out")?);
+                Ok(())
+            },
+        )
     }
 }
 
@@ -112,9 +104,8 @@ impl<T: Scalar> Embedding<T> {
 /// stay in device memory, so a captured step generates a token at every launch. [`Embedding`] has an example.
 #[derive(Debug)]
 pub struct Greedy<T> {
-    context: Context,
     layout: Layout,
-    launch: Prepared<TokensLaunch>,
+    operator: Operator<TokensLaunch>,
     element: PhantomData<T>,
 }
 
@@ -131,16 +122,17 @@ impl<T: Scalar> Greedy<T> {
     ) -> Result<Self> {
         let layout = Layout::new("logits", [tokens, vocabulary], tokens_in_columns)?;
         Ok(Greedy {
-            context: context.clone(),
             layout,
-            launch: context.prepared(|device| TokensLaunch::greedy(device, T::DTYPE, layout))?,
+            operator: Operator::new(context, |device| {
+                TokensLaunch::greedy(device, T::DTYPE, layout)
+            })?,
             element: PhantomData,
         })
     }
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", TokensLaunch::variant)
+        self.operator.variant(TokensLaunch::variant)
     }
 
     /// Queues the selection. `tokens` is `[tokens]`. If `lengths`, `[tokens]`, is given, each length is incremented by
@@ -157,32 +149,25 @@ impl<T: Scalar> Greedy<T> {
         lengths: Option<&mut Tensor<i32>>,
         stream: &Stream,
     ) -> Result<()> {
-        let (context, layout) = (&self.context, self.layout);
-        logits.check("logits", context, &layout.shape())?;
-        tokens.check("tokens", context, &[layout.tokens])?;
-        if let Some(lengths) = &lengths {
-            lengths.check("lengths", context, &[layout.tokens])?;
-        }
-        let runs = self.launch.queue(|launch| {
-            let at = |name, tensor: &Tensor<i32>| {
-                without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
-            };
-            let lengths = lengths.as_deref().map(|lengths| at("lengths", lengths)).transpose()?;
-            let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
-            let logits = operand(context, logits, stream)?;
-            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.run_greedy(logits, words, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        let to = tokens.host_mut().or_elsewhere("tokens")?;
-        cpu::greedy(layout, &cpu::Host::of("logits", logits)?, to);
-        if let Some(lengths) = lengths {
-            let lengths = lengths.host_mut().or_elsewhere("lengths")?;
-            lengths.iter_mut().for_each(|length| *length = length.wrapping_add(1));
-        }
-        Ok(())
+        let layout = self.layout;
+        let run = self.operator.start(stream)?;
+        let from = run.matrix("logits", logits, &layout.shape())?;
+        let to = run.contiguous("tokens", tokens, &[layout.tokens])?;
+        let grown = match &lengths {
+            Some(lengths) => run.contiguous("lengths", lengths, &[layout.tokens])?,
+            None => 0,
+        };
+        run.queue(
+            |launch, queue| launch.run_greedy(from, [to, grown], queue),
+            || {
+                let to = tokens.host_mut().or_elsewhere("tokens")?;
+                cpu::greedy(layout, &cpu::Host::of("logits", logits)?, to);
+                if let Some(lengths) = lengths {
+                    let lengths = lengths.host_mut().or_elsewhere("lengths")?;
+                    lengths.iter_mut().for_each(|length| *length = length.wrapping_add(1));
+                }
+                Ok(())
+            },
+        )
     }
 }

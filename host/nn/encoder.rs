@@ -5,15 +5,15 @@ mod launches;
 mod norm;
 mod norm_gradient;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::{LiveProduct, Rows};
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use host::Batch;
-use launches::{Launches, Run};
+use launches::{EncoderRun, Launches};
 pub use norm::ResidualNorm;
 pub use norm_gradient::ResidualNormGradient;
 
@@ -114,9 +114,8 @@ pub struct EncoderWeights<'a, T> {
 /// ```
 #[derive(Debug)]
 pub struct Encoder<T> {
-    context: Context,
     options: EncoderOptions,
-    launch: Prepared<Launches>,
+    operator: Operator<Launches>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -140,16 +139,16 @@ impl<T: Scalar> Encoder<T> {
             elements(name, &[options.items, options.distance, each, columns])?;
         }
         Ok(Encoder {
-            context: context.clone(),
             options: *options,
-            launch: context.prepared(|device| Launches::new::<T>(device, options))?,
+            operator: Operator::new(context, |device| Launches::new::<T>(device, options))?
+                .serialized()?,
             element: std::marker::PhantomData,
         })
     }
 
     /// Returns the names of the kernels of attention and of the four products, or `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 5] {
-        self.launch.as_ref().map_or(["cpu"; 5], |own| {
+        self.operator.variants(|own| {
             let [a, b, c, d] = own.products.each_ref().map(LiveProduct::name);
             [own.attention.row().name, a, b, c, d]
         })
@@ -157,7 +156,7 @@ impl<T: Scalar> Encoder<T> {
 
     /// Returns the workspace size, in bytes of device memory; 0 on a CPU context.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, |own| {
+        self.operator.bytes(|own| {
             let rows: usize = own.rows.iter().map(|(memory, _)| memory.bytes()).sum();
             rows + own.pack.bytes() + own.masks.bytes() + own.attention.bytes()
         })
@@ -268,40 +267,35 @@ impl<T: Scalar> Encoder<T> {
         let EncoderOptions { items, distance, width, .. } = self.options;
         let (apart, together) = ([items, distance, width], [self.options.rows(), width]);
         let shape = if packed { &together[..] } else { &apart };
-        x.check("x", &self.context, shape)?;
-        out.check("out", &self.context, shape)?;
-        lengths.check("lengths", &self.context, &[items])?;
-        self.check(layers)?;
-        let runs = self.launch.queue(|own| {
-            self.context.check_stream(stream)?;
-            let run = Run {
-                options: &self.options,
-                packed,
-                steps,
-                x: rows(x),
-                out: rows(out),
-                lengths: lengths.place(),
-            };
-            // SAFETY: shapes and contexts were checked. The tensors are borrowed for the call, and device memory is
-            // freed only after the work queued on the context. `turns` serializes the runs.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            own.turns.queue(true, stream.raw(), || own.run(&run, layers, queue))
-        })?;
-        if runs {
-            return Ok(());
-        }
-        Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
-        Ok(())
+        let run = self.operator.start(stream)?;
+        run.check("x", x, shape)?;
+        run.check("out", out, shape)?;
+        run.check("lengths", lengths, &[items])?;
+        self.check(&run, layers)?;
+        let arguments = EncoderRun {
+            options: &self.options,
+            packed,
+            steps,
+            x: rows(x),
+            out: rows(out),
+            lengths: lengths.place(),
+        };
+        run.queue(
+            |own, queue| own.run(&arguments, layers, queue),
+            || {
+                Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
+                Ok(())
+            },
+        )
     }
 
-    fn check(&self, layers: &[EncoderWeights<'_, T>]) -> Result<()> {
+    fn check(&self, run: &Run<'_, Launches>, layers: &[EncoderWeights<'_, T>]) -> Result<()> {
         let EncoderOptions { width, hidden, .. } = self.options;
         if layers.is_empty() {
             return Err(Error::range("layers", 0, ">= 1"));
         }
-        let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            tensor.check(name, &self.context, shape)
-        };
+        let check =
+            |name: &str, tensor: &Tensor<T>, shape: &[usize]| run.check(name, tensor, shape);
         for weights in layers {
             for (name, [matrix, bias], [inputs, outputs]) in [
                 ("qkv", weights.qkv, [width, 3 * width]),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Dynamic, SparsityHint};
 use crate::error::Result;
@@ -67,7 +67,6 @@ pub struct FeedForward<T: Scalar> {
     second: Plan<T>,
     expected: SparsityHint,
     turns: Option<Arc<Turns>>,
-    shadow: Shadow<FeedForward<T>>,
 }
 
 impl<T: Scalar> FeedForward<T> {
@@ -81,7 +80,6 @@ impl<T: Scalar> FeedForward<T> {
         extents: [usize; 4],
         options: &FeedForwardOptions,
     ) -> Result<Self> {
-        let shadow = Shadow::new(context, |context| Self::new(context, extents, options))?;
         let [tokens, inputs, hidden, outputs] = extents;
         let shapes = [[tokens, inputs], [inputs, hidden], [hidden, outputs]];
         let [x, u, w] = shapes.each_ref().map(|shape| Operand::Shape(shape));
@@ -106,7 +104,6 @@ impl<T: Scalar> FeedForward<T> {
             second,
             expected: options.expected,
             turns: shared_turns(context)?,
-            shadow,
         })
     }
 
@@ -123,10 +120,6 @@ impl<T: Scalar> FeedForward<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.run(stream, |own, stream| {
-            let [x, u, w] = [x, u, w].map(|factor| factor.shadow());
-            own.forward([&x, &u, &w], &mut y.shadow(), stream)
-        })?;
         let turns = self.turns.clone();
         in_turn(turns, stream, || self.queue([x, u, w], y, stream))
     }

@@ -2,12 +2,12 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{Gate, operand};
-use crate::error::{Elsewhere, Result, elements};
+use crate::dynamic::Gate;
+use crate::error::{Result, elements};
 use crate::families::elementwise::{GatedLaunch, Layout, cpu};
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -29,10 +29,9 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct Glu<T> {
-    context: Context,
     gate: Gate,
     layout: Layout,
-    launch: Prepared<GatedLaunch>,
+    operator: Operator<GatedLaunch>,
     element: PhantomData<T>,
 }
 
@@ -50,18 +49,18 @@ impl<T: Scalar> Glu<T> {
         let layout = Layout::new("out", [tokens, width], tokens_in_columns)?;
         elements("x", &[tokens, width, 2])?;
         Ok(Glu {
-            context: context.clone(),
             gate,
             layout,
-            launch: context
-                .prepared(|device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags()))?,
+            operator: Operator::new(context, |device| {
+                GatedLaunch::new(device, T::DTYPE, layout, gate.flags())
+            })?,
             element: PhantomData,
         })
     }
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", GatedLaunch::variant)
+        self.operator.variant(GatedLaunch::variant)
     }
 
     /// Queues the operation. `x` has twice as many features as `out`, gates first. Allocates nothing and does not
@@ -72,22 +71,17 @@ impl<T: Scalar> Glu<T> {
     /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context.
     pub fn forward(&self, x: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let both = Layout { width: 2 * self.layout.width, ..self.layout };
-        x.check("x", &self.context, &both.shape())?;
-        out.check("out", &self.context, &self.layout.shape())?;
-        let runs = self.launch.queue(|launch| {
-            let matrices =
-                [operand(&self.context, x, stream)?, operand(&self.context, out, stream)?];
-            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.run(matrices, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        let leading = out.leading();
-        let to = out.host_mut().or_elsewhere("out")?;
-        let multiply = |x, y| self.gate.of(x) * y;
-        cpu::gated(self.layout, &cpu::Host::of("x", x)?, multiply, (to, leading));
-        Ok(())
+        let run = self.operator.start(stream)?;
+        let matrices =
+            [run.matrix("x", x, &both.shape())?, run.matrix("out", out, &self.layout.shape())?];
+        run.queue(
+            |launch, queue| launch.run(matrices, queue),
+            || {
+                let multiply = |x, y| self.gate.of(x) * y;
+                let to = out.host_rows_mut("out")?;
+                cpu::gated(self.layout, &cpu::Host::of("x", x)?, multiply, to);
+                Ok(())
+            },
+        )
     }
 }

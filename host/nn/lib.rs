@@ -2,7 +2,7 @@
 
 // Modules of the crates below, at the paths under which this crate uses them.
 use einsparse_core::{
-    context, cpu, dynamic, families, launch, offer, ops, plan, registry, tensor, values,
+    context, cpu, dynamic, families, launch, offer, operator, ops, plan, registry, tensor, values,
 };
 use einsparse_cuda::{device, driver, kernel};
 use einsparse_formats::parallel;
@@ -31,7 +31,7 @@ pub use encoder::{Encoder, EncoderOptions, EncoderWeights, ResidualNorm, Residua
 pub use feed_forward::{FeedForward, FeedForwardOptions};
 pub use glu::Glu;
 pub use linear::{Linear, LinearOptions};
-pub use moe::{Moe, MoeGradients, MoeOptions};
+pub use moe::{Moe, MoeGradients, MoeInputs, MoeOptions};
 pub use optimizer::{Adam, AdamOptions, Sgd, SgdOptions};
 pub use rms_norm::RmsNorm;
 pub use rotary::{Rotary, RotaryOptions};

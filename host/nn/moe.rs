@@ -3,23 +3,24 @@
 mod gradient;
 mod kept;
 
-use crate::context::{Context, Shadow};
-use crate::device::Stream;
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::device::{Device, Stream};
 use crate::dynamic::{
     Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, NO_GRADIENTS, Routing,
 };
-use crate::dynamic::{operand, without_gaps};
 use crate::einsum::Activation;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::discover::SumLaunch;
-use crate::kernel::Queue;
 use crate::launch::in_turn;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 use gradient::Backward;
 pub use gradient::MoeGradients;
-use kept::Kept;
+use kept::StoredSums;
 
 /// Extents and options of a [`Moe`] layer.
 ///
@@ -88,6 +89,47 @@ impl MoeOptions {
     }
 }
 
+/// Operands of a [`Moe`]: tokens, the experts and weights that a router selected, and the matrices of the experts, in
+/// the shapes of [`MoeOptions::shapes`].
+///
+/// ```
+/// use einsparse::formats::f16;
+/// use einsparse::nn::MoeInputs;
+/// let ctx = einsparse::Context::cpu();
+/// let (x, matrices) = (ctx.zeros::<f16>(&[2, 8])?, ctx.zeros(&[3, 8, 8])?);
+/// let (choices, weights) = (ctx.zeros(&[2, 1])?, ctx.zeros(&[2, 1])?);
+/// let inputs = MoeInputs {
+///     x: &x,
+///     choices: &choices,
+///     weights: &weights,
+///     up: (&matrices).into(),
+///     down: (&matrices).into(),
+/// };
+/// assert_eq!(inputs.choices.shape(), [2, 1]);
+/// # Ok::<(), einsparse::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MoeInputs<'a, T> {
+    /// Tokens, `[tokens, model]`.
+    pub x: &'a Tensor<T>,
+    /// Experts of each token, `[tokens, top_k]`.
+    pub choices: &'a Tensor<i32>,
+    /// Weights of the choices, `[tokens, top_k]`.
+    pub weights: &'a Tensor<f32>,
+    /// Matrices of the first product, one per expert.
+    pub up: Matrices<'a, T>,
+    /// Matrices of the second product, one per expert.
+    pub down: Matrices<'a, T>,
+}
+
+impl<T> Clone for MoeInputs<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for MoeInputs<'_, T> {}
+
 /// Mixture of experts (Shazeer et al., arXiv 1701.06538; Switch Transformer, arXiv 2101.03961), routed at each run
 /// (PIT, arXiv 2301.10936, section 5).
 ///
@@ -108,7 +150,7 @@ impl MoeOptions {
 /// use einsparse::Context;
 /// use einsparse::einsum::Activation;
 /// use einsparse::formats::{Dense, f16};
-/// use einsparse::nn::{Moe, MoeOptions};
+/// use einsparse::nn::{Moe, MoeInputs, MoeOptions};
 /// let ctx = Context::cpu();
 /// let options = MoeOptions {
 ///     tokens: 2,
@@ -130,7 +172,14 @@ impl MoeOptions {
 /// let weights = ctx.upload_dense(&Dense::new([2, 1], vec![0.5f32, 1.0])?)?;
 /// let mut out = ctx.zeros(&[2, 8])?;
 /// let mut layer = Moe::new(&ctx, &options)?;
-/// layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
+/// let inputs = MoeInputs {
+///     x: &x,
+///     choices: &choices,
+///     weights: &weights,
+///     up: (&up).into(),
+///     down: (&down).into(),
+/// };
+/// layer.forward(&inputs, &mut out, &ctx.stream()?)?;
 /// let out = out.to_dense()?;
 /// assert_eq!(out.values()[..4], [0.0, 0.0, 1.0, 2.0].map(f16::from_f32));
 /// assert_eq!(out.values()[8..12], [3.0, 0.0, 0.0, 0.0].map(f16::from_f32));
@@ -138,7 +187,6 @@ impl MoeOptions {
 /// ```
 #[derive(Debug)]
 pub struct Moe<T> {
-    context: Context,
     options: MoeOptions,
     routing: Routing,
     up: GroupedProduct<T>,
@@ -146,14 +194,14 @@ pub struct Moe<T> {
     /// Hidden rows by slots; empty if the second product stores them as e4m3.
     hidden: Tensor<T>,
     /// Sums of the first product, of a gated layer for training.
-    kept: Option<Kept<T>>,
+    kept: Option<StoredSums<T>>,
     /// Output rows by choices, if a token has several.
     parts: Option<Tensor<T>>,
-    sum: Option<SumLaunch>,
+    /// Adds the rows of a token, if it has several.
+    sum: Option<Operator<SumLaunch>>,
     /// Whether many choices belong to other layers: their rows are neither written nor read.
     part: bool,
     backward: Option<Backward<T>>,
-    shadow: Shadow<Moe<T>>,
 }
 
 impl<T: Scalar> Moe<T> {
@@ -177,7 +225,6 @@ impl<T: Scalar> Moe<T> {
             scaled,
             quantize,
         } = *options;
-        let shadow = Shadow::new(context, |context| Self::new(context, options))?;
         let own = first..first.saturating_add(experts);
         let routing = Routing::among(context, [tokens, top_k], own.clone())?;
         let up = GroupedOptions {
@@ -201,19 +248,16 @@ impl<T: Scalar> Moe<T> {
             ..GroupedOptions::default()
         };
         let slots = routing.slots();
-        let (parts, sum) = match (top_k > 1, context.device()) {
-            (false, _) => (None, None),
-            (true, None) => (Some(context.zeros(&[slots, model])?), None),
-            (true, Some(device)) => {
-                let extents = [tokens, top_k, model];
-                let sum = SumLaunch::new(device, T::DTYPE, extents, own.clone())?;
-                (Some(context.zeros(&[slots, model])?), Some(sum))
-            }
+        let sum = |device: &Arc<Device>| {
+            SumLaunch::new(device, T::DTYPE, [tokens, top_k, model], own.clone())
+        };
+        let (parts, sum) = match top_k > 1 {
+            true => (Some(context.zeros(&[slots, model])?), Some(Operator::new(context, sum)?)),
+            false => (None, None),
         };
         let down = GroupedProduct::new(&routing, down)?;
         let rows = if down.takes_quantized() { 0 } else { slots };
         Ok(Moe {
-            context: context.clone(),
             options: *options,
             up: GroupedProduct::new(&routing, up)?,
             down,
@@ -224,7 +268,6 @@ impl<T: Scalar> Moe<T> {
             kept: None,
             part: false,
             backward: None,
-            shadow,
         })
     }
 
@@ -245,12 +288,10 @@ impl<T: Scalar> Moe<T> {
         if options.scaled {
             return Err(Error::range("scaled", true, NO_GRADIENTS));
         }
-        let shadow = Shadow::new(context, |context| Self::for_training(context, options))?;
         let mut layer = Self::new(context, options)?;
-        layer.shadow = shadow;
         layer.backward = Some(Backward::new(&layer.routing, options)?);
         if let Some(gate) = options.gate {
-            layer.kept = Some(Kept::new(&layer.routing, options, gate)?);
+            layer.kept = Some(StoredSums::new(&layer.routing, options, gate)?);
         }
         Ok(layer)
     }
@@ -283,43 +324,30 @@ impl<T: Scalar> Moe<T> {
     /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context;
     /// [`Error::Alignment`](einsparse_core::Error::Alignment) if one is not aligned to 16 bytes;
     /// [`Error::RowStride`](einsparse_core::Error::RowStride) if choices or weights have gaps between their rows.
-    pub fn forward<'a>(
+    pub fn forward(
         &mut self,
-        x: &Tensor<T>,
-        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
-        (up, down): (impl Into<Matrices<'a, T>>, impl Into<Matrices<'a, T>>),
+        inputs: &MoeInputs<'_, T>,
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let (up, down) = (up.into(), down.into());
-        self.shadow.run(stream, |own, stream| {
-            let ((up, down), x, to) = ((up.shadow(), down.shadow()), x.shadow(), &mut out.shadow());
-            let given = (&choices.shadow(), &weights.shadow());
-            own.forward(&x, given, (up.matrices(), down.matrices()), to, stream)
-        })?;
-        self.check(x, weights, (up, down), out)?;
+        let MoeInputs { x, choices, weights, up, down } = *inputs;
+        self.check(inputs, out)?;
         in_turn(self.routing.turns(), stream, || {
             self.routing.queue(choices, stream)?;
             self.queue_up(x, up, stream)?;
             // Routing and the first product precede this launch, so it may read data from before them without a wait.
-            self.multiply_behind((Some(choices), weights), down, out, stream)
+            self.multiply_behind(Some(choices), weights, down, out, stream)
         })
     }
 
-    /// Validates the shapes of the operands before the first launch.
-    fn check(
-        &self,
-        x: &Tensor<T>,
-        weights: &Tensor<f32>,
-        (up, down): (Matrices<'_, T>, Matrices<'_, T>),
-        out: &Tensor<T>,
-    ) -> Result<()> {
+    /// Validates the shapes of the operands.
+    fn check(&self, inputs: &MoeInputs<'_, T>, out: &Tensor<T>) -> Result<()> {
         let MoeOptions { tokens, top_k, model, scaled, .. } = self.options;
-        let shapes = self.options.shapes();
-        check_shape("x", &[tokens, model], x.shape())?;
-        check_shape("weights", &[tokens, top_k], weights.shape())?;
-        up.check("up", shapes[0], scaled)?;
-        down.check("down", shapes[1], scaled)?;
+        let [up, down] = self.options.shapes();
+        check_shape("x", &[tokens, model], inputs.x.shape())?;
+        check_shape("weights", &[tokens, top_k], inputs.weights.shape())?;
+        inputs.up.check("up", up, scaled)?;
+        inputs.down.check("down", down, scaled)?;
         check_shape("out", &[tokens, model], out.shape())
     }
 
@@ -328,7 +356,6 @@ impl<T: Scalar> Moe<T> {
     /// # Errors
     /// Returns the errors of [`forward`](Self::forward).
     pub fn route(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
-        self.shadow.run(stream, |own, stream| own.route(&choices.shadow(), stream))?;
         self.routing.run(choices, stream)
     }
 
@@ -343,9 +370,6 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let up = up.into();
-        self.shadow.run(stream, |own, stream| {
-            own.multiply_up(&x.shadow(), up.shadow().matrices(), stream)
-        })?;
         in_turn(self.routing.turns(), stream, || self.queue_up(x, up, stream))
     }
 
@@ -373,19 +397,16 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let down = down.into();
-        self.shadow.run(stream, |own, stream| {
-            let (down, to) = (down.shadow(), &mut out.shadow());
-            own.multiply_down(&weights.shadow(), down.matrices(), to, stream)
-        })?;
         in_turn(self.routing.turns(), stream, || {
-            self.multiply_behind((None, weights), down, out, stream)
+            self.multiply_behind(None, weights, down, out, stream)
         })
     }
 
     fn multiply_behind(
         &mut self,
-        // `choices` is `Some` only directly after the routing and the first product.
-        (choices, weights): (Option<&Tensor<i32>>, &Tensor<f32>),
+        // `Some` only directly after the routing and the first product.
+        choices: Option<&Tensor<i32>>,
+        weights: &Tensor<f32>,
         down: Matrices<'_, T>,
         out: &mut Tensor<T>,
         stream: &Stream,
@@ -393,7 +414,8 @@ impl<T: Scalar> Moe<T> {
         let MoeOptions { tokens, model, .. } = self.options;
         check_shape("out", &[tokens, model], out.shape())?;
         let early = choices.is_some();
-        let choices = choices.filter(|_| self.part && self.sum.is_some());
+        let choices = choices
+            .filter(|_| self.part && self.sum.as_ref().is_some_and(|sum| sum.on_gpu().is_some()));
         let to = match &mut self.parts {
             None => &mut *out,
             Some(parts) => parts,
@@ -422,20 +444,24 @@ impl<T: Scalar> Moe<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let MoeOptions { top_k, model, .. } = self.options;
-        if let Some(sum) = &self.sum {
-            let choices = match choices {
-                None => 0,
-                Some(t) => without_gaps(&self.context, "choices", t, stream)?.address,
-            };
-            let rows = operand(&self.context, parts, stream)?;
-            let sums = operand(&self.context, out, stream)?;
-            // SAFETY: both have the planned extents and type; the caller keeps `out` until the stream completes.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            return sum.run(choices, rows, sums, queue);
-        }
-        let of = (self.options.tokens, top_k, model);
-        with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts, &mut out.any))
+        let MoeOptions { tokens, top_k, model, .. } = self.options;
+        let Some(sum) = &self.sum else {
+            return Ok(());
+        };
+        let run = sum.start(stream)?;
+        let choices = match choices {
+            Some(choices) => run.contiguous("choices", choices, &[tokens, top_k])?,
+            None => 0,
+        };
+        let rows = run.matrix("rows", parts, parts.shape())?;
+        let sums = run.matrix("out", out, &[tokens, model])?;
+        run.queue(
+            |launch, queue| launch.run(choices, rows, sums, queue),
+            || {
+                let of = (tokens, top_k, model);
+                with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts, &mut out.any))
+            },
+        )
     }
 }
 
@@ -445,7 +471,7 @@ fn add_on_host<A: Sum>(
     out: &mut AnyTensor,
 ) -> Result<()> {
     let width = parts.leading();
-    let rows = parts.host().ok_or_else(|| Error::elsewhere("rows"))?.widen::<A>();
+    let rows = parts.host().or_elsewhere("rows")?.widen::<A>();
     out.store_rows(tokens, model, &|token, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
             for j in 0..top {
@@ -453,5 +479,5 @@ fn add_on_host<A: Sum>(
             }
         }
     })
-    .ok_or_else(|| Error::elsewhere("out"))
+    .or_elsewhere("out")
 }

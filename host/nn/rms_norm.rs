@@ -2,13 +2,13 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result};
 use crate::families::elementwise::{Layout, RmsNormLaunch, cpu};
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
+use crate::tensor::DenseMatrix;
 use crate::tensor::Tensor;
 
 /// Root-mean-square normalisation (arXiv 1910.07467) of each token.
@@ -33,10 +33,9 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct RmsNorm<T> {
-    context: Context,
     layout: Layout,
     epsilon: f64,
-    launch: Prepared<RmsNormLaunch>,
+    operator: Operator<RmsNormLaunch>,
     element: PhantomData<T>,
 }
 
@@ -57,18 +56,18 @@ impl<T: Scalar> RmsNorm<T> {
         }
         let layout = Layout::new("x", [tokens, width], tokens_in_columns)?;
         Ok(RmsNorm {
-            context: context.clone(),
             layout,
             epsilon,
-            launch: context
-                .prepared(|device| RmsNormLaunch::new(device, T::DTYPE, layout, epsilon))?,
+            operator: Operator::new(context, |device| {
+                RmsNormLaunch::new(device, T::DTYPE, layout, epsilon)
+            })?,
             element: PhantomData,
         })
     }
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", RmsNormLaunch::variant)
+        self.operator.variant(RmsNormLaunch::variant)
     }
 
     /// Queues the normalisation of `x`; `factor` is `[width]`. Allocates nothing and does not synchronize.
@@ -83,11 +82,11 @@ impl<T: Scalar> RmsNorm<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check([x, out], factor)?;
-        if self.launch.queue(|launch| self.queue(launch, [x, out], None, factor, stream))? {
-            return Ok(());
-        }
-        self.on_host(x, factor, out)
+        let (run, matrices, by) = self.start([x, out], factor, stream)?;
+        run.queue(
+            |launch, queue| launch.run(matrices, None, by, queue),
+            || self.on_host(x, factor, out),
+        )
     }
 
     /// Queues `x += y` and the normalisation of the sum. `x` is the residual stream of a model.
@@ -101,46 +100,35 @@ impl<T: Scalar> RmsNorm<T> {
         factor: &Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check([x, out], factor)?;
-        y.check("y", &self.context, &self.layout.shape())?;
-        if self.launch.queue(|launch| self.queue(launch, [x, out], Some(y), factor, stream))? {
-            return Ok(());
-        }
-        let leading = x.leading();
-        let to = x.host_mut().or_elsewhere("x")?;
-        cpu::add(self.layout, (to, leading), &cpu::Host::of("y", y)?);
-        self.on_host(x, factor, out)
+        let (run, matrices, by) = self.start([x, out], factor, stream)?;
+        let added = run.matrix("y", y, &self.layout.shape())?;
+        run.queue(
+            |launch, queue| launch.run(matrices, Some(added), by, queue),
+            || {
+                cpu::add(self.layout, x.host_rows_mut("x")?, &cpu::Host::of("y", y)?);
+                self.on_host(x, factor, out)
+            },
+        )
     }
 
-    fn check(&self, [x, out]: [&Tensor<T>; 2], factor: &Tensor<T>) -> Result<()> {
+    fn start<'o>(
+        &'o self,
+        [x, out]: [&Tensor<T>; 2],
+        factor: &Tensor<T>,
+        stream: &'o Stream,
+    ) -> Result<(Run<'o, RmsNormLaunch>, [DenseMatrix; 2], u64)> {
+        let run = self.operator.start(stream)?;
         let shape = self.layout.shape();
-        x.check("x", &self.context, &shape)?;
-        out.check("out", &self.context, &shape)?;
-        factor.check("factor", &self.context, &[self.layout.width])
+        let matrices = [run.matrix("x", x, &shape)?, run.matrix("out", out, &shape)?];
+        let factor = run.contiguous("factor", factor, &[self.layout.width])?;
+        Ok((run, matrices, factor))
     }
 
     fn on_host(&self, x: &Tensor<T>, factor: &Tensor<T>, out: &mut Tensor<T>) -> Result<()> {
-        let leading = out.leading();
         let factor = factor.host().or_elsewhere("factor")?;
-        let to = out.host_mut().or_elsewhere("out")?;
         let own = (&factor[..self.layout.width], self.epsilon);
-        cpu::rms_norm(self.layout, &cpu::Host::of("x", x)?, own, (to, leading));
+        let to = out.host_rows_mut("out")?;
+        cpu::rms_norm(self.layout, &cpu::Host::of("x", x)?, own, to);
         Ok(())
-    }
-
-    fn queue(
-        &self,
-        launch: &RmsNormLaunch,
-        [x, out]: [&Tensor<T>; 2],
-        y: Option<&Tensor<T>>,
-        factor: &Tensor<T>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let of = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
-        let factor = without_gaps(&self.context, "factor", factor, stream)?;
-        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        let y = y.map(of).transpose()?;
-        launch.run([of(x)?, of(out)?], y, factor.address, queue)
     }
 }

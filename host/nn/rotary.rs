@@ -4,12 +4,11 @@ use std::marker::PhantomData;
 
 use einsparse_formats::allocate;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::elementwise::{Layout, ROTARY_PAIRS, RotaryLaunch, cpu};
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -68,12 +67,11 @@ impl Default for RotaryOptions {
 /// ```
 #[derive(Debug)]
 pub struct Rotary<T> {
-    context: Context,
     options: RotaryOptions,
     layout: Layout,
     /// Rotation of each pair from one position to the next, in units of 2 pi.
     turns: Vec<f64>,
-    launch: Prepared<RotaryLaunch>,
+    operator: Operator<RotaryLaunch>,
     element: PhantomData<T>,
 }
 
@@ -100,11 +98,11 @@ impl<T: Scalar> Rotary<T> {
         let layout = Layout::new("x", [tokens, width], options.tokens_in_columns)?;
         let heads = [heads, key_heads];
         Ok(Rotary {
-            context: context.clone(),
             options: *options,
             layout,
-            launch: context
-                .prepared(|device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns))?,
+            operator: Operator::new(context, |device| {
+                RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns)
+            })?,
             turns,
             element: PhantomData,
         })
@@ -112,7 +110,7 @@ impl<T: Scalar> Rotary<T> {
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", RotaryLaunch::variant)
+        self.operator.variant(RotaryLaunch::variant)
     }
 
     /// Queues the rotation.
@@ -135,37 +133,33 @@ impl<T: Scalar> Rotary<T> {
         stream: &Stream,
     ) -> Result<()> {
         let RotaryOptions { tokens, heads, key_heads, dim, .. } = self.options;
-        x.check("x", &self.context, &self.layout.shape())?;
-        lengths.check("lengths", &self.context, &[tokens])?;
-        for (name, tensor, heads) in
-            [("q", &*q, heads), ("k", &*k, key_heads), ("v", &*v, key_heads)]
-        {
-            tensor.check(name, &self.context, &[tokens, heads, dim])?;
+        let run = self.operator.start(stream)?;
+        let from = run.matrix("x", x, &self.layout.shape())?;
+        let positions = run.contiguous("lengths", lengths, &[tokens])?;
+        let mut out = [0; 3];
+        let all = [("q", &*q, heads), ("k", &*k, key_heads), ("v", &*v, key_heads)];
+        for (to, (name, tensor, heads)) in out.iter_mut().zip(all) {
+            *to = run.matrix(name, tensor, &[tokens, heads, dim])?.address;
             if tensor.leading() != dim {
                 return Err(Error::stride(name, tensor.leading(), dim));
             }
         }
-        let runs = self.launch.queue(|launch| {
-            let mut out = [0; 3];
-            for (to, (name, tensor)) in out.iter_mut().zip([("q", &*q), ("k", &*k), ("v", &*v)]) {
-                *to = operand(&self.context, tensor, stream)?.address;
-                crate::launch::in_vectors(name, *to)?;
-            }
-            let lengths = without_gaps(&self.context, "lengths", lengths, stream)?;
-            let x = operand(&self.context, x, stream)?;
-            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.run(x, lengths.address, out, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        let lengths = lengths.host().or_elsewhere("lengths")?;
-        let out = [(q, "q"), (k, "k"), (v, "v")]
-            .map(|(tensor, name)| tensor.host_mut().or_elsewhere(name));
-        let [q, k, v] = out;
-        let own = (lengths, &self.turns[..], [heads, key_heads]);
-        cpu::rotary(self.layout, &cpu::Host::of("x", x)?, own, [q?, k?, v?]);
-        Ok(())
+        run.queue(
+            |launch, queue| {
+                for (name, to) in ["q", "k", "v"].into_iter().zip(out) {
+                    crate::launch::in_vectors(name, to)?;
+                }
+                launch.run(from, positions, out, queue)
+            },
+            || {
+                let lengths = lengths.host().or_elsewhere("lengths")?;
+                let own = (lengths, &self.turns[..], [heads, key_heads]);
+                let out = [(q, "q"), (k, "k"), (v, "v")]
+                    .map(|(tensor, name)| tensor.host_mut().or_elsewhere(name));
+                let [q, k, v] = out;
+                cpu::rotary(self.layout, &cpu::Host::of("x", x)?, own, [q?, k?, v?]);
+                Ok(())
+            },
+        )
     }
 }

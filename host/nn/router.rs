@@ -2,14 +2,14 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result, check_shape, elements};
+use crate::error::{Error, Result, elements};
 use crate::families::discover::RouterLaunch;
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
-use crate::tensor::{AnyTensor, Tensor};
+use crate::tensor::DenseMatrix;
+use crate::tensor::Tensor;
 
 /// Extents of a [`Router`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct RouterOptions {
 /// let ln = f32::ln;
 /// let logits = ctx.upload_dense(&Dense::new([1, 4], vec![ln(3.0), ln(1.0), ln(9.0), ln(2.0)])?)?;
 /// let (mut choices, mut weights) = (ctx.zeros::<i32>(&[1, 2])?, ctx.zeros::<f32>(&[1, 2])?);
-/// router.forward(&logits, (&mut choices, &mut weights), &ctx.stream()?)?;
+/// router.forward(&logits, &mut choices, &mut weights, &ctx.stream()?)?;
 /// assert_eq!(choices.to_dense()?.values(), [2, 0]);
 /// let weights = weights.to_dense()?;
 /// assert!((weights.values()[0] - 0.75).abs() < 1e-6 && (weights.values()[1] - 0.25).abs() < 1e-6);
@@ -52,9 +52,8 @@ pub struct RouterOptions {
 /// ```
 #[derive(Debug)]
 pub struct Router<T> {
-    context: Context,
     options: RouterOptions,
-    launch: Prepared<RouterLaunch>,
+    operator: Operator<RouterLaunch>,
     element: PhantomData<T>,
 }
 
@@ -71,11 +70,11 @@ impl<T: Scalar> Router<T> {
             return Err(Error::range("top_k", top_k, allowed));
         }
         elements("logits", &[tokens, experts])?;
-        let launch = context.prepared(|device| {
+        let operator = Operator::new(context, |device| {
             let extents = [tokens, experts, top_k];
             RouterLaunch::new(device, T::DTYPE, extents, normalized)
         })?;
-        Ok(Router { context: context.clone(), options: *options, launch, element: PhantomData })
+        Ok(Router { options: *options, operator, element: PhantomData })
     }
 
     /// Returns the extents of the router.
@@ -92,21 +91,15 @@ impl<T: Scalar> Router<T> {
     pub fn forward(
         &self,
         logits: &Tensor<T>,
-        (choices, weights): (&mut Tensor<i32>, &mut Tensor<f32>),
+        choices: &mut Tensor<i32>,
+        weights: &mut Tensor<f32>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(logits, (choices, weights))?;
-        let runs = self.launch.queue(|launch| {
-            let words = self.words([("choices", choices), ("weights", weights)], stream)?;
-            let logits = operand(&self.context, logits, stream)?;
-            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.choose(logits, words, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        self.choose_on_host(logits, choices, weights)
+        let (run, from, words) = self.start(logits, choices, weights, stream)?;
+        run.queue(
+            |launch, queue| launch.choose(from, words, queue),
+            || self.choose_on_host(logits, choices, weights),
+        )
     }
 
     /// Queues the gradient of the logits, `[tokens, experts]`, from that of the weights, which
@@ -117,54 +110,42 @@ impl<T: Scalar> Router<T> {
     pub fn backward(
         &self,
         logits: &Tensor<T>,
-        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
+        choices: &Tensor<i32>,
+        weights: &Tensor<f32>,
         weight_gradient: &Tensor<f32>,
         gradient: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(logits, (choices, weights))?;
-        let (name, [all, chosen]) = ("gradient of weights", self.shapes());
-        check_shape(name, &chosen, weight_gradient.shape())?;
-        check_shape("gradient of logits", &all, gradient.shape())?;
-        let runs = self.launch.queue(|launch| {
-            let words = self.words([("choices", choices), ("weights", weights)], stream)?;
-            let from = without_gaps(&self.context, name, weight_gradient, stream)?.address;
-            let rows = [
-                operand(&self.context, logits, stream)?,
-                operand(&self.context, gradient, stream)?,
-            ];
-            // SAFETY: as in `forward`.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.gradient(rows, words, from, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        let words = (choices, weights, weight_gradient);
-        self.take_back_on_host(logits, words, gradient)
+        let [all, chosen] = self.shapes();
+        let (run, of_logits, words) = self.start(logits, choices, weights, stream)?;
+        let from = run.contiguous("gradient of weights", weight_gradient, &chosen)?;
+        let rows = [of_logits, run.matrix("gradient of logits", gradient, &all)?];
+        run.queue(
+            |launch, queue| launch.gradient(rows, words, from, queue),
+            || self.logit_gradient_on_host(logits, (choices, weights, weight_gradient), gradient),
+        )
     }
 
-    fn check(
-        &self,
+    /// Begins a run with these logits, choices and weights.
+    fn start<'o>(
+        &'o self,
         logits: &Tensor<T>,
-        (choices, weights): (&Tensor<i32>, &Tensor<f32>),
-    ) -> Result<()> {
+        choices: &Tensor<i32>,
+        weights: &Tensor<f32>,
+        stream: &'o Stream,
+    ) -> Result<(Run<'o, RouterLaunch>, DenseMatrix, [u64; 2])> {
         let [all, chosen] = self.shapes();
-        check_shape("logits", &all, logits.shape())?;
-        check_shape("choices", &chosen, choices.shape())?;
-        check_shape("weights", &chosen, weights.shape())
+        let run = self.operator.start(stream)?;
+        let logits = run.matrix("logits", logits, &all)?;
+        let choices = run.contiguous("choices", choices, &chosen)?;
+        let weights = run.contiguous("weights", weights, &chosen)?;
+        Ok((run, logits, [choices, weights]))
     }
 
     /// Shapes of the logits, and of the choices and weights.
     fn shapes(&self) -> [[usize; 2]; 2] {
         let own = self.options;
         [[own.tokens, own.experts], [own.tokens, own.top_k]]
-    }
-
-    /// Addresses of tensors that are stored without gaps.
-    fn words(&self, all: [(&str, &AnyTensor); 2], stream: &Stream) -> Result<[u64; 2]> {
-        let [a, b] = all.map(|(name, tensor)| without_gaps(&self.context, name, tensor, stream));
-        Ok([a?.address, b?.address])
     }
 
     /// Maximum of a token's logits, and the sum of their exponentials relative to it, in f64.
@@ -182,10 +163,9 @@ impl<T: Scalar> Router<T> {
         weights: &mut Tensor<f32>,
     ) -> Result<()> {
         let RouterOptions { tokens, experts, top_k, normalized } = self.options;
-        let (ldl, ldc, ldw) = (logits.leading(), choices.leading(), weights.leading());
-        let from = logits.host().or_elsewhere("logits")?;
-        let to = choices.host_mut().or_elsewhere("choices")?;
-        let weighed = weights.host_mut().or_elsewhere("weights")?;
+        let (from, ldl) = logits.host_rows("logits")?;
+        let (to, ldc) = choices.host_rows_mut("choices")?;
+        let (weighed, ldw) = weights.host_rows_mut("weights")?;
         for token in 0..tokens {
             let row = &from[token * ldl..][..experts];
             let mut order: Vec<usize> = (0..experts).collect();
@@ -208,25 +188,22 @@ impl<T: Scalar> Router<T> {
         Ok(())
     }
 
-    fn take_back_on_host(
+    fn logit_gradient_on_host(
         &self,
         logits: &Tensor<T>,
         (choices, weights, gradient): (&Tensor<i32>, &Tensor<f32>, &Tensor<f32>),
         to: &mut Tensor<T>,
     ) -> Result<()> {
         let RouterOptions { tokens, experts, top_k, normalized } = self.options;
-        let (ldl, ldt) = (logits.leading(), to.leading());
-        let leading = [choices.leading(), weights.leading(), gradient.leading()];
-        let logits = logits.host().or_elsewhere("logits")?;
-        let choices = choices.host().or_elsewhere("choices")?;
-        let weights = weights.host().or_elsewhere("weights")?;
-        let gradient = gradient.host().or_elsewhere("gradient of weights")?;
-        let to = to.host_mut().or_elsewhere("gradient of logits")?;
+        let (logits, ldl) = logits.host_rows("logits")?;
+        let (choices, ldc) = choices.host_rows("choices")?;
+        let (weights, ldw) = weights.host_rows("weights")?;
+        let (gradient, ldg) = gradient.host_rows("gradient of weights")?;
+        let (to, ldt) = to.host_rows_mut("gradient of logits")?;
         for token in 0..tokens {
             let row = &logits[token * ldl..][..experts];
-            let word = |list: usize, j: usize| token * leading[list] + j;
             let of = |j: usize| {
-                let (w, g) = (weights[word(1, j)], gradient[word(2, j)]);
+                let (w, g) = (weights[token * ldw + j], gradient[token * ldg + j]);
                 (f64::from(w), f64::from(g))
             };
             let mean: f64 = (0..top_k).map(|j| of(j).0 * of(j).1).sum();
@@ -238,8 +215,8 @@ impl<T: Scalar> Router<T> {
             let mut sums: Vec<f64> = (0..experts).map(spread).collect();
             for j in 0..top_k {
                 let (w, g) = of(j);
-                let place = usize::try_from(choices[word(0, j)]).unwrap_or(experts);
-                if let Some(sum) = sums.get_mut(place) {
+                let expert = usize::try_from(choices[token * ldc + j]).unwrap_or(experts);
+                if let Some(sum) = sums.get_mut(expert) {
                     *sum += w * if normalized { g - mean } else { g };
                 }
             }

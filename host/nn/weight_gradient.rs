@@ -2,14 +2,14 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result, elements};
+use crate::error::{Error, Result, elements};
 use crate::families::optimizer::{WeightGradientLaunch, cpu};
-use crate::kernel::Queue;
 use crate::offer::{Precision, multiplied_as};
+use crate::operator::{Operator, Run};
 use crate::registry::{Dtype, Scalar};
+use crate::tensor::DenseMatrix;
 use crate::tensor::Tensor;
 
 /// Gradients of the weights and the bias of a dense layer over many rows, in one pass.
@@ -29,16 +29,15 @@ use crate::tensor::Tensor;
 /// let dy = ctx.upload_dense(&Dense::new([2, 1], vec![1.0f32, 10.0])?)?;
 /// let gradient = WeightGradient::<f32>::new(&ctx, [2, 2, 1])?;
 /// let (mut dw, mut db) = (ctx.zeros(&[2, 1])?, ctx.zeros(&[1])?);
-/// gradient.backward_weight((&x, &dy), &mut dw, Some(&mut db), &ctx.stream()?)?;
+/// gradient.backward_weight(&x, &dy, &mut dw, Some(&mut db), &ctx.stream()?)?;
 /// assert_eq!(dw.to_dense()?.values(), [31.0, 42.0]);
 /// assert_eq!(db.to_dense()?.values(), [11.0]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct WeightGradient<T, Out = f32> {
-    context: Context,
     extents: [usize; 3],
-    launch: Prepared<WeightGradientLaunch>,
+    operator: Operator<WeightGradientLaunch>,
     elements: PhantomData<(T, Out)>,
 }
 
@@ -74,22 +73,21 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         if context.checks() && Out::DTYPE != Dtype::F32 {
             return Err(Error::dtype("dW", "f32", Out::DTYPE.name()));
         }
-        let launch = context.prepared(|device| {
+        let operator = Operator::new(context, |device| {
             let dtype = multiplied_as(T::DTYPE, precision);
             WeightGradientLaunch::new(device, dtype, extents)
         })?;
-        Ok(WeightGradient { context: context.clone(), extents, launch, elements: PhantomData })
+        Ok(WeightGradient { extents, operator, elements: PhantomData })
     }
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        let launch = self.launch.as_ref();
-        launch.map_or("cpu", WeightGradientLaunch::variant)
+        self.operator.variant(WeightGradientLaunch::variant)
     }
 
     /// Returns the workspace size, in bytes of device memory; 0 on a CPU context.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, WeightGradientLaunch::bytes)
+        self.operator.bytes(WeightGradientLaunch::bytes)
     }
 
     /// Queues the gradients. X is `[rows, inputs]`, dY is `[rows, outputs]`, dW is `[inputs, outputs]`, db is
@@ -100,19 +98,17 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// context.
     pub fn backward_weight(
         &self,
-        (x, dy): (&Tensor<T>, &Tensor<T>),
+        x: &Tensor<T>,
+        dy: &Tensor<T>,
         dw: &mut Tensor<Out>,
         db: Option<&mut Tensor<Out>>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check((x, dy), dw, db.as_deref())?;
-        match self
-            .launch
-            .queue(|launch| self.queue(launch, (x, dy, None), dw, db.as_deref(), stream))?
-        {
-            true => Ok(()),
-            false => self.on_host((x, dy), dw, db),
-        }
+        let (run, operands, sums) = self.start(x, dy, dw, db.as_deref(), stream)?;
+        run.queue(
+            |launch, queue| launch.run(operands, sums, None, queue),
+            || self.on_host(x, dy, dw, db),
+        )
     }
 
     /// Queues the gradients of a layer `Y = relu(X W + b)`, from the gradient of Y. In the same pass, dY is replaced by
@@ -123,82 +119,63 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// Returns the errors of [`backward_weight`](Self::backward_weight).
     pub fn backward_weight_relu(
         &self,
-        (x, y): (&Tensor<T>, &Tensor<T>),
+        x: &Tensor<T>,
+        y: &Tensor<T>,
         dy: &mut Tensor<T>,
         dw: &mut Tensor<Out>,
         db: Option<&mut Tensor<Out>>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check((x, dy), dw, db.as_deref())?;
-        y.check("Y", &self.context, dy.shape())?;
-        if self
-            .launch
-            .queue(|launch| self.queue(launch, (x, dy, Some(y)), dw, db.as_deref(), stream))?
-        {
-            return Ok(());
-        }
-        let (ldy, ldg, outputs) = (y.leading(), dy.leading(), self.extents[2]);
-        let from = y.host().or_elsewhere("Y")?;
-        let to = dy.host_mut().or_elsewhere("dY")?;
-        for (y, dy) in from.chunks(ldy).zip(to.chunks_mut(ldg)) {
-            for (y, dy) in y.iter().zip(dy).take(outputs) {
-                if y.to_f64().is_nan() || y.to_f64() <= 0.0 {
-                    *dy = T::ZERO;
+        let (run, operands, sums) = self.start(x, dy, dw, db.as_deref(), stream)?;
+        let gate = run.matrix("Y", y, dy.shape())?;
+        run.queue(
+            |launch, queue| launch.run(operands, sums, Some(gate), queue),
+            || {
+                let ((from, ldy), (to, ldg)) = (y.host_rows("Y")?, dy.host_rows_mut("dY")?);
+                for (y, dy) in from.chunks(ldy).zip(to.chunks_mut(ldg)) {
+                    for (y, dy) in y.iter().zip(dy).take(self.extents[2]) {
+                        if y.to_f64().is_nan() || y.to_f64() <= 0.0 {
+                            *dy = T::ZERO;
+                        }
+                    }
                 }
-            }
-        }
-        self.on_host((x, dy), dw, db)
+                self.on_host(x, dy, dw, db)
+            },
+        )
     }
 
-    fn check(
-        &self,
-        (x, dy): (&Tensor<T>, &Tensor<T>),
+    fn start<'o>(
+        &'o self,
+        x: &Tensor<T>,
+        dy: &Tensor<T>,
         dw: &Tensor<Out>,
         db: Option<&Tensor<Out>>,
-    ) -> Result<()> {
-        let ([rows, inputs, outputs], context) = (self.extents, &self.context);
-        x.check("X", context, &[rows, inputs])?;
-        dy.check("dY", context, &[rows, outputs])?;
-        dw.check("dW", context, &[inputs, outputs])?;
-        db.map_or(Ok(()), |db| db.check("db", context, &[outputs]))
-    }
-
-    fn queue(
-        &self,
-        launch: &WeightGradientLaunch,
-        (x, dy, gate): (&Tensor<T>, &Tensor<T>, Option<&Tensor<T>>),
-        dw: &Tensor<Out>,
-        db: Option<&Tensor<Out>>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let context = &self.context;
-        let gate = gate.map(|gate| operand(context, gate, stream)).transpose()?;
+        stream: &'o Stream,
+    ) -> Result<(Run<'o, WeightGradientLaunch>, [DenseMatrix; 3], u64)> {
+        let [rows, inputs, outputs] = self.extents;
+        let run = self.operator.start(stream)?;
         let operands = [
-            operand(context, x, stream)?,
-            operand(context, dy, stream)?,
-            operand(context, dw, stream)?,
+            run.matrix("X", x, &[rows, inputs])?,
+            run.matrix("dY", dy, &[rows, outputs])?,
+            run.matrix("dW", dw, &[inputs, outputs])?,
         ];
         let db = match db {
-            Some(db) => without_gaps(context, "db", db, stream)?.address,
+            Some(db) => run.contiguous("db", db, &[outputs])?,
             None => 0,
         };
-        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(operands, db, gate, queue)
+        Ok((run, operands, db))
     }
 
     fn on_host(
         &self,
-        (x, dy): (&Tensor<T>, &Tensor<T>),
+        x: &Tensor<T>,
+        dy: &Tensor<T>,
         dw: &mut Tensor<Out>,
         db: Option<&mut Tensor<Out>>,
     ) -> Result<()> {
-        let x = (x.host().or_elsewhere("X")?, x.leading());
-        let dy = (dy.host().or_elsewhere("dY")?, dy.leading());
-        let leading = dw.leading();
-        let to = (dw.host_mut().or_elsewhere("dW")?, leading);
+        let from = [x.host_rows("X")?, dy.host_rows("dY")?];
         let db = db.and_then(|db| db.host_mut());
-        cpu::weight_gradient(self.extents, [x, dy], to, db);
+        cpu::weight_gradient(self.extents, from, dw.host_rows_mut("dW")?, db);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use candle_core::backend::BackendStorage;
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, WithDType};
 use einsparse::einsum::Activation;
 use einsparse::formats::Dense;
-use einsparse::nn::{Moe, MoeGradients, MoeOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeInputs, MoeOptions};
 use einsparse::{Context, Scalar};
 
 use crate::{elements, for_dtype, wrapped};
@@ -130,8 +130,14 @@ impl Mixture {
         let context = Context::unchecked_cpu();
         let mut of = self.bind(&context, x, weights, matrices, false)?;
         let mut out = context.zeros(of.x.shape())?;
-        let (chosen, matrices) = ((&of.choices, &of.weights), (&of.up, &of.down));
-        of.layer.forward(&of.x, chosen, matrices, &mut out, &of.stream)?;
+        let inputs = MoeInputs {
+            x: &of.x,
+            choices: &of.choices,
+            weights: &of.weights,
+            up: (&of.up).into(),
+            down: (&of.down).into(),
+        };
+        of.layer.forward(&inputs, &mut out, &of.stream)?;
         Ok(out.to_dense()?.into_values())
     }
 
@@ -146,15 +152,21 @@ impl Mixture {
         let context = Context::unchecked_cpu();
         let mut of = self.bind(&context, x, weights, matrices, true)?;
         let mut out = context.zeros(of.x.shape())?;
-        let (chosen, matrices) = ((&of.choices, &of.weights), (&of.up, &of.down));
-        of.layer.forward(&of.x, chosen, matrices, &mut out, &of.stream)?;
+        let inputs = MoeInputs {
+            x: &of.x,
+            choices: &of.choices,
+            weights: &of.weights,
+            up: (&of.up).into(),
+            down: (&of.down).into(),
+        };
+        of.layer.forward(&inputs, &mut out, &of.stream)?;
         out.write(&Dense::new(of.x.shape().to_vec(), gradient)?)?;
         let mut x = context.zeros(of.x.shape())?;
         let mut weights = context.zeros(of.weights.shape())?;
         let mut up = context.zeros(of.up.shape())?;
         let mut down = context.zeros(of.down.shape())?;
         let to = MoeGradients { x: &mut x, weights: &mut weights, up: &mut up, down: &mut down };
-        of.layer.backward((&of.x, &of.weights), matrices, &out, to, &of.stream)?;
+        of.layer.backward(&inputs, &out, to, &of.stream)?;
         let mut matrices = up.to_dense()?.into_values();
         matrices.extend(down.to_dense()?.into_values());
         let (x, weights) = (x.to_dense()?, weights.to_dense()?);

@@ -146,7 +146,7 @@ fn weights<T: Scalar>(ctx: &Context) {
         let what = format!("dw of {rows} rows, {c} to {m} in {}", T::NAME);
         let inputs = [integers::<T>(&[rows, c], 1), integers::<T>(&[rows, m], 2)];
         agree::<T, f32>(ctx, &what, (&inputs, &[c, m]), |i, out, stream| {
-            gradient.backward_weight((&i[0], &i[1]), out, None, stream)
+            gradient.backward_weight(&i[0], &i[1], out, None, stream)
         });
     }
 }

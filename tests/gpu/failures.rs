@@ -10,7 +10,7 @@ use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
 use einsparse::formats::{
     AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, Format, f16, generate,
 };
-use einsparse::nn::Moe;
+use einsparse::nn::{Moe, MoeInputs};
 use einsparse::ops::{
     AttentionOptions, ConvGeometry, ConvOptions, HostSpmm, KernelMap, KernelMapBuilder,
     SparseAttention, SparseConv3d, SparseSoftmax,
@@ -223,7 +223,17 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let up = context.upload_dense(&ones(&[4, 128, 256]))?;
         let down = context.upload_dense(&ones(&[4, 256, 128]))?;
         finish(context, &[64, 128], |out, stream| {
-            layer.forward(&x, (&choices, &weights), (&up, &down), out, stream)
+            layer.forward(
+                &MoeInputs {
+                    x: &x,
+                    choices: &choices,
+                    weights: &weights,
+                    up: (&up).into(),
+                    down: (&down).into(),
+                },
+                out,
+                stream,
+            )
         })
     });
     add(&mut ways, "a convolution", move || {

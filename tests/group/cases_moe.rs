@@ -4,7 +4,7 @@ use einsparse::dynamic::Gate;
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, generate};
 use einsparse::group::{Partition, ShardedMoe, ShardedMoeOptions};
-use einsparse::nn::{Moe, MoeGradients, MoeOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeInputs, MoeOptions};
 use einsparse::{Context, Result, Scalar, Stream, Tensor};
 
 use super::cases::on_ranks;
@@ -137,7 +137,14 @@ fn sharded<T: Scalar>(
         let mut runs = Vec::new();
         for _ in 0..2 {
             let mut out = ctx.zeros(&[own.len(), o.model])?;
-            layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &stream)?;
+            let inputs = MoeInputs {
+                x: &x,
+                choices: &choices,
+                weights: &weights,
+                up: (&up).into(),
+                down: (&down).into(),
+            };
+            layer.forward(&inputs, &mut out, &stream)?;
             stream.synchronize()?;
             let out = out.to_dense()?.into_values();
             if !options.training {
@@ -145,9 +152,8 @@ fn sharded<T: Scalar>(
                 continue;
             }
             let like = ([&x, &up, &down], &weights);
-            let own = gradients(ctx, like, &stream, |to| {
-                layer.backward((&x, &weights), (&up, &down), &dout, to, &stream)
-            })?;
+            let own =
+                gradients(ctx, like, &stream, |to| layer.backward(&inputs, &dout, to, &stream))?;
             runs.push((out, Some(own)));
         }
         Ok(runs)
@@ -178,11 +184,16 @@ fn alone<T: Scalar>(context: &Context, o: &MoeOptions, from: &Operands<T>) -> Re
     let weights = context.upload_dense(&from.weights)?;
     let mut layer = Moe::for_training(context, o)?;
     let mut out = context.zeros(x.shape())?;
-    layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &stream)?;
+    let inputs = MoeInputs {
+        x: &x,
+        choices: &choices,
+        weights: &weights,
+        up: (&up).into(),
+        down: (&down).into(),
+    };
+    layer.forward(&inputs, &mut out, &stream)?;
     let like = ([&x, &up, &down], &weights);
-    let own = gradients(context, like, &stream, |to| {
-        layer.backward((&x, &weights), (&up, &down), &dout, to, &stream)
-    })?;
+    let own = gradients(context, like, &stream, |to| layer.backward(&inputs, &dout, to, &stream))?;
     Ok((out.to_dense()?.into_values(), Some(own)))
 }
 

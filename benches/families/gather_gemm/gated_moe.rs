@@ -11,7 +11,7 @@ use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::dynamic::{Gate, Matrices};
 use einsparse::formats::{E4m3, scale_blocks, unscale_blocks};
-use einsparse::nn::{Moe, MoeGradients, MoeOptions, Router, RouterOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeInputs, MoeOptions, Router, RouterOptions};
 use rayon::prelude::*;
 
 pub const OP: &str = "gated_moe";
@@ -153,14 +153,24 @@ impl Layer<'_> {
         let mut out = bench.poisoned(&[o.tokens, o.model])?;
         let [up, down] = [self.on[0].there(), self.on[1].there()];
         let times = bench.measure(|| {
-            router.forward(&logits, (&mut choices, &mut weights), stream)?;
-            layer.forward(&there, (&choices, &weights), (up, down), &mut out, stream)
+            router.forward(&logits, &mut choices, &mut weights, stream)?;
+            layer.forward(
+                &MoeInputs {
+                    x: &there,
+                    choices: &choices,
+                    weights: &weights,
+                    up: up.into(),
+                    down: down.into(),
+                },
+                &mut out,
+                stream,
+            )
         })?;
         let chosen = choices.to_dense()?.into_values();
         let weighed = weights.to_dense()?.into_values();
         let error = self.error(&o, (&x, &chosen, &weighed), &out)?;
         let routed = bench.measure(|| {
-            router.forward(&logits, (&mut choices, &mut weights), stream)?;
+            router.forward(&logits, &mut choices, &mut weights, stream)?;
             layer.route(&choices, stream)
         })?;
         let up = bench.measure(|| layer.multiply_up(&there, up, stream))?;
@@ -179,10 +189,10 @@ impl Layer<'_> {
         if let (Stack::Plain(up), Stack::Plain(down)) = (&self.on[0], &self.on[1])
             && o.tokens >= TRAINED
         {
-            let alone = bench.measure(|| {
-                layer.forward(&there, (&choices, &weights), (up, down), &mut out, stream)
-            })?;
-            let step = self.step(&o, (&there, &choices, &weights), (up, down))?;
+            let (up, down) = (up.into(), down.into());
+            let inputs = MoeInputs { x: &there, choices: &choices, weights: &weights, up, down };
+            let alone = bench.measure(|| layer.forward(&inputs, &mut out, stream))?;
+            let step = self.step(&o, &inputs)?;
             let row = self.row(&o, zipf, &chosen, &step);
             let times = step.cold / alone.cold - 1.0;
             let flops = 18.0 * (chosen.len() * o.model * o.hidden) as f64;
@@ -215,12 +225,7 @@ impl Layer<'_> {
     }
 
     /// Times a training step after the router. The gradient of the output is x.
-    fn step(
-        &self,
-        o: &MoeOptions,
-        (x, choices, weights): (&Tensor<bf16>, &Tensor<i32>, &Tensor<f32>),
-        matrices: (&Tensor<bf16>, &Tensor<bf16>),
-    ) -> Result<Times> {
+    fn step(&self, o: &MoeOptions, inputs: &MoeInputs<'_, bf16>) -> Result<Times> {
         let (bench, stream) = (self.bench, &self.bench.stream);
         let mut layer = Moe::<bf16>::for_training(&bench.context, o)?;
         let zeros = |shape: &[usize]| bench.zeros::<bf16>(shape);
@@ -230,10 +235,10 @@ impl Layer<'_> {
         let (mut dup, mut ddown) = (zeros(&up)?, zeros(&down)?);
         let mut dweights = bench.zeros::<f32>(&[o.tokens, o.top_k])?;
         bench.measure(|| {
-            layer.forward(x, (choices, weights), matrices, &mut out, stream)?;
+            layer.forward(inputs, &mut out, stream)?;
             let gradients =
                 MoeGradients { x: &mut dx, weights: &mut dweights, up: &mut dup, down: &mut ddown };
-            layer.backward((x, weights), matrices, x, gradients, stream)
+            layer.backward(inputs, inputs.x, gradients, stream)
         })
     }
 

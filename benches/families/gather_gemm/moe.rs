@@ -10,7 +10,7 @@ use crate::peers::cublas::Addresses;
 use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::einsum::Activation;
-use einsparse::nn::{Moe, MoeOptions};
+use einsparse::nn::{Moe, MoeInputs, MoeOptions};
 use rayon::prelude::*;
 
 pub const OP: &str = "moe";
@@ -167,9 +167,9 @@ impl<'a> Layer<'a> {
         let (x, there, weights) = (&self.x, &routed.there, &routed.weights);
         let mut layer = Moe::<bf16>::new(&bench.context, &self.options)?;
         let mut out = bench.poisoned(&[TOKENS, self.options.model])?;
-        let matrices = (&self.up, &self.down);
-        let times =
-            bench.measure(|| layer.forward(x, (there, weights), matrices, &mut out, stream))?;
+        let (up, down) = ((&self.up).into(), (&self.down).into());
+        let inputs = MoeInputs { x, choices: there, weights, up, down };
+        let times = bench.measure(|| layer.forward(&inputs, &mut out, stream))?;
         let error = self.model.error(&routed.chosen, &out)?;
         let route = bench.measure(|| layer.route(there, stream))?;
         let up = bench.measure(|| layer.multiply_up(x, &self.up, stream))?;

@@ -1,20 +1,16 @@
 //! Detection of nonempty columns: channels of images, filters of weights.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
-use einsparse_formats::allocate;
 use rayon::prelude::*;
 
-use super::detect::operand;
 use super::index::{Lists, MicroIndex};
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
-use crate::kernel::Queue;
-use crate::launch::in_turn;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use crate::values::{Buffer, Slice};
@@ -46,12 +42,10 @@ use crate::values::{Buffer, Slice};
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct ChannelDetector<T> {
-    context: Context,
     /// Items, rows, columns.
     shape: [usize; 3],
     threshold: f64,
-    launch: Option<ChannelsLaunch>,
-    shadow: Shadow<ChannelDetector<T>>,
+    operator: Operator<ChannelsLaunch>,
     index: MicroIndex,
     /// Packed rows on a CPU.
     values: Buffer,
@@ -73,29 +67,16 @@ impl<T: Scalar> ChannelDetector<T> {
         elements("A", &shape)?;
         let stride = list_stride(columns);
         let places = elements("lists of columns", &[items, rows, stride])?;
-        let (launch, storage, values) = match context.device() {
-            None => {
-                let values = Buffer::zeros(T::DTYPE, places)?;
-                let lists = allocate::filled("lists of columns", items, Vec::new())?;
-                (None, Lists::Host(lists), values)
-            }
-            Some(device) => {
-                let launch =
-                    ChannelsLaunch::new(device, T::DTYPE, shape, above(T::DTYPE, threshold))?;
-                let lists = Lists::Device(launch.lists(device)?, Arc::clone(device));
-                (Some(launch), lists, Buffer::zeros(T::DTYPE, 0)?)
-            }
+        let operator = Operator::new(context, |device| {
+            ChannelsLaunch::new(device, T::DTYPE, shape, above(T::DTYPE, threshold))
+        })?;
+        let written = match operator.launch() {
+            Some(launch) => Some(launch.lists(context.planned_on()?)?),
+            None => None,
         };
-        Ok(ChannelDetector {
-            context: context.clone(),
-            shape,
-            threshold,
-            launch,
-            shadow: Shadow::new(context, |context| Self::new(context, shape, threshold))?,
-            index: MicroIndex { panels: items, stride, storage, shadow: None },
-            values,
-            element: PhantomData,
-        })
+        let index = MicroIndex::new(context, [items, stride], written)?;
+        let values = Buffer::zeros(T::DTYPE, if context.is_cuda() { 0 } else { places })?;
+        Ok(ChannelDetector { shape, threshold, operator, index, values, element: PhantomData })
     }
 
     /// Queues the detection. It does not allocate and does not wait, and can be captured in a CUDA graph.
@@ -107,7 +88,6 @@ impl<T: Scalar> ChannelDetector<T> {
     /// [`Error::Shape`] if the shape differs; [`Error::OtherContext`] if `a` belongs to another context;
     /// [`Error::Alignment`] if its address or row stride is not a multiple of 16 bytes.
     pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.shadow.run(stream, |own, stream| own.run(&a.shadow(), stream))?;
         let [items, rows, columns] = self.shape;
         let given = match a.shape().split_last() {
             Some((&width, outer)) => [outer.iter().product(), width],
@@ -115,20 +95,29 @@ impl<T: Scalar> ChannelDetector<T> {
         };
         let planned = [items.saturating_mul(rows), columns];
         check_shape("rows and columns", &planned, &given)?;
-        match (&self.launch, &self.index.storage) {
-            (Some(launch), Lists::Device(lists, _)) => {
-                let matrix = operand(&self.context, a, stream)?;
-                // SAFETY: the tensor has the planned rows, columns and type. The caller keeps it until the stream is
-                // done, as for every run.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                in_turn(self.index.turns(), stream, || launch.run(matrix, lists, queue))
-            }
-            (None, Lists::Host(_)) => {
-                let values = a.any.host().or_elsewhere("A")?;
-                self.on_host(values, a.leading());
-                Ok(())
-            }
-            _ => Err(Error::elsewhere("index")),
+        let run = self.operator.start(stream)?;
+        let matrix = run.matrix("A", a, a.shape())?;
+        let Self { index, values, .. } = self;
+        let of = (self.shape, index.stride, self.threshold);
+        match &mut index.storage {
+            Lists::Device(lists, _) => run.queue(
+                |launch, queue| {
+                    let order = &lists.turns;
+                    order.queue(true, queue.stream(), || launch.run(matrix, lists, queue))
+                },
+                || Ok(()),
+            ),
+            Lists::Host(lists, checked) => run.queue(
+                |launch, queue| match checked {
+                    Some(checked) => launch.run(matrix, checked, queue),
+                    None => Ok(()),
+                },
+                || {
+                    let a = a.any.host().or_elsewhere("A")?;
+                    on_host(of, (a, matrix.leading), lists, values.bytes_mut());
+                    Ok(())
+                },
+            ),
         }
     }
 
@@ -152,8 +141,7 @@ impl<T: Scalar> ChannelDetector<T> {
 
     /// Names of the kernels; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
-        let names = self.launch.as_ref().map(ChannelsLaunch::names);
-        names.unwrap_or(["cpu"; 2])
+        self.operator.variants(ChannelsLaunch::names)
     }
 
     /// Columns that the last run found, one list per item.
@@ -161,20 +149,9 @@ impl<T: Scalar> ChannelDetector<T> {
         &self.index
     }
 
-    /// The kernels and their lists on the GPU of this detector.
+    /// Launch and lists, on a GPU or on the simulated one.
     pub(super) fn on_device(&self) -> Result<(&ChannelsLaunch, &DeviceLists)> {
-        match (&self.launch, &self.index.storage) {
-            (Some(launch), Lists::Device(lists, _)) => Ok((launch, lists)),
-            _ => Err(Error::elsewhere("index")),
-        }
-    }
-
-    /// Runs the detection on the CPU.
-    fn on_host(&mut self, a: Slice<'_>, leading: usize) {
-        if let Lists::Host(lists) = &mut self.index.storage {
-            let of = (self.shape, self.index.stride, self.threshold);
-            on_host(of, (a, leading), lists, self.values.bytes_mut());
-        }
+        Ok((self.operator.launch().or_elsewhere("index")?, self.index.lists()?))
     }
 }
 

@@ -1,16 +1,15 @@
 //! Convolution with channels, images or filters that are empty for one step.
 
 use super::channels::ChannelDetector;
-use super::detect::operands;
 use super::index::{Lists, MicroIndex};
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::discover::list_stride;
 pub use crate::families::gather_gemm::ConvolutionAxis;
 use crate::families::gather_gemm::{ConvolutionShape, DenseConvLaunch, PitConvLaunch};
 use crate::kernel::Queue;
-use crate::launch::in_turn;
+use crate::operator::{Operator, Run};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::DenseMatrix;
 use crate::tensor::{AnyTensor, SparsityHint, Tensor};
@@ -106,14 +105,12 @@ impl ConvolutionOptions {
 /// ```
 #[derive(Debug)]
 pub struct DynamicConvolution<T> {
-    context: Context,
     shape: ConvolutionShape,
     /// Shapes of A, B and C.
     shapes: [[usize; 4]; 3],
     axis: ConvolutionAxis,
     detector: ChannelDetector<T>,
-    launch: Option<Way>,
-    shadow: Shadow<DynamicConvolution<T>>,
+    operator: Operator<Way>,
 }
 
 /// Method on a GPU.
@@ -201,25 +198,18 @@ impl<T: Scalar> DynamicConvolution<T> {
     ) -> Result<Self> {
         let shape = shape_of(a, b, options)?;
         let shapes = shape.shapes()?;
-        let shadow = Shadow::new(context, |context| Self::new(context, a, b, options))?;
         let axis = options.axis;
         let expected = options.expected.filter(|_| options.threshold == 0.0);
-        let launch = context.on_gpu(|device| Way::new(device, T::DTYPE, shape, axis, expected))?;
+        let operator =
+            Operator::new(context, |device| Way::new(device, T::DTYPE, shape, axis, expected))?;
         let [items, rows, columns] = shape.looked(axis);
         // No list is needed if all channels or filters are multiplied.
-        let items = match launch {
+        let items = match operator.on_gpu() {
             Some(Way::All(_)) => 0,
             _ => items,
         };
-        Ok(DynamicConvolution {
-            context: context.clone(),
-            shape,
-            shapes,
-            axis,
-            detector: ChannelDetector::new(context, [items, rows, columns], options.threshold)?,
-            launch,
-            shadow,
-        })
+        let detector = ChannelDetector::new(context, [items, rows, columns], options.threshold)?;
+        Ok(DynamicConvolution { shape, shapes, axis, detector, operator })
     }
 
     /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Does not allocate and
@@ -239,15 +229,19 @@ impl<T: Scalar> DynamicConvolution<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.run(stream, |own, stream| {
-            own.forward(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
-        })?;
-        self.check(a, b, c)?;
-        if let Some(way) = &self.launch {
-            return self.queue(way, [a, b, c], stream, |launch, all, queue| {
-                let (channels, lists) = self.detector.on_device()?;
-                launch.run_found(channels, lists, all, queue)
-            });
+        let run = self.operator.start(stream)?;
+        let all = self.matrices(&run, [a, b, c])?;
+        run.queue(
+            |way, queue| {
+                self.launch(way, all, queue, |launch| {
+                    let (channels, lists) = self.detector.on_device()?;
+                    launch.run_found(channels, lists, all, queue)
+                })
+            },
+            || Ok(()),
+        )?;
+        if self.operator.context().is_cuda() {
+            return Ok(());
         }
         let sparse = match self.axis {
             ConvolutionAxis::Channels => a,
@@ -269,34 +263,31 @@ impl<T: Scalar> DynamicConvolution<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            own.multiply(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
-        })?;
-        self.check(a, b, c)?;
-        let Some(way) = &self.launch else {
-            return self.on_host(a, b, &mut c.any);
-        };
-        self.queue(way, [a, b, c], stream, |launch, all, queue| {
-            launch.run(self.detector.index().lists()?, all, queue)
-        })
+        let run = self.operator.start(stream)?;
+        let all = self.matrices(&run, [a, b, c])?;
+        run.queue(
+            |way, queue| {
+                self.launch(way, all, queue, |launch| {
+                    launch.run(self.detector.index().lists()?, all, queue)
+                })
+            },
+            || self.on_host(a, b, &mut c.any),
+        )
     }
 
-    /// Queues the work of a GPU, after [`check`](Self::check). `skips` queues the kernel of [`Way::Skips`].
-    fn queue(
+    /// Queues the work of a GPU. `skips` queues the kernel of [`Way::Skips`].
+    fn launch(
         &self,
         way: &Way,
-        all: [&AnyTensor; 3],
-        stream: &Stream,
-        skips: impl FnOnce(&PitConvLaunch, [DenseMatrix; 3], Queue<'_>) -> Result<()>,
+        all: [DenseMatrix; 3],
+        queue: Queue<'_>,
+        skips: impl FnOnce(&PitConvLaunch) -> Result<()>,
     ) -> Result<()> {
-        let all = operands(&self.context, all, stream)?;
-        // SAFETY: the operands have the planned shapes and type. The detector's kernels fill the lists. The caller
-        // keeps all of them until the stream is done, as for every run.
-        let queue = unsafe { Queue::new(stream.raw()) };
         match way {
             Way::All(own) => own.run(all, queue),
             Way::Skips(own) => {
-                in_turn(self.detector.index().turns(), stream, || skips(own, all, queue))
+                let lists = self.detector.index().lists()?;
+                lists.turns.queue(true, queue.stream(), || skips(own))
             }
         }
     }
@@ -307,21 +298,20 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// As [`forward`](Self::forward).
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.shadow.run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         let [a, b, _] = self.shapes();
         let (name, shape) = match self.axis {
             ConvolutionAxis::Channels => ("A", a),
             ConvolutionAxis::Filters => ("B", b),
         };
         check_shape(name, &shape, sparse.shape())?;
-        if let Some(Way::All(_)) = self.launch {
+        if let Some(Way::All(_)) = self.operator.on_gpu() {
             return Ok(());
         }
         self.detector.run(sparse, stream)
     }
 
     fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
-        let Lists::Host(found) = &self.detector.index().storage else {
+        let Lists::Host(found, _) = &self.detector.index().storage else {
             return Err(Error::elsewhere("index"));
         };
         let own = OnHost {
@@ -336,7 +326,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// Names of the kernels of a run; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 3] {
         let [mark, pack] = self.detector.variants();
-        [mark, pack, self.launch.as_ref().map_or("cpu", Way::name)]
+        [mark, pack, self.operator.variant(Way::name)]
     }
 
     /// Results of the last run: the channels of each image, or one list of filters. Without lists if a GPU multiplies
@@ -350,11 +340,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         self.shapes
     }
 
-    fn check(&self, a: &AnyTensor, b: &AnyTensor, c: &AnyTensor) -> Result<()> {
-        let shapes = self.shapes();
-        check_shape("A", &shapes[0], a.shape())?;
-        check_shape("B", &shapes[1], b.shape())?;
-        check_shape("C", &shapes[2], c.shape())
+    fn matrices(&self, run: &Run<'_, Way>, [a, b, c]: [&AnyTensor; 3]) -> Result<[DenseMatrix; 3]> {
+        let [of_a, of_b, of_c] = &self.shapes;
+        Ok([run.matrix("A", a, of_a)?, run.matrix("B", b, of_b)?, run.matrix("C", c, of_c)?])
     }
 }
 

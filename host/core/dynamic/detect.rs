@@ -1,19 +1,18 @@
 //! Detection of the nonempty micro-tiles of a matrix, or of a mask of one.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use super::index::{Lists, MicroIndex};
-use crate::context::{Context, Shadow};
-use crate::device::{Device, Stream};
+use crate::context::Context;
+use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
 use crate::offer::Determinism;
+use crate::operator::Operator;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::DenseMatrix;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::Slice;
 
@@ -69,10 +68,8 @@ pub struct DetectOptions {
 /// ```
 #[derive(Debug)]
 pub struct Detector<T> {
-    pub(super) context: Context,
     pub(super) kind: Kind,
-    pub(super) launch: Option<DetectLaunch>,
-    pub(super) shadow: Shadow<Detector<T>>,
+    pub(super) operator: Operator<DetectLaunch>,
     pub(super) element: PhantomData<T>,
 }
 
@@ -121,30 +118,22 @@ impl<T> Detector<T> {
         options: DetectOptions,
     ) -> Result<Self> {
         let looked = looked(dtype, shape, micro, &options)?;
-        let shadow = Shadow::new(context, |context| {
-            Self::of((context, dtype), shape, micro, options.clone())
-        })?;
         elements("A", &shape)?;
         let ordered = options.determinism == Determinism::Strict;
         let columns = options.bits.unwrap_or(shape[1]);
-        let launch = context.on_gpu(|device| {
+        let operator = Operator::new(context, |device| {
             let above = above(dtype, options.threshold);
             let extents = [shape[0], columns];
             let how = (above, ordered);
             DetectLaunch::tiles(device, looked, extents, micro, how)
         })?;
-        Ok(Detector {
-            context: context.clone(),
-            kind: Kind::Tiles { shape, micro, options },
-            launch,
-            shadow,
-            element: PhantomData,
-        })
+        let kind = Kind::Tiles { shape, micro, options };
+        Ok(Detector { kind, operator, element: PhantomData })
     }
 
     /// Name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", DetectLaunch::name)
+        self.operator.variant(DetectLaunch::name)
     }
 
     /// Number of lists, and max number of positions in a list.
@@ -168,9 +157,12 @@ impl<T> Detector<T> {
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
     pub fn index(&self) -> Result<MicroIndex> {
         let (panels, positions) = self.extents();
-        let own = MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])?;
-        let shadow = self.shadow.get().map(Detector::index).transpose()?;
-        Ok(MicroIndex { shadow: shadow.map(Box::new), ..own })
+        let context = self.operator.context();
+        let written = match self.operator.launch() {
+            Some(launch) => Some(launch.lists(context.planned_on()?)?),
+            None => None,
+        };
+        MicroIndex::new(context, [panels, list_stride(positions)], written)
     }
 
     pub(crate) fn detect(
@@ -179,40 +171,44 @@ impl<T> Detector<T> {
         index: &mut MicroIndex,
         stream: &Stream,
     ) -> Result<()> {
-        match &self.kind {
-            Kind::Tiles { shape, .. } => check_shape("matrix", shape, matrix.shape())?,
+        let run = self.operator.start(stream)?;
+        let source = match &self.kind {
+            Kind::Tiles { shape, .. } => run.matrix("matrix", matrix, shape)?,
             Kind::Lengths { count, .. } | Kind::Choices { count, .. } => {
-                check_shape("numbers", &[*count], matrix.shape())?
+                run.matrix("numbers", matrix, &[*count])?
             }
-        }
+        };
         let (panels, positions) = self.extents();
         let own = [panels, list_stride(positions)];
         check_shape("index", &own, &[index.panels, index.stride])?;
-        self.shadow.look(stream, |own, stream| {
-            match index.shadow.as_deref_mut() {
-                Some(index) => own.detect(&matrix.shadow(), index, stream),
-                // The index belongs to an operator that runs its own checks.
-                None => Ok(()),
+        let search = |launch: &DetectLaunch, lists: &DeviceLists, queue: Queue<'_>| {
+            if !lists.hold(launch.room()?) {
+                let reason = "was created for another detector and is too small for this one";
+                return Err(Error::operand("index", reason));
             }
-        })?;
-        match (&self.launch, &mut index.storage) {
-            (None, Lists::Host(lists)) => {
-                let values = matrix.host().or_elsewhere("matrix")?;
-                self.on_host(values, matrix.leading(), lists);
-                Ok(())
+            // The lists have the size that this launch requires, and exist until the queued work is done.
+            lists.turns.queue(true, queue.stream(), || launch.run(source, lists, queue))
+        };
+        let context = self.operator.context();
+        match &mut index.storage {
+            Lists::Device(lists, device) if context.holds(Some(device)) => {
+                run.queue(|launch, queue| search(launch, lists, queue), || Ok(()))
             }
-            (Some(launch), Lists::Device(lists, device)) => {
-                let source = operand(&self.context, matrix, stream)?;
-                // SAFETY: the tensor has the planned shape and type. The caller keeps tensor and index until the stream
-                // is done, as for every run.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                search(&self.context, launch, source, (lists, device), queue)
-            }
+            Lists::Host(lists, checked) if context.holds(None) => run.queue(
+                |launch, queue| match checked {
+                    Some(checked) => search(launch, checked, queue),
+                    // The detector that created the index does not check.
+                    None => Ok(()),
+                },
+                || {
+                    self.on_host(matrix.host().or_elsewhere("matrix")?, source.leading, lists);
+                    Ok(())
+                },
+            ),
             _ => Err(Error::elsewhere("index")),
         }
     }
 
-    /// Runs the detection on the CPU.
     pub(super) fn on_host(&self, values: Slice<'_>, leading: usize, lists: &mut [Vec<u32>]) {
         let (_, positions) = self.extents();
         match &self.kind {
@@ -294,52 +290,4 @@ fn looked(
             tried: Vec::new(),
         }),
     }
-}
-
-/// A matrix of the context in the form that kernels receive, for a stream of the context.
-#[doc(hidden)]
-pub fn operand(context: &Context, matrix: &AnyTensor, stream: &Stream) -> Result<DenseMatrix> {
-    if !context.holds(matrix.device()) {
-        return Err(Error::elsewhere("matrix"));
-    }
-    if !stream.is_of(context.device()) {
-        return Err(Error::elsewhere("stream"));
-    }
-    Ok(DenseMatrix {
-        address: matrix.place(),
-        rows: matrix.shape().first().copied().unwrap_or(1),
-        columns: matrix.shape().last().copied().unwrap_or(1),
-        leading: matrix.leading(),
-    })
-}
-
-/// A, B and C of a product, each an [`operand`].
-pub(super) fn operands(
-    context: &Context,
-    [a, b, c]: [&AnyTensor; 3],
-    stream: &Stream,
-) -> Result<[DenseMatrix; 3]> {
-    Ok([operand(context, a, stream)?, operand(context, b, stream)?, operand(context, c, stream)?])
-}
-
-/// Queues a search into the lists of an index, in workspace order.
-pub(super) fn search(
-    context: &Context,
-    launch: &DetectLaunch,
-    source: DenseMatrix,
-    (lists, device): (&DeviceLists, &Arc<Device>),
-    queue: Queue<'_>,
-) -> Result<()> {
-    if !context.holds(Some(device)) {
-        return Err(Error::elsewhere("index"));
-    }
-    if !lists.hold(launch.room()?) {
-        return Err(Error::operand(
-            "index",
-            "was created for another detector and is too small for this one",
-        ));
-    }
-    // The lists have the size that this launch requires, and exist until the queued work is done.
-    let run = || launch.run(source, lists, queue);
-    lists.turns.queue(true, queue.stream(), run)
 }

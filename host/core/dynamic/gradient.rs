@@ -6,11 +6,12 @@ use super::detect::{DetectOptions, Detector};
 use super::skipping::Skipping;
 use einsparse_formats::allocate;
 
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Elsewhere, Result, check_shape};
 use crate::families::gather_gemm::found::WIDTH;
 use crate::families::gather_gemm::offers::pit;
+use crate::operator::Operator;
 use crate::plan::{Determinism, Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Dynamic, Operand, SparsityHint, Tensor};
@@ -80,14 +81,13 @@ pub enum GradientOfA {
 /// ```
 #[derive(Debug)]
 pub struct DynamicMatmulGradient<T: Scalar> {
-    context: Context,
     extents: [usize; 3],
     of_a: GradientOfA,
     /// Plans without skipping for A's gradient (`first`), and as plans select it for B's (`second`).
     first: Option<Plan<T>>,
     second: Option<Plan<T>>,
-    skipping: Option<Skipping>,
-    shadow: Shadow<DynamicMatmulGradient<T>>,
+    /// Kernels that search A once for both gradients, if a GPU runs them.
+    skipping: Option<Operator<Skipping>>,
 }
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
@@ -124,38 +124,40 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         expected: SparsityHint,
         options: &Options,
     ) -> Result<Self> {
-        let shadow = Shadow::new(context, |context| {
-            Self::with_options(context, extents, of_a, expected, options)
-        })?;
         let [m, k, n] = extents;
         // Plans read only the shapes of these tensors.
         let of = |shape: [usize; 2]| Tensor::of_shape(context, &shape);
         let [a, b, dc] = [of([m, k])?, of([k, n])?, of([m, n])?];
         let second = Self::of_b(context, [&a, &dc], expected, options)?;
-        let skips = pit::skips(second.variant());
-        let sampled = match of_a {
+        // The kernels that a GPU selects for B's gradient decide how it computes A's.
+        let sampled = |skips: bool| match of_a {
             GradientOfA::Whole => false,
             GradientOfA::Relu => skips,
             GradientOfA::MicroTiles => true,
         };
-        let skipping = match context.device() {
-            Some(device) if sampled => {
-                let made = Skipping::new(device, T::DTYPE, extents, (skips, options.determinism))?;
-                Some(made)
-            }
-            _ => None,
-        };
+        let own_skips = pit::skips(second.variant());
+        let skipping = Operator::new(context, |device| {
+            let skips = match context.is_cuda() {
+                true => own_skips,
+                false => {
+                    let gpu = Context::of(device);
+                    let (a, dc) = (gpu.zeros::<T>(&[m, k])?, gpu.zeros::<T>(&[m, n])?);
+                    pit::skips(Self::of_b(&gpu, [&a, &dc], expected, options)?.variant())
+                }
+            };
+            let make = || Skipping::new(device, T::DTYPE, extents, (skips, options.determinism));
+            sampled(skips).then(make).transpose()
+        })?;
+        let skipping = skipping.transpose().map(Operator::serialized).transpose()?;
         Ok(DynamicMatmulGradient {
-            context: context.clone(),
             extents,
             of_a,
-            first: match sampled {
+            first: match sampled(own_skips) {
                 true => None,
                 false => Some(Self::dense(context, [&a, &b, &dc], of_a)?),
             },
-            second: (skipping.is_none() || !skips).then_some(second),
+            second: (skipping.is_none() || !own_skips).then_some(second),
             skipping,
-            shadow,
         })
     }
 
@@ -195,29 +197,37 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         [da, db]: [&mut Tensor<T>; 2],
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let inputs = [&a.shadow(), &b.shadow(), &dc.shadow()];
-            own.backward(inputs, [&mut da.shadow(), &mut db.shadow()], stream)
-        })?;
         let [m, k, n] = self.extents;
         check_shape("A", &[m, k], a.shape())?;
         check_shape("B", &[k, n], b.shape())?;
         check_shape("dC", &[m, n], dc.shape())?;
         check_shape("dA", &[m, k], da.shape())?;
         check_shape("dB", &[k, n], db.shape())?;
-        if let Some(skipping) = &self.skipping {
-            let relu = self.of_a == GradientOfA::Relu;
-            let inputs = [&a.any, &b.any, &dc.any];
-            skipping.run(&self.context, relu, inputs, [&da.any, &db.any], stream)?;
-        } else if let Some(first) = &self.first {
+        let relu = self.of_a == GradientOfA::Relu;
+        let first = |da: &mut Tensor<T>| {
+            let Some(plan) = &self.first else {
+                let (extents, of) = (self.extents, [&a.any, &b.any, &dc.any]);
+                return with_sums!(T::DTYPE, A => on_host::<A>(extents, of, &mut da.any));
+            };
             let mut operands = vec![("dC", dc.into()), ("B", b.into())];
-            if self.of_a == GradientOfA::Relu {
+            if relu {
                 operands.push(("A", a.into()));
             }
-            first.run(&operands, da, stream)?;
-        } else {
-            let (extents, of) = (self.extents, [&a.any, &b.any, &dc.any]);
-            with_sums!(T::DTYPE, A => on_host::<A>(extents, of, &mut da.any))?;
+            plan.run(&operands, da, stream)
+        };
+        match &self.skipping {
+            Some(skipping) => {
+                let run = skipping.start(stream)?;
+                let inputs = [
+                    run.matrix("A", a, a.shape())?,
+                    run.matrix("B", b, b.shape())?,
+                    run.matrix("dC", dc, dc.shape())?,
+                ];
+                let outputs =
+                    [run.matrix("dA", da, da.shape())?, run.matrix("dB", db, db.shape())?];
+                run.queue(|own, queue| own.run(relu, inputs, outputs, queue), || first(da))?;
+            }
+            None => first(da)?,
         }
         let Some(second) = &self.second else {
             return Ok(());
@@ -228,7 +238,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
 
     /// Names of the kernels of A's gradient and of B's.
     pub fn variants(&self) -> [&'static str; 2] {
-        let [of_a, of_b] = self.skipping.as_ref().map_or(["cpu"; 2], Skipping::variants);
+        let [of_a, of_b] =
+            self.skipping.as_ref().map_or(["cpu"; 2], |own| own.variants(Skipping::variants));
         [
             self.first.as_ref().map_or(of_a, Plan::variant),
             self.second.as_ref().map_or(of_b, Plan::variant),

@@ -7,10 +7,9 @@ mod quantized;
 mod weight;
 
 use super::routing::Routing;
-use crate::context::Shadow;
 use crate::device::Stream;
 use crate::einsum::Activation;
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Error, Result};
 use crate::launch::in_turn;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -107,8 +106,6 @@ pub struct GroupedOptions {
 pub struct GroupedGemm<T> {
     product: GroupedProduct<T>,
     gradients: Option<Gradients<T>>,
-    /// On a CPU context: the product on the simulated GPU.
-    shadow: Shadow<GroupedGemm<T>>,
 }
 
 /// Products that the gradients need in addition to `forward`.
@@ -162,12 +159,9 @@ impl<T: Scalar> GroupedGemm<T> {
         options: &GroupedOptions,
         variant: Option<&str>,
     ) -> Result<Self> {
-        let shadow =
-            Shadow::of(routing.shadow(), |routing| Self::with_variant(routing, options, variant))?;
         Ok(GroupedGemm {
             product: GroupedProduct::with_variant(routing, *options, variant)?,
             gradients: None,
-            shadow,
         })
     }
 
@@ -184,10 +178,9 @@ impl<T: Scalar> GroupedGemm<T> {
             let allowed = "None in a product for training: its gradient requires the pre-activation, which `nn::Moe` saves";
             return Err(Error::range("gate", "Some", allowed));
         }
-        let shadow = Shadow::of(routing.shadow(), |routing| Self::for_training(routing, options))?;
         let product = Self::new(routing, options)?;
         let gradients = Some(Gradients::new(routing, *options)?);
-        Ok(GroupedGemm { gradients, shadow, ..product })
+        Ok(GroupedGemm { gradients, ..product })
     }
 
     /// Names of the kernels of `forward` and, if created for training, of the gradients of A and of the matrices. Each
@@ -216,13 +209,6 @@ impl<T: Scalar> GroupedGemm<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let w = w.into();
-        self.shadow.look(stream, |own, stream| {
-            let routing = routing.shadow().or_elsewhere("routing")?;
-            let weights = weights.map(|weights| weights.shadow());
-            let (w, weights, to) = (w.shadow(), weights.as_ref(), &mut c.shadow());
-            own.forward(routing, &a.shadow(), w.matrices(), weights, to, stream)
-        })?;
         let operands = GroupedRun { weights, ..GroupedRun::plain(a, w) };
         in_turn(routing.turns(), stream, || {
             self.product.in_turn(stream, || self.product.queue(routing, &operands, c, stream))
@@ -246,11 +232,6 @@ impl<T: Scalar> GroupedGemm<T> {
         da: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let routing = routing.shadow().or_elsewhere("routing")?;
-            let (dc, w) = (dc.shadow(), w.shadow());
-            own.backward_input(routing, &dc, &w, &mut da.shadow(), stream)
-        })?;
         let gradients = self.gradients()?;
         let operands = GroupedRun::plain(dc, w);
         in_turn(routing.turns(), stream, || gradients.input.queue(routing, &operands, da, stream))
@@ -271,11 +252,6 @@ impl<T: Scalar> GroupedGemm<T> {
         dw: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let routing = routing.shadow().or_elsewhere("routing")?;
-            let (a, dc) = (a.shadow(), dc.shadow());
-            own.backward_weight(routing, &a, &dc, &mut dw.shadow(), stream)
-        })?;
         let gradients = self.gradients()?;
         let [left, right] = match gradients.transposed {
             false => [a, dc],

@@ -7,8 +7,7 @@ use einsparse_formats::allocate;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Result, elements};
-use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
-use crate::launch::Turns;
+use crate::families::discover::DeviceLists;
 
 /// Output of a detector, in its memory: for each panel, a list of positions along the PIT axis, and its length. It is
 /// created once for a shape. Runs do not allocate, and do not copy the number of micro-tiles to the host.
@@ -33,49 +32,39 @@ pub struct MicroIndex {
     pub(super) panels: usize,
     pub(super) stride: usize,
     pub(super) storage: Lists,
-    /// On a CPU context: the index of the simulated GPU.
-    pub(super) shadow: Option<Box<MicroIndex>>,
 }
 
 #[derive(Debug)]
 pub(super) enum Lists {
-    Host(Vec<Vec<u32>>),
+    /// Lists, and those of the simulated GPU. The latter are `None` on a CPU context without checks.
+    Host(Vec<Vec<u32>>, Option<Box<DeviceLists>>),
     Device(DeviceLists, Arc<Device>),
 }
 
 impl MicroIndex {
-    /// Allocates `panels` lists of at most `positions` positions each. On a device, allocates all arrays that the
-    /// kernel writes.
-    pub(super) fn of(
-        launch: Option<&DetectLaunch>,
+    /// Creates an index of `panels` lists of `stride` positions each, with the arrays that the kernels write.
+    pub(super) fn new(
         context: &Context,
-        [panels, positions]: [usize; 2],
+        [panels, stride]: [usize; 2],
+        written: Option<DeviceLists>,
     ) -> Result<Self> {
-        let storage = match (launch, context.device()) {
-            (Some(launch), Some(device)) => {
-                Lists::Device(launch.lists(device)?, Arc::clone(device))
-            }
-            _ => {
+        let storage = match (written, context.device()) {
+            (Some(written), Some(device)) => Lists::Device(written, Arc::clone(device)),
+            (written, _) => {
                 allocate::extent("panels", panels as u128, size_of::<Vec<u32>>(), 0)?;
-                Lists::Host(allocate::filled("lists of panels", panels, Vec::new())?)
+                let lists = allocate::filled("lists of panels", panels, Vec::new())?;
+                Lists::Host(lists, written.map(Box::new))
             }
         };
-        Ok(MicroIndex { panels, stride: list_stride(positions), storage, shadow: None })
-    }
-
-    /// Workspace order of lists on a device.
-    pub(super) fn turns(&self) -> Option<Arc<Turns>> {
-        match &self.storage {
-            Lists::Device(lists, _) => Some(Arc::clone(&lists.turns)),
-            Lists::Host(_) => None,
-        }
+        Ok(MicroIndex { panels, stride, storage })
     }
 
     /// Lists on a device.
     pub(super) fn lists(&self) -> Result<&DeviceLists> {
         match &self.storage {
             Lists::Device(lists, _) => Ok(lists),
-            Lists::Host(_) => Err(Error::elsewhere("index")),
+            Lists::Host(_, Some(lists)) => Ok(lists),
+            Lists::Host(_, None) => Err(Error::elsewhere("index")),
         }
     }
 
@@ -93,7 +82,7 @@ impl MicroIndex {
     /// Device addresses of the lists (`panels * stride` words) and of their lengths (`panels` words); `None` on a CPU.
     pub fn addresses(&self) -> Option<[u64; 2]> {
         match &self.storage {
-            Lists::Host(_) => None,
+            Lists::Host(..) => None,
             Lists::Device(lists, _) => Some([lists.lists.address(), lists.counts.address()]),
         }
     }
@@ -104,7 +93,7 @@ impl MicroIndex {
     /// [`Error::Cuda`] if the copy fails.
     pub fn counts(&self) -> Result<Vec<u32>> {
         match &self.storage {
-            Lists::Host(lists) => Ok(lists.iter().map(|list| list.len() as u32).collect()),
+            Lists::Host(lists, _) => Ok(lists.iter().map(|list| list.len() as u32).collect()),
             Lists::Device(lists, device) => {
                 let mut counts = allocate::zeroed("counts of panels", self.panels)?;
                 device.read(&lists.counts, &mut counts)?;
@@ -119,7 +108,7 @@ impl MicroIndex {
     /// [`Error::Cuda`] if the copy fails; [`Error::Operand`] if a list is not padded correctly.
     pub fn to_lists(&self) -> Result<Vec<Vec<u32>>> {
         let (lists, device) = match &self.storage {
-            Lists::Host(lists) => return Ok(lists.clone()),
+            Lists::Host(lists, _) => return Ok(lists.clone()),
             Lists::Device(lists, device) => (lists, device),
         };
         let counts = self.counts()?;

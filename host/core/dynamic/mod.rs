@@ -21,8 +21,6 @@ pub use axes::{AxisUse, OperandAxis, pit_axes};
 #[doc(hidden)]
 pub use channels::ChannelDetector;
 pub use convolution::{ConvolutionAxis, ConvolutionOptions, DynamicConvolution};
-#[doc(hidden)]
-pub use detect::operand;
 pub use detect::{DetectOptions, Detector};
 pub use gradient::{DynamicMatmulGradient, GradientOfA};
 pub use grouped::{Gate, GroupedGemm, GroupedOptions, Matrices};
@@ -31,6 +29,6 @@ pub use grouped::{GroupedProduct, GroupedRun, GroupedWeight, NO_GRADIENTS, Weigh
 pub use index::MicroIndex;
 #[doc(hidden)]
 pub use micro::{DenseTile, MicroTile, dense_tiles, matmul_extents, micro_tiles};
-pub use routing::Routing;
 #[doc(hidden)]
-pub use routing::{Routes, without_gaps};
+pub use routing::HostRoutes;
+pub use routing::Routing;

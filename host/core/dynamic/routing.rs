@@ -3,17 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::detect::operand;
 use einsparse_formats::allocate;
 
-use crate::context::{Context, Shadow};
-use crate::device::{Device, Stream};
-use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::context::Context;
+use crate::device::Stream;
+use crate::driver::DeviceMemory;
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::discover::{DeviceRoutes, RouteLaunch};
-use crate::kernel::Queue;
 use crate::launch::{Turns, in_turn};
-use crate::tensor::DenseMatrix;
-use crate::tensor::{AnyTensor, Tensor};
+use crate::operator::Operator;
+use crate::tensor::Tensor;
 
 /// Slots of the choices of a router: `top_k` experts per token, sorted by expert. The choices may differ in each run.
 /// Choice `j` of token `t` has number `t * top_k + j`, and each choice has a slot. The slots of an expert are adjacent,
@@ -37,28 +36,28 @@ use crate::tensor::{AnyTensor, Tensor};
 /// ```
 #[derive(Debug)]
 pub struct Routing {
-    context: Context,
     tokens: usize,
     top_k: usize,
     experts: Range<usize>,
-    storage: Routes,
-    shadow: Shadow<Routing>,
+    operator: Operator<DeviceRouting>,
+    /// Slots on a CPU context.
+    host: HostRoutes,
 }
 
-/// Storage of the slots.
-#[derive(Debug)]
+/// Slots in host memory.
+#[derive(Debug, Default)]
 #[doc(hidden)]
-pub enum Routes {
-    Host { order: Vec<u32>, offsets: Vec<u32> },
-    Device(Box<OnDevice>),
+pub struct HostRoutes {
+    /// Choice of each slot.
+    pub order: Vec<u32>,
+    /// First slot of each expert and of the choices without an expert, then the number of slots.
+    pub offsets: Vec<u32>,
 }
 
 /// Slots on a GPU, and the kernels that compute them.
 #[derive(Debug)]
-#[doc(hidden)]
-pub struct OnDevice {
-    pub routes: DeviceRoutes,
-    pub device: Arc<Device>,
+struct DeviceRouting {
+    routes: DeviceRoutes,
     launch: RouteLaunch,
 }
 
@@ -110,20 +109,18 @@ impl Routing {
         }
         // Offsets of all experts, and of the slots without an expert.
         allocate::extent("experts", experts.len() as u128, 4, 0)?;
-        let shadow =
-            Shadow::new(context, |context| Self::among(context, [tokens, top_k], experts.clone()))?;
-        let storage = match context.device() {
-            None => Routes::Host {
+        let operator = Operator::new(context, |device| {
+            let launch = RouteLaunch::new(device, count, experts.clone())?;
+            Ok(DeviceRouting { routes: launch.routes(device)?, launch })
+        })?;
+        let host = match context.is_cuda() {
+            true => HostRoutes::default(),
+            false => HostRoutes {
                 order: Vec::new(),
                 offsets: allocate::zeroed("offsets of experts", experts.len() + 2)?,
             },
-            Some(device) => {
-                let launch = RouteLaunch::new(device, count, experts.clone())?;
-                let routes = launch.routes(device)?;
-                Routes::Device(Box::new(OnDevice { routes, device: Arc::clone(device), launch }))
-            }
         };
-        Ok(Routing { context: context.clone(), tokens, top_k, experts, storage, shadow })
+        Ok(Routing { tokens, top_k, experts, operator, host })
     }
 
     /// Number of tokens, and of choices per token.
@@ -143,25 +140,32 @@ impl Routing {
 
     /// Allocated device bytes.
     pub fn bytes(&self) -> usize {
-        match &self.storage {
-            Routes::Host { .. } => 0,
-            Routes::Device(there) => there.routes.bytes(),
-        }
-    }
-
-    /// The routing of the simulated GPU, on a CPU context.
-    pub(crate) fn shadow(&self) -> Option<&Routing> {
-        self.shadow.get()
+        self.operator.bytes(|own| own.routes.bytes())
     }
 
     #[doc(hidden)]
     pub fn context(&self) -> &Context {
-        &self.context
+        self.operator.context()
     }
 
+    /// Slots in host memory; empty on a GPU.
     #[doc(hidden)]
-    pub fn routes(&self) -> &Routes {
-        &self.storage
+    pub fn on_host(&self) -> &HostRoutes {
+        &self.host
+    }
+
+    /// Slots in device memory, on a GPU or on the simulated one.
+    #[doc(hidden)]
+    pub fn on_device(&self) -> Result<&DeviceRoutes> {
+        self.operator.launch().map(|own| &own.routes).or_elsewhere("routing")
+    }
+
+    /// Validates that the routing belongs to this context.
+    pub(crate) fn check(&self, context: &Context) -> Result<()> {
+        match context.holds(self.context().device()) {
+            true => Ok(()),
+            false => Err(Error::elsewhere("routing")),
+        }
     }
 
     /// Queues the sort of `choices`, `[tokens, top_k]`. It does not allocate and does not wait, and can be captured in
@@ -177,33 +181,24 @@ impl Routing {
     /// Workspace order of all work that writes or reads the slots on a GPU.
     #[doc(hidden)]
     pub fn turns(&self) -> Option<Arc<Turns>> {
-        match &self.storage {
-            Routes::Host { .. } => None,
-            Routes::Device(there) => Some(Arc::clone(&there.routes.turns)),
-        }
+        self.operator.on_gpu().map(|own| Arc::clone(&own.routes.turns))
     }
 
     /// [`run`](Self::run) without ordering: the caller orders it with other uses of the slots.
     #[doc(hidden)]
     pub fn queue(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
-        self.shadow.run(stream, |own, stream| own.queue(&choices.shadow(), stream))?;
-        check_shape("choices", &self.shape(), choices.shape())?;
-        match &mut self.storage {
-            Routes::Host { order, offsets } => {
-                let values = choices.host().or_elsewhere("choices")?;
-                let rows = values.chunks(choices.leading().max(1)).take(self.tokens);
+        let run = self.operator.start(stream)?;
+        let source = run.contiguous("choices", choices, &[self.tokens, self.top_k])?;
+        run.queue(
+            |own, queue| own.launch.run(source, &own.routes, queue),
+            || {
+                let (values, leading) = choices.host_rows("choices")?;
+                let rows = values.chunks(leading.max(1)).take(self.tokens);
                 let chosen = rows.flat_map(|row| &row[..self.top_k]).copied();
-                sort(chosen, &self.experts, order, offsets);
+                sort(chosen, &self.experts, &mut self.host);
                 Ok(())
-            }
-            Routes::Device(there) => {
-                let source = without_gaps(&self.context, "choices", choices, stream)?;
-                // SAFETY: the number of choices is as planned. The caller keeps them and this routing until the stream
-                // is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                there.launch.run(source.address, &there.routes, queue)
-            }
-        }
+            },
+        )
     }
 
     /// Choice of each slot. Waits for all work on the GPU.
@@ -211,14 +206,7 @@ impl Routing {
     /// # Errors
     /// [`Error::Cuda`] if the copy fails.
     pub fn order(&self) -> Result<Vec<u32>> {
-        match &self.storage {
-            Routes::Host { order, .. } => Ok(order.clone()),
-            Routes::Device(there) => {
-                let mut order = allocate::zeroed("order of choices", self.slots())?;
-                there.device.read(&there.routes.order, &mut order)?;
-                Ok(order)
-            }
-        }
+        self.read(|own| &own.order, |own| &own.order, self.slots())
     }
 
     /// First slot of each expert, first slot of the choices without an expert, and the number of slots. Waits for all
@@ -227,25 +215,33 @@ impl Routing {
     /// # Errors
     /// [`Error::Cuda`] if the copy fails.
     pub fn offsets(&self) -> Result<Vec<u32>> {
-        match &self.storage {
-            Routes::Host { offsets, .. } => Ok(offsets.clone()),
-            Routes::Device(there) => {
-                let mut offsets = allocate::zeroed("offsets of experts", self.experts() + 2)?;
-                there.device.read(&there.routes.offsets, &mut offsets)?;
-                Ok(offsets)
-            }
-        }
+        self.read(|own| &own.offsets, |own| &own.offsets, self.experts() + 2)
+    }
+
+    /// Copies an array of the slots from host or device memory.
+    fn read(
+        &self,
+        host: impl FnOnce(&HostRoutes) -> &Vec<u32>,
+        there: impl FnOnce(&DeviceRoutes) -> &DeviceMemory,
+        count: usize,
+    ) -> Result<Vec<u32>> {
+        let (Some(own), Some(device)) = (self.operator.on_gpu(), self.context().device()) else {
+            return Ok(host(&self.host).clone());
+        };
+        let mut values = allocate::zeroed("slots of a routing", count)?;
+        device.read(there(&own.routes), &mut values)?;
+        Ok(values)
     }
 
     /// Panels that products on a GPU process: expert, first slot, and number of slots (at most 128). Waits for all
     /// work.
     #[doc(hidden)]
     pub fn panels(&self) -> Result<Vec<[u32; 3]>> {
-        let Routes::Device(there) = &self.storage else {
+        let (Some(own), Some(device)) = (self.operator.on_gpu(), self.context().device()) else {
             return Ok(Vec::new());
         };
-        let mut words = vec![0u32; (1 + there.launch.panels()) * 4];
-        there.device.read(&there.routes.panels, &mut words)?;
+        let mut words = vec![0u32; (1 + own.launch.panels()) * 4];
+        device.read(&own.routes.panels, &mut words)?;
         let count = words[0] as usize;
         let records = words.chunks(4).skip(1).take(count);
         Ok(records.map(|r| [r[0], r[1], r[2]]).collect())
@@ -256,8 +252,7 @@ impl Routing {
 fn sort(
     chosen: impl Iterator<Item = i32> + Clone,
     of: &Range<usize>,
-    order: &mut Vec<u32>,
-    offsets: &mut [u32],
+    HostRoutes { order, offsets }: &mut HostRoutes,
 ) {
     let experts = of.len();
     let bin = |choice: i32| match usize::try_from(choice) {
@@ -279,20 +274,4 @@ fn sort(
         order[*place as usize] = number as u32;
         *place += 1;
     }
-}
-
-/// Checks that a tensor is without gaps between rows and is on the planned GPU.
-#[doc(hidden)]
-pub fn without_gaps(
-    context: &Context,
-    name: &str,
-    tensor: &AnyTensor,
-    stream: &Stream,
-) -> Result<DenseMatrix> {
-    let matrix = operand(context, tensor, stream)?;
-    if matrix.leading == matrix.columns {
-        return Ok(matrix);
-    }
-    let expected = format!("{}, without gaps between rows", matrix.columns);
-    Err(Error::stride(name, matrix.leading, expected))
 }

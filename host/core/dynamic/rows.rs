@@ -3,9 +3,10 @@
 use std::marker::PhantomData;
 
 use super::detect::{Detector, Kind};
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::error::Result;
 use crate::families::discover::DetectLaunch;
+use crate::operator::Operator;
 
 impl Detector<i32> {
     /// Creates a detector that lists the rows of `count` sequences from their lengths. Sequences begin `distance` rows
@@ -28,13 +29,10 @@ impl Detector<i32> {
     /// [`Error::Overflow`](crate::Error::Overflow) for rows past 2^32; [`Error::Cuda`](crate::Error::Cuda) if the
     /// kernel cannot be loaded.
     pub fn lengths(context: &Context, count: usize, distance: usize) -> Result<Self> {
-        Ok(Detector {
-            context: context.clone(),
-            kind: Kind::Lengths { count, distance },
-            launch: context.on_gpu(|device| DetectLaunch::lengths(device, count, distance))?,
-            shadow: Shadow::new(context, |context| Self::lengths(context, count, distance))?,
-            element: PhantomData,
-        })
+        let kind = Kind::Lengths { count, distance };
+        let operator =
+            Operator::new(context, |device| DetectLaunch::lengths(device, count, distance))?;
+        Ok(Detector { kind, operator, element: PhantomData })
     }
 
     /// Creates a detector that lists, for each of up to 1024 experts, the choices (of `count`) that name it. If the
@@ -58,13 +56,10 @@ impl Detector<i32> {
     /// [`Error::Overflow`](crate::Error::Overflow) for more than 1024 experts; [`Error::Cuda`](crate::Error::Cuda) if
     /// the kernel cannot be loaded.
     pub fn choices(context: &Context, count: usize, experts: usize) -> Result<Self> {
-        Ok(Detector {
-            context: context.clone(),
-            kind: Kind::Choices { count, experts },
-            launch: context.on_gpu(|device| DetectLaunch::choices(device, count, experts))?,
-            shadow: Shadow::new(context, |context| Self::choices(context, count, experts))?,
-            element: PhantomData,
-        })
+        let kind = Kind::Choices { count, experts };
+        let operator =
+            Operator::new(context, |device| DetectLaunch::choices(device, count, experts))?;
+        Ok(Detector { kind, operator, element: PhantomData })
     }
 }
 

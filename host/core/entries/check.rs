@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::driver::{DeviceMemory, copy_dtod_async, copy_dtoh_async};
 use crate::error::Result;
 use crate::families::convert::{Steps, check};
-use crate::kernel::Queue;
+use crate::operator::run_alone;
 use crate::registry::Scalar;
 use crate::tensor::SparseTensor;
 
@@ -31,10 +31,8 @@ impl Context {
         let device = self.expect_device()?;
         let steps = Steps::new(device, T::DTYPE)?;
         let report = device.zeros(8)?;
-        // SAFETY: the caller's promise; the report has two words.
-        let queue = unsafe { Queue::new(device.after_all()?) };
         let arrays = [offsets, columns, report.address()];
-        check(&steps, (m, k, entries), arrays, queue)?;
+        run_alone(device, |queue| check(&steps, (m, k, entries), arrays, queue))?;
         let mut found = [0u32; 2];
         device.read(&report, &mut found)?;
         let word = |array: u64, at: u32| -> Result<u32> {

@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::driver::{DeviceMemory, copy_dtod_async};
 use crate::error::{Error, Result};
 use crate::families::convert::{Conversion, Entries, RawEntries, SortOut, Transpose};
-use crate::kernel::Queue;
+use crate::operator::run_alone;
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
@@ -128,9 +128,7 @@ fn compacted<T: Scalar>(
         offsets: starts.address(),
         ..RawEntries::default()
     };
-    // SAFETY: the dense matrix is borrowed until the waits below, the outputs have the room that `capacity` says.
-    let queue = unsafe { Queue::new(device.after_all()?) };
-    entries.run(&raw, queue)?;
+    run_alone(device, |queue| entries.run(&raw, queue))?;
     let mut offsets = vec![0u32; m + 1];
     device.read(&starts, &mut offsets)?;
     let count = offsets[m] as usize;
@@ -141,8 +139,7 @@ fn compacted<T: Scalar>(
         capacity: count,
         ..raw
     };
-    device.after_all()?;
-    entries.run(&raw, queue)?;
+    run_alone(device, |queue| entries.run(&raw, queue))?;
     csr_of(device, (m, k), &starts, own, count)
 }
 impl<T: Scalar> SparseTensor<T> {
@@ -184,9 +181,7 @@ impl<T: Scalar> SparseTensor<T> {
             capacity: entries,
             ..RawEntries::default()
         };
-        // SAFETY: the arrays have these sizes and live past the read below.
-        let queue = unsafe { Queue::new(device.after_all()?) };
-        converter.run(&raw, queue)?;
+        run_alone(device, |queue| converter.run(&raw, queue))?;
         let mut of_entries = vec![0u32; entries];
         device.read(&rows, &mut of_entries)?;
         let coords = vec![of_entries, p.columns().to_vec()];
@@ -210,9 +205,7 @@ impl<T: Scalar> SparseTensor<T> {
             capacity: entries,
             ..RawEntries::default()
         };
-        // SAFETY: the arrays have these sizes and live past the read below.
-        let queue = unsafe { Queue::new(device.after_all()?) };
-        converter.run(&raw, queue)?;
+        run_alone(device, |queue| converter.run(&raw, queue))?;
         let from = [arrays.columns.address(), arrays.values.address()];
         let own = copied::<T>(device, entries, from)?;
         csr_of(device, (m, k), &starts, own, entries)
@@ -227,9 +220,7 @@ impl<T: Scalar> SparseTensor<T> {
         let converter = Entries::new(device, shape, T::DTYPE, Conversion::Ell(width), 0)?;
         let offsets = device.upload(p.offsets())?;
         let raw = self.raw_of(arrays, &offsets, &own, slots);
-        // SAFETY: the arrays have these sizes and live past the read below.
-        let queue = unsafe { Queue::new(device.after_all()?) };
-        converter.run(&raw, queue)?;
+        run_alone(device, |queue| converter.run(&raw, queue))?;
         let mut columns = vec![0u32; slots];
         device.read(&own.columns, &mut columns)?;
         let pattern = EllPattern::new(p.rows(), p.cols(), width, columns)?;
@@ -252,16 +243,13 @@ impl<T: Scalar> SparseTensor<T> {
         let converter = Entries::new(device, shape, T::DTYPE, conversion, 0)?;
         let offsets = device.upload(p.offsets())?;
         let survey = RawEntries { offsets: offsets.address(), ..RawEntries::default() };
-        // SAFETY: the offsets live past the reads below, and so do the arrays, which have the sizes that are said.
-        let queue = unsafe { Queue::new(device.after_all()?) };
-        converter.survey(&survey, queue)?;
+        run_alone(device, |queue| converter.survey(&survey, queue))?;
         let groups = converter.starts()?.last().map_or(0, |&n| n as usize);
         let slots = groups.saturating_mul(group);
         let own = room::<T>(device, slots)?;
         let rows = DeviceMemory::alloc(device.context(), 4 * groups.next_multiple_of(4))?;
         let raw = RawEntries { rows: rows.address(), ..self.raw_of(arrays, &offsets, &own, slots) };
-        device.after_all()?;
-        converter.fill_groups(&raw, group, queue)?;
+        run_alone(device, |queue| converter.fill_groups(&raw, group, queue))?;
         let (mut index, mut columns) = (vec![0u32; groups], vec![0u32; slots]);
         device.read(&rows, &mut index)?;
         device.read(&own.columns, &mut columns)?;
@@ -318,10 +306,10 @@ impl<T: Scalar> SparseTensor<T> {
         };
         let from = [offsets.address(), arrays.columns.address()];
         let values = [arrays.values.address(), permutation.address(), own.values.address()];
-        // SAFETY: the arrays have these sizes and live past the reads in `csr_of`.
-        let queue = unsafe { Queue::new(device.after_all()?) };
-        transpose.run(from, starts.address(), out, queue)?;
-        transpose.gather(values, entries, queue)?;
+        run_alone(device, |queue| {
+            transpose.run(from, starts.address(), out, queue)?;
+            transpose.gather(values, entries, queue)
+        })?;
         csr_of(device, (k, m), &starts, own, entries)
     }
 }

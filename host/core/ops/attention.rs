@@ -6,7 +6,7 @@ mod gradient;
 mod masks;
 mod structured;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::families::attention::queries::{Flags, Mask, Seen, Tiles, Work};
 use crate::families::attention::{
     AttentionExtents, AttentionLaunch, AttentionLists, RawAttention, resident,
 };
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 pub use cached::CachedAttention;
@@ -90,9 +90,8 @@ pub struct AttentionOptions {
 /// ```
 #[derive(Debug)]
 pub struct SparseAttention<T> {
-    context: Context,
     own: Masked,
-    launch: Prepared<AttentionLaunch>,
+    operator: Operator<AttentionLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -127,7 +126,7 @@ impl<T: Scalar> SparseAttention<T> {
     }
 
     fn planned(context: &Context, own: Masked, variant: Option<&str>) -> Result<Self> {
-        let launch = context.prepared(|device| {
+        let operator = Operator::new(context, |device| {
             let extents = own.extents;
             let row = choose::<T>(device.machine(), extents.d, variant)?;
             let masks = own.masks.iter();
@@ -139,22 +138,17 @@ impl<T: Scalar> SparseAttention<T> {
             let lists = AttentionLists::new(device, &work)?;
             AttentionLaunch::new(device, row, extents, own.scale, lists)
         })?;
-        Ok(SparseAttention {
-            context: context.clone(),
-            own,
-            launch,
-            element: std::marker::PhantomData,
-        })
+        Ok(SparseAttention { own, operator, element: std::marker::PhantomData })
     }
 
     /// Returns the name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", |l| l.row().name)
+        self.operator.variant(|launch| launch.row().name)
     }
 
     /// Returns the device memory in bytes, operands excluded: the masks in the kernel's format, and partial sums.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, AttentionLaunch::bytes)
+        self.operator.bytes(AttentionLaunch::bytes)
     }
 
     /// Computes the output `[heads, m, dim]` from queries `[heads, m, dim]`, and keys and values `[key_heads, n, dim]`.
@@ -172,28 +166,17 @@ impl<T: Scalar> SparseAttention<T> {
         log_sum: Option<&mut Tensor<f32>>,
         stream: &Stream,
     ) -> Result<()> {
-        let (all, extents) = ([q, k, v, &*out], self.own.extents);
-        check_operands(&self.context, extents, all, log_sum.as_deref())?;
-        let place = log_sum.as_ref().map_or(0, |l| l.place());
-        let raw = raw([q, k, v, out], extents, place);
-        // SAFETY: shapes and addresses were validated. The tensors are borrowed for the call, and device memory is
-        // freed only after the work queued on the context.
-        let queue = unsafe { Queue::new(self.context.stream_of(stream)?) };
-        if !self.launch.queue(|launch| launch.run(&raw, queue))? {
-            self.run_on_host([q, k, v], out, log_sum);
-        }
-        Ok(())
-    }
-
-    fn run_on_host(
-        &self,
-        operands: [&Tensor<T>; 3],
-        out: &mut Tensor<T>,
-        log_sum: Option<&mut Tensor<f32>>,
-    ) {
-        let operands = operands.map(|tensor| HostHeads::in_rows(tensor, self.own.extents.d));
-        let log_sum = log_sum.and_then(Tensor::host_mut);
-        self.own.on_host(operands).run(&mut out.any, log_sum);
+        let run = self.operator.start(stream)?;
+        let raw = operands(&run, self.own.extents, [q, k, v, out], log_sum.as_deref())?;
+        run.queue(
+            |launch, queue| launch.run(&raw, queue),
+            || {
+                let operands = [q, k, v].map(|own| HostHeads::in_rows(own, self.own.extents.d));
+                let log_sum = log_sum.and_then(Tensor::host_mut);
+                self.own.on_host(operands).run(&mut out.any, log_sum);
+                Ok(())
+            },
+        )
     }
 
     /// Runs on raw device addresses and a raw stream, for users of other CUDA crates.
@@ -206,10 +189,8 @@ impl<T: Scalar> SparseAttention<T> {
     /// [`Error::Alignment`] for addresses and strides that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU
     /// context.
     pub unsafe fn run_raw(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
-        self.context.expect_device()?;
         // SAFETY: guaranteed by the caller.
-        let queue = unsafe { Queue::new(stream) };
-        self.launch.get().map_or(Ok(()), |launch| launch.run(raw, queue))
+        unsafe { self.operator.run_raw(stream, |launch, queue| launch.run(raw, queue)) }
     }
 }
 
@@ -218,7 +199,7 @@ impl<T: Scalar> SparseAttention<T> {
 struct Masked {
     extents: AttentionExtents,
     scale: f64,
-    masks: Vec<Held>,
+    masks: Vec<HeadMask>,
     /// Index of the mask of each head.
     of_head: Vec<usize>,
 }
@@ -236,7 +217,7 @@ impl Masked {
         Ok(Masked {
             extents,
             scale,
-            masks: masks.into_iter().map(Held::Entries).collect(),
+            masks: masks.into_iter().map(HeadMask::Entries).collect(),
             of_head,
         })
     }
@@ -258,63 +239,44 @@ impl Masked {
     }
 }
 
-/// Validates the tensors of a run.
-fn check_operands<T: Scalar>(
-    context: &Context,
+/// Validates the tensors of a run and returns their addresses and strides.
+fn operands<T: Scalar, L>(
+    run: &Run<'_, L>,
     extents: AttentionExtents,
     [q, k, v, out]: [&Tensor<T>; 4],
     log_sum: Option<&Tensor<f32>>,
-) -> Result<()> {
+) -> Result<RawAttention> {
     let (queries, keys) = extents.shapes();
-    for (name, tensor, shape) in
-        [("q", q, queries), ("k", k, keys), ("v", v, keys), ("out", out, queries)]
-    {
-        check_heads(context, name, tensor, shape)?;
-    }
-    check_log_sum(context, log_sum, [extents.heads, extents.m])
-}
-
-/// Validates a tensor of heads: `[heads, rows, d]`, or heads side by side in rows.
-fn check_heads<T: Scalar>(
-    context: &Context,
-    name: &str,
-    tensor: &Tensor<T>,
-    [heads, rows, d]: [usize; 3],
-) -> Result<()> {
-    match tensor.shape().len() {
-        2 => tensor.check(name, context, &[rows, heads * d]),
-        _ => tensor.check(name, context, &[heads, rows, d]),
-    }
-}
-
-/// Validates the logarithms: `[heads, m]` without gaps between rows.
-fn check_log_sum(
-    context: &Context,
-    log_sum: Option<&Tensor<f32>>,
-    shape: [usize; 2],
-) -> Result<()> {
-    let Some(log_sum) = log_sum else {
-        return Ok(());
+    let heads = |name: &str, tensor: &Tensor<T>, [heads, rows, d]: [usize; 3]| {
+        let leading = tensor.leading();
+        let (matrix, strides) = match tensor.shape().len() {
+            2 => (run.matrix(name, tensor, &[rows, heads * d])?, [d, leading]),
+            _ => (run.matrix(name, tensor, &[heads, rows, d])?, [rows * leading, leading]),
+        };
+        Ok::<_, Error>((matrix.address, strides))
     };
-    log_sum.check("log_sum", context, &shape)?;
-    let (m, leading) = (shape[1], log_sum.leading());
-    if leading == m {
-        return Ok(());
-    }
-    Err(Error::stride("log_sum", leading, m))
+    let (q, q_strides) = heads("q", q, queries)?;
+    let (k, k_strides) = heads("k", k, keys)?;
+    let (v, v_strides) = heads("v", v, keys)?;
+    let (out, out_strides) = heads("out", out, queries)?;
+    let log_sum = match log_sum {
+        Some(log_sum) => run.whole("log_sum", log_sum, &[extents.heads, extents.m])?,
+        None => 0,
+    };
+    Ok(RawAttention { q, q_strides, k, k_strides, v, v_strides, out, out_strides, log_sum })
 }
 
 /// Given mask: its entries, or flags.
 #[derive(Debug)]
-enum Held {
+enum HeadMask {
     Entries(OwnMask),
     Flags(Flags),
 }
 
-impl Held {
+impl HeadMask {
     fn seen(&self, extents: AttentionExtents) -> Seen<'_> {
         match self {
-            Held::Entries(own) => Seen::Entries(Mask {
+            HeadMask::Entries(own) => Seen::Entries(Mask {
                 runs: &own.runs,
                 columns: &own.columns,
                 block: own.block,
@@ -322,7 +284,7 @@ impl Held {
                 causal: own.causal,
                 length: own.length,
             }),
-            Held::Flags(flags) => Seen::Flags(flags),
+            HeadMask::Flags(flags) => Seen::Flags(flags),
         }
     }
 }
@@ -333,29 +295,5 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
     match scale > 0.0 && scale.is_finite() {
         true => Ok(scale),
         false => Err(Error::range("scale", scale, "> 0 and finite")),
-    }
-}
-
-/// Returns the addresses and strides of tensors of heads.
-fn raw<T: Scalar>(
-    [q, k, v, out]: [&Tensor<T>; 4],
-    AttentionExtents { m, n, d, .. }: AttentionExtents,
-    log_sum: u64,
-) -> RawAttention {
-    let address = |tensor: &Tensor<T>| tensor.place();
-    let strides = |tensor: &Tensor<T>, rows: usize| match tensor.shape().len() {
-        2 => [d, tensor.leading()],
-        _ => [rows * tensor.leading(), tensor.leading()],
-    };
-    RawAttention {
-        q: address(q),
-        q_strides: strides(q, m),
-        k: address(k),
-        k_strides: strides(k, n),
-        v: address(v),
-        v_strides: strides(v, n),
-        out: address(out),
-        out_strides: strides(out, m),
-        log_sum,
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::context::Shadow;
-use crate::device::{Device, Stream};
+use crate::device::Stream;
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::families::gather_gemm::conv::not_here;
 use crate::families::gather_gemm::cpu::{HostConv, weight_gradient};
-use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap};
+use crate::families::gather_gemm::kernel_map::{Arrays, KernelMap, MapArrays};
 use crate::families::gather_gemm::turns;
 use crate::families::gather_gemm::{
     ConvFinish, ConvProduct, RawConv, RawWeights, WeightGradient, conv_rows,
@@ -15,8 +15,9 @@ use crate::families::gather_gemm::{
 use crate::kernel::Queue;
 use crate::machine::Machine;
 use crate::offer::{Precision, ZerosRule, multiplied_as};
+use crate::operator::{Operator, Run};
 use crate::registry::{Dtype, Row, Scalar};
-use crate::tensor::Tensor;
+use crate::tensor::{AnyTensor, Tensor};
 
 /// Options of a [`SparseConv3d`].
 ///
@@ -69,9 +70,8 @@ pub struct SparseConv3d<T> {
     map: Arc<KernelMap>,
     channels: [usize; 2],
     options: ConvOptions,
-    /// Kernels of the forward pass and of the gradient of the input; `None` on the CPU.
-    products: Option<[ConvProduct; 2]>,
-    shadow: Shadow<SparseConv3d<T>>,
+    /// Kernels of the forward pass and of the gradient of the input.
+    operator: Operator<[ConvProduct; 2]>,
     /// Kernels of the gradient of the weights with their workspace, created at the first call: one for the pairs of the
     /// map, one for a map that is rebuilt.
     weights: [OnceLock<WeightGradient>; 2],
@@ -87,13 +87,6 @@ enum Part {
     Output,
 }
 
-fn belongs(stream: &Stream, device: &Device) -> Result<()> {
-    if stream.belongs_to(device) {
-        return Ok(());
-    }
-    Err(Error::elsewhere("stream"))
-}
-
 impl<T: Scalar> SparseConv3d<T> {
     /// Plans a convolution of `channels[0]` to `channels[1]` channels in the map's context.
     ///
@@ -104,31 +97,23 @@ impl<T: Scalar> SparseConv3d<T> {
         channels: [usize; 2],
         options: &ConvOptions,
     ) -> Result<SparseConv3d<T>> {
-        let absent = match map.context().checks() {
-            true => map.shadow()?,
-            false => None,
-        };
-        let shadow = Shadow::of(absent, |map| Self::new(map, channels, options))?;
-        let products = match map.context().device() {
-            None => None,
-            Some(device) => {
-                let [c, m] = channels;
-                let make = |turned: bool, channels: [usize; 2], relu: bool| {
-                    let variant = options.variant.as_deref().filter(|_| !turned);
-                    let on = (T::DTYPE, device.machine());
-                    let rows = choose(on, options, channels, turned, variant)?;
-                    let finish = ConvFinish { relu, accumulate: false };
-                    ConvProduct::new(device, rows, channels, (map.volume(), turned, finish))
-                };
-                Some([make(false, [c, m], options.relu)?, make(true, [m, c], false)?])
-            }
-        };
+        let operator = Operator::new(map.context(), |device| {
+            map.shadow()?;
+            let [c, m] = channels;
+            let make = |turned: bool, channels: [usize; 2], relu: bool| {
+                let variant = options.variant.as_deref().filter(|_| !turned);
+                let on = (T::DTYPE, device.machine());
+                let rows = choose(on, options, channels, turned, variant)?;
+                let finish = ConvFinish { relu, accumulate: false };
+                ConvProduct::new(device, rows, channels, (map.volume(), turned, finish))
+            };
+            Ok([make(false, [c, m], options.relu)?, make(true, [m, c], false)?])
+        })?;
         Ok(SparseConv3d {
             map: Arc::clone(map),
             channels,
             options: options.clone(),
-            products,
-            shadow,
+            operator,
             weights: Default::default(),
             element: std::marker::PhantomData,
         })
@@ -136,15 +121,16 @@ impl<T: Scalar> SparseConv3d<T> {
 
     /// Returns the name of the kernel of the forward pass; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.products.as_ref().map_or("cpu", |[forward, _]| forward.row().name)
+        self.operator.variant(|[forward, _]| forward.row().name)
     }
 
     /// Returns the device memory in bytes, map and operands excluded.
     pub fn workspace_bytes(&self) -> usize {
-        let products = self.products.iter().flatten();
-        let gradients = self.weights.iter().filter_map(OnceLock::get);
-        let gradients = gradients.map(WeightGradient::bytes).sum::<usize>();
-        products.map(ConvProduct::bytes).sum::<usize>() + gradients
+        self.operator.bytes(|products| {
+            let gradients = self.weights.iter().filter_map(OnceLock::get);
+            let gradients = gradients.map(WeightGradient::bytes).sum::<usize>();
+            products.iter().map(ConvProduct::bytes).sum::<usize>() + gradients
+        })
     }
 
     /// Queues the forward pass; `bias` is `[m]`.
@@ -159,49 +145,41 @@ impl<T: Scalar> SparseConv3d<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let bias = bias.map(|bias| bias.shadow());
-            let (input, weights) = (input.shadow(), weights.shadow());
-            own.forward(&input, &weights, bias.as_ref(), &mut out.shadow(), stream)
-        })?;
-        let bias_part = bias.map(|bias| ("bias", bias, Part::Bias));
-        let parts = [
-            ("input", input, Part::Input),
-            ("weights", weights, Part::Weights),
-            ("out", &*out, Part::Output),
-        ];
-        self.check(parts.into_iter().chain(bias_part))?;
-        self.product(0, &self.map, [input, weights], bias, out, stream)
+        let run = self.operator.start(stream)?;
+        self.check(&run, "input", input, Part::Input)?;
+        self.check(&run, "weights", weights, Part::Weights)?;
+        self.check(&run, "out", out, Part::Output)?;
+        if let Some(bias) = bias {
+            self.check(&run, "bias", bias, Part::Bias)?;
+        }
+        self.product(run, 0, [input, weights], bias, out)
     }
 
-    /// Refuses operands that do not match the planned convolution.
-    fn check<'t>(
+    /// Refuses an operand that does not match the planned convolution.
+    fn check(
         &self,
-        operands: impl IntoIterator<Item = (&'t str, &'t Tensor<T>, Part)>,
+        run: &Run<'_, [ConvProduct; 2]>,
+        name: &str,
+        tensor: &AnyTensor,
+        part: Part,
     ) -> Result<()> {
-        let mut all = operands.into_iter();
-        all.try_for_each(|(name, tensor, part)| self.check_part(name, tensor, part))
+        let ([c, m], map) = (self.channels, &*self.map);
+        match part {
+            Part::Input => run.check(name, tensor, &[map.inputs(), c]),
+            Part::Weights => run.check(name, tensor, &[map.volume(), c, m]),
+            Part::Bias => run.check(name, tensor, &[m]),
+            Part::Output => run.check(name, tensor, &[map.outputs(), m]),
+        }
     }
 
-    fn check_part<U: Scalar>(&self, name: &str, tensor: &Tensor<U>, part: Part) -> Result<()> {
-        let ([c, m], map) = (self.channels, &*self.map);
-        let shape = match part {
-            Part::Input => vec![map.inputs(), c],
-            Part::Weights => vec![map.volume(), c, m],
-            Part::Bias => vec![m],
-            Part::Output => vec![map.outputs(), m],
-        };
-        if tensor.shape() != shape {
-            return Err(Error::Shape {
-                index: name.into(),
-                left: format!("the convolution takes {shape:?}"),
-                right: format!("{name} is {:?}", tensor.shape()),
-            });
+    /// Returns the map in device memory, and its arrays. On a CPU context: those of the simulated GPU.
+    fn on_device(&self, transposed: bool) -> Result<(&KernelMap, &MapArrays<DeviceMemory>)> {
+        let own = self.map.shadow()?.unwrap_or(&self.map);
+        let map = if transposed { own.transposed()? } else { own };
+        match map.arrays() {
+            Arrays::Device(arrays, _) => Ok((map, arrays)),
+            Arrays::Host(_) => Err(Error::elsewhere("map")),
         }
-        if !map.context().holds(tensor.device()) {
-            return Err(Error::elsewhere(name));
-        }
-        Ok(())
     }
 
     /// Queues `dIn[i,c] = Map[o,i,t] * dOut[o,m] * W[t,c,m]`. The first call creates the transposed map.
@@ -215,49 +193,43 @@ impl<T: Scalar> SparseConv3d<T> {
         dx: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let (weights, dy) = (weights.shadow(), dy.shadow());
-            own.backward_input(&weights, &dy, &mut dx.shadow(), stream)
-        })?;
-        self.check([
-            ("weights", weights, Part::Weights),
-            ("dy", dy, Part::Output),
-            ("dx", &*dx, Part::Input),
-        ])?;
-        self.product(1, self.map.transposed()?, [dy, weights], None, dx, stream)
+        let run = self.operator.start(stream)?;
+        self.check(&run, "weights", weights, Part::Weights)?;
+        self.check(&run, "dy", dy, Part::Output)?;
+        self.check(&run, "dx", dx, Part::Input)?;
+        self.product(run, 1, [dy, weights], None, dx)
     }
 
     /// Queues one of the two products: 0 is the forward pass, 1 the gradient of the input.
     fn product(
         &self,
+        run: Run<'_, [ConvProduct; 2]>,
         which: usize,
-        map: &KernelMap,
         [input, weights]: [&Tensor<T>; 2],
         bias: Option<&Tensor<T>>,
         out: &mut Tensor<T>,
-        stream: &Stream,
     ) -> Result<()> {
-        let [c, m] = self.channels;
-        let leading = out.leading();
-        match (map.arrays(), &self.products) {
-            (Arrays::Device(arrays, device), Some(products)) => {
-                belongs(stream, device)?;
-                let raw = RawConv {
-                    input: input.address().unwrap_or(0),
-                    ld_input: input.leading(),
-                    weights: weights.address().unwrap_or(0),
-                    ld_weights: weights.leading(),
-                    bias: bias.and_then(Tensor::address).unwrap_or(0),
-                    out: out.address().unwrap_or(0),
-                    ld_out: leading,
-                    alpha: 1.0,
-                };
-                // SAFETY: shapes and contexts were validated; the caller keeps the operands until the stream has
-                // completed the work.
-                let queue = unsafe { Queue::new(stream.raw()) };
+        let raw = RawConv {
+            input: input.place(),
+            ld_input: input.leading(),
+            weights: weights.place(),
+            ld_weights: weights.leading(),
+            bias: bias.map_or(0, |bias| bias.place()),
+            out: out.place(),
+            ld_out: out.leading(),
+            alpha: 1.0,
+        };
+        run.queue(
+            |products, queue| {
+                let (map, arrays) = self.on_device(which == 1)?;
                 products[which].run(map, arrays, &raw, queue)
-            }
-            (Arrays::Host(arrays), _) => {
+            },
+            || {
+                let map = if which == 1 { self.map.transposed()? } else { &self.map };
+                let Arrays::Host(arrays) = map.arrays() else {
+                    return Err(Error::elsewhere("map"));
+                };
+                let [c, m] = self.channels;
                 let conv = HostConv {
                     map: &arrays.get(),
                     channels: if which == 0 { [c, m] } else { [m, c] },
@@ -269,11 +241,8 @@ impl<T: Scalar> SparseConv3d<T> {
                 };
                 conv.run(&mut out.any);
                 Ok(())
-            }
-            (Arrays::Device(..), None) => {
-                Err(Error::context("map", "the CPU, as the convolution", "GPU memory"))
-            }
-        }
+            },
+        )
     }
 
     /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`. `dw` has the type of the operands, or f32 like the sums,
@@ -296,58 +265,57 @@ impl<T: Scalar> SparseConv3d<T> {
         dw: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let (input, dy) = (input.shadow(), dy.shadow());
-            own.backward_weight(&input, &dy, &mut dw.shadow(), stream)
-        })?;
-        self.check([("input", input, Part::Input), ("dy", dy, Part::Output)])?;
-        self.check_part("dw", dw, Part::Weights)?;
+        let run = self.operator.start(stream)?;
+        self.check(&run, "input", input, Part::Input)?;
+        self.check(&run, "dy", dy, Part::Output)?;
+        self.check(&run, "dw", dw, Part::Weights)?;
         if Out::DTYPE != T::DTYPE && Out::DTYPE != Dtype::F32 {
             let expected = format!("{} or f32", T::DTYPE.name());
             return Err(Error::dtype("dw", expected, Out::DTYPE.name()));
         }
-        let ([c, m], map) = (self.channels, &*self.map);
-        match map.arrays() {
-            Arrays::Host(arrays) => {
-                weight_gradient(&arrays.get(), [c, m], [input, dy], &mut dw.any);
+        let raw = RawWeights {
+            input: input.place(),
+            ld_input: input.leading(),
+            gradient: dy.place(),
+            ld_gradient: dy.leading(),
+            ld_out: dw.leading(),
+            out: dw.place(),
+            wide: Out::DTYPE == Dtype::F32,
+        };
+        run.queue(
+            |_, queue| self.weight_gradient(&raw, queue),
+            || {
+                let Arrays::Host(arrays) = self.map.arrays() else {
+                    return Err(Error::elsewhere("map"));
+                };
+                weight_gradient(&arrays.get(), self.channels, [input, dy], &mut dw.any);
                 Ok(())
+            },
+        )
+    }
+
+    fn weight_gradient(&self, raw: &RawWeights, queue: Queue<'_>) -> Result<()> {
+        let (map, arrays) = self.on_device(false)?;
+        let mut order = map.order();
+        let every = order.is_rebuilt();
+        let kernels = match self.weights[usize::from(every)].get() {
+            Some(made) => made,
+            None if queue.stream().is_capturing()? => {
+                let reason = "has a gradient of weights to deal, which a capture cannot: ask for it once before, behind a \
+                              rebuild if the capture has one";
+                return Err(Error::capture("map", reason));
             }
-            Arrays::Device(arrays, device) => {
-                belongs(stream, device)?;
-                let raw = RawWeights {
-                    input: input.address().unwrap_or(0),
-                    ld_input: input.leading(),
-                    gradient: dy.address().unwrap_or(0),
-                    ld_gradient: dy.leading(),
-                    ld_out: dw.leading(),
-                    out: dw.address().unwrap_or(0),
-                    wide: Out::DTYPE == Dtype::F32,
-                };
-                let mut order = map.order();
-                let every = order.is_rebuilt();
-                let kernels = match self.weights[usize::from(every)].get() {
-                    Some(made) => made,
-                    None if stream.raw().is_capturing()? => {
-                        let reason = "has a gradient of weights to deal, which a capture cannot: ask for it once before, behind a \
-                                      rebuild if the capture has one";
-                        return Err(Error::capture("map", reason));
-                    }
-                    None => {
-                        let dtype = multiplied_as(T::DTYPE, self.options.precision);
-                        let map = (map, arrays, every);
-                        let made = WeightGradient::new(device, dtype, map, [c, m])?;
-                        self.weights[usize::from(every)].get_or_init(|| made)
-                    }
-                };
-                if !every {
-                    order.hold(stream.raw())?;
-                }
-                // SAFETY: shapes and contexts were validated; the caller keeps the operands until the stream has
-                // completed the work.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                order.read(queue.stream(), || kernels.run(map, arrays, &raw, queue))
+            None => {
+                let dtype = multiplied_as(T::DTYPE, self.options.precision);
+                let device = map.context().planned_on()?;
+                let made = WeightGradient::new(device, dtype, (map, arrays, every), self.channels)?;
+                self.weights[usize::from(every)].get_or_init(|| made)
             }
+        };
+        if !every {
+            order.hold(queue.stream())?;
         }
+        order.read(queue.stream(), || kernels.run(map, arrays, raw, queue))
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::error::{Elsewhere, Result};
 use crate::families::conv2d::{Conv2dLaunch, Conv2dOperands, Conv2dShape, cpu};
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
+use crate::tensor::DenseMatrix;
 use crate::tensor::Tensor;
 
 /// Options of a [`Conv2d`]. Index 0 of a pair is the vertical direction, index 1 the horizontal one.
@@ -67,10 +67,9 @@ impl Default for Conv2dOptions {
 /// ```
 #[derive(Debug)]
 pub struct Conv2d<T> {
-    context: Context,
     shape: Conv2dShape,
     relu: bool,
-    launch: Prepared<Conv2dLaunch>,
+    operator: Operator<Conv2dLaunch>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -89,15 +88,10 @@ impl<T: Scalar> Conv2d<T> {
         options: &Conv2dOptions,
     ) -> Result<Self> {
         let shape = Conv2dShape::new(input, weights, options.stride, options.padding)?;
-        let launch =
-            context.prepared(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
-        Ok(Conv2d {
-            context: context.clone(),
-            shape,
-            relu: options.relu,
-            launch,
-            element: PhantomData,
-        })
+        let operator = Operator::new(context, |device| {
+            Conv2dLaunch::new(device, T::DTYPE, shape, options.relu)
+        })?;
+        Ok(Conv2d { shape, relu: options.relu, operator, element: PhantomData })
     }
 
     /// Returns the shape of the output, `[outputs, batch, height, width]`.
@@ -109,7 +103,7 @@ impl<T: Scalar> Conv2d<T> {
     /// Returns the name of the kernel; `cpu` on a CPU context. Operands whose rows are not whole vectors run a slower
     /// kernel.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", Conv2dLaunch::variant)
+        self.operator.variant(Conv2dLaunch::variant)
     }
 
     /// Queues the convolution. The input is `[channels, batch * height * width]`, the weights have the planned shape,
@@ -128,44 +122,27 @@ impl<T: Scalar> Conv2d<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let (shape, context) = (&self.shape, &self.context);
+        let shape = &self.shape;
         let [of_input, of_out] = shape.places();
-        self.check_planes("input", input, [shape.channels, of_input])?;
-        self.check_planes("out", out, [shape.outputs, of_out])?;
         let [rows, columns] = shape.window;
-        weights.check("weights", context, &[shape.outputs, shape.each(), rows, columns])?;
-        bias.map_or(Ok(()), |bias| bias.check("bias", context, &[shape.outputs]))?;
-        let runs = self.launch.queue(|launch| {
-            let operands = Conv2dOperands {
-                input: operand(context, input, stream)?,
-                weights: without_gaps(context, "weights", weights, stream)?.address,
-                bias: match bias {
-                    Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
-                    None => 0,
-                },
-                out: operand(context, out, stream)?,
-            };
-            // SAFETY: the operands have the planned shapes and types; the caller keeps them until the stream has
-            // completed the work.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.run(&operands, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        self.on_host(input, weights, bias, out)
-    }
-
-    /// Validates a matrix with one row per channel and at least the planned number of columns.
-    fn check_planes(&self, name: &str, tensor: &Tensor<T>, planned: [usize; 2]) -> Result<()> {
-        match tensor.shape() {
-            [channels, places] if *channels == planned[0] && *places >= planned[1] => {}
-            found => check_shape(name, &planned, found)?,
-        }
-        match self.context.holds(tensor.device()) {
-            true => Ok(()),
-            false => Err(Error::elsewhere(name)),
-        }
+        let run = self.operator.start(stream)?;
+        let operands = Conv2dOperands {
+            input: check_planes(&run, "input", input, [shape.channels, of_input])?,
+            out: check_planes(&run, "out", out, [shape.outputs, of_out])?,
+            weights: run.whole(
+                "weights",
+                weights,
+                &[shape.outputs, shape.each(), rows, columns],
+            )?,
+            bias: match bias {
+                Some(bias) => run.contiguous("bias", bias, &[shape.outputs])?,
+                None => 0,
+            },
+        };
+        run.queue(
+            |launch, queue| launch.run(&operands, queue),
+            || self.on_host(input, weights, bias, out),
+        )
     }
 
     fn on_host(
@@ -175,16 +152,25 @@ impl<T: Scalar> Conv2d<T> {
         bias: Option<&Tensor<T>>,
         out: &mut Tensor<T>,
     ) -> Result<()> {
-        let width = self.shape.window[1];
-        if weights.leading() != width {
-            return Err(Error::stride("weights", weights.leading(), width));
-        }
-        let input = (input.host().or_elsewhere("input")?, input.leading());
         let weights = weights.host().or_elsewhere("weights")?;
-        let leading = out.leading();
-        let to = (out.host_mut().or_elsewhere("out")?, leading);
-        let bias = bias.and_then(Tensor::host);
-        cpu::conv2d(&self.shape, self.relu, (input, weights, bias), to);
+        let (input, bias) = (input.host_rows("input")?, bias.and_then(Tensor::host));
+        let own = (input, weights, bias);
+        cpu::conv2d(&self.shape, self.relu, own, out.host_rows_mut("out")?);
         Ok(())
+    }
+}
+
+/// Validates a matrix with one row per channel and at least the planned number of columns.
+fn check_planes<T: Scalar>(
+    run: &Run<'_, Conv2dLaunch>,
+    name: &str,
+    tensor: &Tensor<T>,
+    planned: [usize; 2],
+) -> Result<DenseMatrix> {
+    match tensor.shape() {
+        [channels, columns] if *channels == planned[0] && *columns >= planned[1] => {
+            run.matrix(name, tensor, tensor.shape())
+        }
+        _ => run.matrix(name, tensor, &planned),
     }
 }

@@ -5,14 +5,14 @@ use std::marker::PhantomData;
 use einsparse_kernels::families::HARMONIC_DEGREE;
 
 use super::Edges;
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::operand;
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Error, Result};
 use crate::families::tensor::cpu::{geometry_backward, geometry_forward};
 use crate::families::tensor::edge_geometry::{Geometry, GeometryLaunch};
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
+use crate::tensor::DenseMatrix;
 use crate::tensor::Tensor;
 
 /// Cell that repeats in all directions.
@@ -93,9 +93,8 @@ impl Default for GeometryOptions {
 /// ```
 #[derive(Debug)]
 pub struct EdgeGeometry<T> {
-    context: Context,
     geometry: Geometry,
-    launch: Prepared<GeometryLaunch>,
+    operator: Operator<GeometryLaunch>,
     element: PhantomData<T>,
 }
 
@@ -146,36 +145,38 @@ impl<T: Scalar> EdgeGeometry<T> {
             functions,
             exponent,
         };
-        let launch = context.prepared(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))?;
-        Ok(EdgeGeometry { context: context.clone(), geometry, launch, element: PhantomData })
+        let operator =
+            Operator::new(context, |device| GeometryLaunch::new(device, T::DTYPE, &geometry))?;
+        Ok(EdgeGeometry { geometry, operator, element: PhantomData })
     }
 
     /// Returns the names of the forward and the backward kernel; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
-        self.launch.as_ref().map_or(["cpu"; 2], GeometryLaunch::variants)
+        self.operator.variants(GeometryLaunch::variants)
     }
 
     /// Returns the device memory in bytes, operands excluded: the edges, also sorted by receiver and by sender.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, GeometryLaunch::bytes)
+        self.operator.bytes(GeometryLaunch::bytes)
     }
 
-    /// Refuses tensors of other shapes or another context.
-    fn check(
-        &self,
-        positions: [(&str, &Tensor<f64>); 2],
+    /// Begins a run: validates positions, and Y and the basis or their gradients.
+    fn start<'o>(
+        &'o self,
+        positions: &Tensor<f64>,
         own: [(&str, &Tensor<T>); 2],
-    ) -> Result<()> {
+        stream: &'o Stream,
+    ) -> Result<(Run<'o, GeometryLaunch>, [DenseMatrix; 3])> {
         let of = &self.geometry;
-        for (name, tensor) in positions {
-            tensor.check(name, &self.context, &[of.atoms, 3])?;
-        }
+        let run = self.operator.start(stream)?;
         let edges = of.receivers.len();
-        let widths = [(of.degree + 1).pow(2), of.functions];
-        for ((name, tensor), width) in own.into_iter().zip(widths) {
-            tensor.check(name, &self.context, &[edges, width])?;
-        }
-        Ok(())
+        let [(y_name, y), (basis_name, basis)] = own;
+        let matrices = [
+            run.matrix("positions", positions, &[of.atoms, 3])?,
+            run.matrix(y_name, y, &[edges, (of.degree + 1).pow(2)])?,
+            run.matrix(basis_name, basis, &[edges, of.functions])?,
+        ];
+        Ok((run, matrices))
     }
 
     /// Queues Y and basis of all edges. The call neither allocates nor waits.
@@ -189,17 +190,15 @@ impl<T: Scalar> EdgeGeometry<T> {
         basis: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check([("positions", positions); 2], [("Y", y), ("basis", basis)])?;
-        if self.launch.queue(|launch| self.queue(launch, positions, [y, basis], None, stream))? {
-            return Ok(());
-        }
-        let leading = [y.leading(), basis.leading()];
-        let x = positions.host().or_elsewhere("positions")?;
-        let y = y.host_mut().or_elsewhere("Y")?;
-        let basis = basis.host_mut().or_elsewhere("basis")?;
-        let to = [(y, leading[0]), (basis, leading[1])];
-        geometry_forward(&self.geometry, (x, positions.leading()), to);
-        Ok(())
+        let (run, matrices) = self.start(positions, [("Y", y), ("basis", basis)], stream)?;
+        run.queue(
+            |launch, queue| launch.run(matrices, None, queue),
+            || {
+                let to = [y.host_rows_mut("Y")?, basis.host_rows_mut("basis")?];
+                geometry_forward(&self.geometry, positions.host_rows("positions")?, to);
+                Ok(())
+            },
+        )
     }
 
     /// Queues the gradient with respect to the positions, from the gradients of Y and of the basis. For an energy, it
@@ -214,40 +213,16 @@ impl<T: Scalar> EdgeGeometry<T> {
         dpositions: &mut Tensor<f64>,
         stream: &Stream,
     ) -> Result<()> {
-        let both = [("positions", positions), ("dpositions", &*dpositions)];
-        self.check(both, [("dY", dy), ("dbasis", dbasis)])?;
-        if self
-            .launch
-            .queue(|launch| self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream))?
-        {
-            return Ok(());
-        }
-        let x = positions.host().or_elsewhere("positions")?;
-        let own = [
-            (dy.host().or_elsewhere("dY")?, dy.leading()),
-            (dbasis.host().or_elsewhere("dbasis")?, dbasis.leading()),
-        ];
-        let leading = dpositions.leading();
-        let to = dpositions.host_mut().or_elsewhere("dpositions")?;
-        geometry_backward(&self.geometry, (x, positions.leading()), own, (to, leading));
-        Ok(())
-    }
-
-    fn queue(
-        &self,
-        launch: &GeometryLaunch,
-        positions: &Tensor<f64>,
-        own: [&Tensor<T>; 2],
-        gradient: Option<&Tensor<f64>>,
-        stream: &Stream,
-    ) -> Result<()> {
-        let place = |tensor| operand(&self.context, tensor, stream);
-        let matrices = [place(positions)?, place(own[0])?, place(own[1])?];
-        let gradient = gradient.map(|gradient| place(gradient)).transpose()?;
-        launch.device().context().set_current()?;
-        // SAFETY: the operands have the planned shapes and types, and the planning validated the atom indices. The
-        // caller keeps the operands until the stream has completed the work.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(matrices, gradient, queue)
+        let (run, matrices) = self.start(positions, [("dY", dy), ("dbasis", dbasis)], stream)?;
+        let to = run.matrix("dpositions", dpositions, &[self.geometry.atoms, 3])?;
+        run.queue(
+            |launch, queue| launch.run(matrices, Some(to), queue),
+            || {
+                let x = positions.host_rows("positions")?;
+                let own = [dy.host_rows("dY")?, dbasis.host_rows("dbasis")?];
+                geometry_backward(&self.geometry, x, own, dpositions.host_rows_mut("dpositions")?);
+                Ok(())
+            },
+        )
     }
 }

@@ -34,15 +34,15 @@ pub fn einsum<T: Scalar>(
 /// ```
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Bound<'a, T: Scalar>(Vec<(&'static str, Operand<'a, T>)>);
+pub struct NamedOperands<'a, T: Scalar>(Vec<(&'static str, Operand<'a, T>)>);
 
-impl<T: Scalar> Default for Bound<'_, T> {
+impl<T: Scalar> Default for NamedOperands<'_, T> {
     fn default() -> Self {
-        Bound(Vec::new())
+        NamedOperands(Vec::new())
     }
 }
 
-impl<'a, T: Scalar> Bound<'a, T> {
+impl<'a, T: Scalar> NamedOperands<'a, T> {
     pub fn with(mut self, name: &'static str, operand: impl IntoOperand<'a, T>) -> Self {
         self.0.push((name, operand.into_operand()));
         self
@@ -122,7 +122,7 @@ macro_rules! einsum {
         $crate::ops::einsum(
             &$context,
             $text,
-            $crate::ops::Bound::default()$(.with(stringify!($name), $operand))*.operands(),
+            $crate::ops::NamedOperands::default()$(.with(stringify!($name), $operand))*.operands(),
         )
     };
 }

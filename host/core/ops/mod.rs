@@ -25,7 +25,7 @@ pub use conv::{ConvOptions, SparseConv3d};
 pub use conv2d::{Conv2d, Conv2dOptions};
 pub use edge_geometry::{EdgeGeometry, GeometryOptions, PeriodicCell};
 #[doc(hidden)] // Called by the macro `einsum!`.
-pub use einsum::{Bound, einsum};
+pub use einsum::{NamedOperands, einsum};
 pub use host_spmm::HostSpmm;
 pub use message::{Aggregate, MessagePassing};
 pub use prune::prune_to_nm;

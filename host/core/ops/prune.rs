@@ -8,6 +8,7 @@ use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::families::convert::{prune, pruner};
 use crate::kernel::Queue;
+use crate::operator::run_alone;
 use crate::registry::Scalar;
 use crate::tensor::DenseMatrix;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
@@ -41,9 +42,8 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     };
     let device = context.planned_on()?;
     let matrix = DenseMatrix { address: dense.place(), rows, columns, leading: dense.leading() };
-    // SAFETY: the tensor has these extents and element type, and is borrowed until `read` has synchronized.
-    let queue = unsafe { Queue::new(device.after_all()?) };
-    let [meta, values] = prune(device, row, matrix, VECTOR_ENTRIES, queue)?;
+    let prune = |queue: Queue<'_>| prune(device, row, matrix, VECTOR_ENTRIES, queue);
+    let [meta, values] = run_alone(device, prune)?;
     if device.is_absent() {
         return on_host();
     }

@@ -1,20 +1,19 @@
 //! Rows gathered for the entries of a sparse tensor and reduced, for reductions that an expression cannot state: one
 //! output row for every stored fibre, or the largest product instead of the sum.
 
-use std::sync::Arc;
-
 use einsparse_kernels::families::REDUCE_MAX;
 
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Elsewhere, Error, Refusal, Result, check_shape};
+use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::cpu::gathers;
 use crate::families::tensor::fibres::{Fibres, RowsOf};
 use crate::families::tensor::offers::rows::rows_of;
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
-use crate::kernel::Queue;
+use crate::machine::Machine;
 use crate::offer::PlannedPattern;
+use crate::operator::Operator;
 use crate::registry::Dtype;
 use crate::tensor::{AnySparseTensor, AnyTensor};
 
@@ -34,17 +33,10 @@ pub(super) struct Gathered<'a> {
     pub n: usize,
 }
 
-#[derive(Debug)]
-enum Exec {
-    Gpu(Box<RowsLaunch>),
-    Cpu,
-}
-
 /// Prepared reduction for one pattern; runs with new values allocate nothing.
 #[derive(Debug)]
 pub(super) struct RowsRun {
-    exec: Exec,
-    shadow: Shadow<RowsRun>,
+    operator: Operator<RowsLaunch>,
     fibres: Fibres,
     pattern: PlannedPattern,
     max: bool,
@@ -61,23 +53,18 @@ impl RowsRun {
         let pattern = tensor.pattern();
         let fibres = Fibres::new(pattern, asked.kept, asked.factors, asked.rows)?;
         let mut fibres = fibres.ok_or_else(|| Error::not_walked("T", pattern.format()))?;
-        let exec = match context.device() {
-            None => Exec::Cpu,
-            Some(device) => {
-                let row = cheapest(context, tensor, asked, &fibres, variant)?;
-                let extents = RowsExtents { n: asked.n, accumulate: false };
-                let launch = RowsLaunch::new(device, row, &fibres, extents)?;
-                // The launch has copied both to the device.
-                fibres.places = Vec::new();
-                fibres.permutation = None;
-                Exec::Gpu(Box::new(launch))
-            }
-        };
+        let operator = Operator::new(context, |device| {
+            let row = cheapest(device.machine(), tensor, asked, &fibres, variant)?;
+            let extents = RowsExtents { n: asked.n, accumulate: false };
+            RowsLaunch::new(device, row, &fibres, extents)
+        })?;
+        if context.is_cuda() {
+            // The launch has copied both to the device.
+            fibres.places = Vec::new();
+            fibres.permutation = None;
+        }
         Ok(RowsRun {
-            exec,
-            shadow: Shadow::new(context, |context| {
-                Self::new(context, &tensor.shadow()?, asked, variant)
-            })?,
+            operator,
             fibres,
             pattern: PlannedPattern::new("T", pattern),
             max: asked.reduce == REDUCE_MAX,
@@ -96,18 +83,12 @@ impl RowsRun {
     }
 
     pub(super) fn variant(&self) -> &'static str {
-        match &self.exec {
-            Exec::Gpu(launch) => launch.row().name,
-            Exec::Cpu => "cpu",
-        }
+        self.operator.variant(|launch| launch.row().name)
     }
 
     /// Returns the device memory in bytes, operands excluded.
     pub(super) fn bytes(&self) -> usize {
-        match &self.exec {
-            Exec::Gpu(launch) => launch.bytes(),
-            Exec::Cpu => 0,
-        }
+        self.operator.bytes(RowsLaunch::bytes)
     }
 
     /// Queues a run. The tensor has the planned pattern, and each factor has as many rows as its axis is long.
@@ -118,82 +99,43 @@ impl RowsRun {
         (name, out): (&str, &mut AnyTensor),
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let shadows: Vec<AnyTensor> = factors.iter().map(|(_, own)| own.shadow()).collect();
-            let names = factors.iter().map(|(name, _)| *name);
-            let factors: Vec<_> = names.zip(&shadows).collect();
-            let out = (name, &mut out.shadow());
-            own.run(&tensor.shadow()?, &factors, out, stream)
-        })?;
+        let run = self.operator.start(stream)?;
         self.pattern.expect("T", tensor.pattern())?;
-        check_shape(name, &[self.fibres.count, self.n], out.shape())?;
-        match &self.exec {
-            Exec::Cpu => {
-                let Some(host) = tensor.host() else {
-                    return Err(Error::elsewhere("T"));
-                };
-                let matrix = |(name, factor): &(&str, &'t AnyTensor)| {
-                    let values = factor.host().or_elsewhere(name)?;
-                    Ok((values, factor.leading()))
-                };
-                let matrices = factors.iter().map(matrix).collect::<Result<Vec<_>>>()?;
-                let leading = out.leading();
-                let to = out.host_mut().or_elsewhere(name)?;
-                let to = (to, leading, self.n);
-                gathers(&self.fibres, host, &matrices, to, self.max);
-                Ok(())
-            }
-            Exec::Gpu(launch) => {
-                let raw = self.addresses(launch, tensor, factors, (name, out), stream)?;
-                // SAFETY: pattern, shapes and addresses were validated. The tensors are borrowed for the call, and
-                // device memory is freed only after the work queued on the context.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(&raw, queue)
-            }
-        }
-    }
-
-    fn addresses(
-        &self,
-        launch: &RowsLaunch,
-        tensor: &AnySparseTensor,
-        factors: &[(&str, &AnyTensor)],
-        (name, out): (&str, &AnyTensor),
-        stream: &Stream,
-    ) -> Result<RawRows> {
-        let device = launch.device();
-        let here = |name: &str, on: Option<&Arc<crate::device::Device>>| match on {
-            Some(on) if on.is_same(device) => Ok(()),
-            _ => Err(Error::elsewhere(name)),
-        };
-        if !stream.belongs_to(device) {
-            return Err(Error::elsewhere("stream"));
-        }
-        here("T", tensor.device().map(|arrays| &arrays.device))?;
-        here(name, out.device())?;
+        let to = run.matrix(name, out, &[self.fibres.count, self.n])?;
         let mut raw = RawRows {
-            values: tensor.values_address().unwrap_or(0),
+            values: run.values("T", tensor)?,
             factors: [(0, 0); 3],
-            out: (out.address().unwrap_or(0), out.leading()),
+            out: (to.address, to.leading),
             alpha: 1.0,
         };
         for (to, (name, factor)) in raw.factors.iter_mut().zip(factors) {
-            here(name, factor.device())?;
-            *to = (factor.address().unwrap_or(0), factor.leading());
+            run.check_context(name, factor)?;
+            *to = (factor.place(), factor.leading());
         }
-        Ok(raw)
+        run.queue(
+            |launch, queue| launch.run(&raw, queue),
+            || {
+                let host = tensor.host().or_elsewhere("T")?;
+                let matrix = |(name, factor): &(&str, &'t AnyTensor)| {
+                    Ok((factor.host().or_elsewhere(name)?, factor.leading()))
+                };
+                let matrices = factors.iter().map(matrix).collect::<Result<Vec<_>>>()?;
+                let to = (out.host_mut().or_elsewhere(name)?, to.leading, self.n);
+                gathers(&self.fibres, host, &matrices, to, self.max);
+                Ok(())
+            },
+        )
     }
 }
 
 /// Returns the kernel with the lowest predicted time.
 fn cheapest(
-    context: &Context,
+    machine: &Machine,
     tensor: &AnySparseTensor,
     asked: &Gathered<'_>,
     fibres: &Fibres,
     variant: Option<&str>,
 ) -> Result<&'static einsparse_kernels::table::Row> {
-    let machine = context.machine();
     let work = RowsWork {
         entries: fibres.runs.total,
         rows: fibres.count as u64,
@@ -203,7 +145,7 @@ fn cheapest(
         accumulate: false,
         ordered: fibres.permutation.is_some(),
     };
-    let us = |row: &&einsparse_kernels::table::Row| predict_rows(row, &work, &machine).us;
+    let us = |row: &&einsparse_kernels::table::Row| predict_rows(row, &work, machine).us;
     rows_of(asked.dtype, asked.factors.len(), asked.reduce)
         .filter(|row| asked.n.is_multiple_of(row.vector as usize))
         .filter(|row| variant.is_none_or(|name| name == row.name))

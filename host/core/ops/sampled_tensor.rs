@@ -5,14 +5,14 @@ use std::marker::PhantomData;
 
 use einsparse_formats::{AnyPattern, PAD};
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Elsewhere, Error, Refusal, Result, check_shape};
+use crate::error::{Elsewhere, Error, Refusal, Result};
 use crate::families::tensor::fibres::coordinates;
 use crate::families::tensor::offers::dots::{dots_row, mark_padding};
 use crate::families::tensor::{DotsLaunch, RawDots};
-use crate::kernel::Queue;
 use crate::offer::PlannedPattern;
+use crate::operator::Operator;
 use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
@@ -39,9 +39,8 @@ use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 /// ```
 #[derive(Debug)]
 pub struct SampledTensor<T: Scalar> {
-    context: Context,
     element: PhantomData<T>,
-    launch: Prepared<DotsLaunch>,
+    operator: Operator<DotsLaunch>,
     pattern: PlannedPattern,
     n: usize,
 }
@@ -55,7 +54,7 @@ impl<T: Scalar> SampledTensor<T> {
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
         let host = pattern.pattern();
         let mut axes = places(host)?;
-        let launch = context.prepared(|device| {
+        let operator = Operator::new(context, |device| {
             let best = dots_row(T::DTYPE, axes.len(), n, n);
             let row = best.ok_or_else(|| {
                 let asked = format!("{} factors of {}", axes.len(), T::DTYPE.name());
@@ -68,9 +67,8 @@ impl<T: Scalar> SampledTensor<T> {
             DotsLaunch::new(device, row, &axes, n)
         })?;
         Ok(SampledTensor {
-            context: context.clone(),
             element: PhantomData,
-            launch,
+            operator,
             pattern: PlannedPattern::new("P", host),
             n,
         })
@@ -78,12 +76,12 @@ impl<T: Scalar> SampledTensor<T> {
 
     /// Returns the name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", |launch| launch.row().name)
+        self.operator.variant(|launch| launch.row().name)
     }
 
     /// Returns the device memory in bytes, operands excluded.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, DotsLaunch::bytes)
+        self.operator.bytes(DotsLaunch::bytes)
     }
 
     /// Queues `S = P * X * Y * Z`, without P if `mask` is `None`. `factors` are the matrices `[extent, n]` of the axes,
@@ -109,19 +107,31 @@ impl<T: Scalar> SampledTensor<T> {
             let wanted = format!("order {order} requires one for each axis");
             return Err(Error::shape("S", format!("{found} factors"), wanted));
         }
+        let run = self.operator.start(stream)?;
+        let mut raw = RawDots {
+            mask: match mask {
+                Some(mask) => run.values("P", mask)?,
+                None => 0,
+            },
+            factors: [(0, 0); 3],
+            out: run.values("S", out)?,
+            alpha: 1.0,
+            accumulate: false,
+        };
         for (axis, factor) in factors.iter().enumerate() {
-            check_shape(&format!("factor {axis}"), factor.shape(), &[shape[axis], self.n])?;
+            run.check(&format!("factor {axis}"), factor, &[shape[axis], self.n])?;
         }
-        let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
-        let mask = mask.map(|mask| &mask.any);
-        let raw = addresses(&self.context, mask, &factors, &out.any, stream)?;
-        // SAFETY: patterns, shapes and addresses were validated. The tensors are borrowed for the call, and device
-        // memory is freed only after the work queued on the context.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        match self.launch.queue(|launch| launch.run(&raw, queue))? {
-            true => Ok(()),
-            false => run_cpu(self.pattern.planned(), self.n, mask, &factors, &mut out.any),
+        for (to, factor) in raw.factors.iter_mut().zip(factors) {
+            *to = (factor.place(), factor.leading());
         }
+        run.queue(
+            |launch, queue| launch.run(&raw, queue),
+            || {
+                let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
+                let mask = mask.map(|mask| &mask.any);
+                run_cpu(self.pattern.planned(), self.n, mask, &factors, &mut out.any)
+            },
+        )
     }
 }
 
@@ -165,37 +175,4 @@ fn run_cpu(
 /// Returns the coordinates of every slot, one list per axis.
 fn places(pattern: AnyPattern<'_>) -> Result<Vec<Cow<'_, [u32]>>> {
     coordinates(pattern).ok_or_else(|| Error::not_walked("P", pattern.format()))
-}
-
-fn addresses(
-    context: &Context,
-    mask: Option<&AnySparseTensor>,
-    factors: &[&AnyTensor],
-    out: &AnySparseTensor,
-    stream: &Stream,
-) -> Result<RawDots> {
-    let wrong = |name: &str| Error::elsewhere(name);
-    if !stream.is_of(context.device()) {
-        return Err(wrong("stream"));
-    }
-    let of = |name: &str, tensor: &AnySparseTensor| match context
-        .holds(tensor.device().map(|arrays| &arrays.device))
-    {
-        true => Ok(tensor.places()[0]),
-        false => Err(wrong(name)),
-    };
-    let mut raw = RawDots {
-        mask: mask.map_or(Ok(0), |mask| of("P", mask))?,
-        factors: [(0, 0); 3],
-        out: of("S", out)?,
-        alpha: 1.0,
-        accumulate: false,
-    };
-    for (to, factor) in raw.factors.iter_mut().zip(factors) {
-        if !context.holds(factor.device()) {
-            return Err(wrong("a factor"));
-        }
-        *to = (factor.place(), factor.leading());
-    }
-    Ok(raw)
 }

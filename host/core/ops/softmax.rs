@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use einsparse_formats::Format;
 
-use crate::context::{Context, Prepared};
-use crate::device::{Device, Stream};
+use crate::context::Context;
+use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result, check_shape};
 use crate::families::softmax::cpu::{SoftmaxRows, gradient, softmax};
 use crate::families::softmax::{RawSoftmax, SoftmaxLaunch};
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, columns_of};
 use crate::worklist::Runs;
@@ -74,7 +74,6 @@ impl Default for SoftmaxOptions {
 /// ```
 #[derive(Debug)]
 pub struct SparseSoftmax<T> {
-    context: Context,
     shape: Vec<usize>,
     format: Format,
     runs: Arc<Runs>,
@@ -82,7 +81,7 @@ pub struct SparseSoftmax<T> {
     slots: usize,
     live: Option<Vec<u32>>,
     options: SoftmaxOptions,
-    launch: Prepared<SoftmaxLaunch>,
+    operator: Operator<SoftmaxLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -109,22 +108,22 @@ impl<T: Scalar> SparseSoftmax<T> {
             return Err(Error::format("scores", "a matrix of single entries in row order", found));
         };
         let live = live(runs, columns, options)?;
-        let launch = context.prepared(|device| {
+        let operator = Operator::new(context, |device| {
             SoftmaxLaunch::new(device, T::DTYPE, runs, live.as_deref(), options.heads)
         })?;
-        let planned = SparseSoftmax {
-            context: context.clone(),
+        if !context.holds(tensor.device().map(|arrays| &arrays.device)) {
+            return Err(Error::elsewhere("scores"));
+        }
+        Ok(SparseSoftmax {
             shape: tensor.shape().to_vec(),
             format,
             runs: Arc::clone(runs),
             slots: tensor.pattern().slots(),
             live,
             options: options.clone(),
-            launch,
+            operator,
             element: std::marker::PhantomData,
-        };
-        planned.check_place("scores", tensor.device().map(|arrays| &arrays.device))?;
-        Ok(planned)
+        })
     }
 
     /// Returns the scale, the logarithm and the masks.
@@ -134,12 +133,12 @@ impl<T: Scalar> SparseSoftmax<T> {
 
     /// Returns the names of the kernels of the softmax and of its gradient; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
-        self.launch.as_ref().map_or(["cpu"; 2], SoftmaxLaunch::variants)
+        self.operator.variants(SoftmaxLaunch::variants)
     }
 
     /// Returns the device memory in bytes, operands excluded.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, SoftmaxLaunch::bytes)
+        self.operator.bytes(SoftmaxLaunch::bytes)
     }
 
     /// Computes the softmax of `scores` into `output`, which has the same rows. On a GPU, the call neither allocates
@@ -154,13 +153,17 @@ impl<T: Scalar> SparseSoftmax<T> {
         output: &mut SparseTensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check("scores", scores)?;
-        self.check("output", output)?;
-        self.queue([Some(scores), None, Some(output)], stream)?;
-        if let (Some(from), Some(to)) = (scores.any.host(), output.any.host_mut()) {
-            softmax(self.rows(), Some(from), to);
-        }
-        Ok(())
+        let run = self.operator.start(stream)?;
+        let raw = RawSoftmax {
+            input: self.check(&run, "scores", scores)?,
+            output: self.check(&run, "output", output)?,
+            ..RawSoftmax::default()
+        };
+        self.queue(run, &raw, || {
+            if let (Some(from), Some(to)) = (scores.any.host(), output.any.host_mut()) {
+                softmax(self.rows(), Some(from), to);
+            }
+        })
     }
 
     /// Computes the softmax in place.
@@ -168,12 +171,14 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// # Errors
     /// See [`SparseSoftmax::forward`].
     pub fn forward_in_place(&self, scores: &mut SparseTensor<T>, stream: &Stream) -> Result<()> {
-        self.check("scores", scores)?;
-        self.queue([Some(scores), None, Some(scores)], stream)?;
-        if let Some(to) = scores.any.host_mut() {
-            softmax(self.rows(), None, to);
-        }
-        Ok(())
+        let run = self.operator.start(stream)?;
+        let input = self.check(&run, "scores", scores)?;
+        let raw = RawSoftmax { input, output: input, ..RawSoftmax::default() };
+        self.queue(run, &raw, || {
+            if let Some(to) = scores.any.host_mut() {
+                softmax(self.rows(), None, to);
+            }
+        })
     }
 
     /// Computes the gradient of the scores. `given` is the output P of the softmax, and `dy` is its gradient dP:
@@ -189,15 +194,19 @@ impl<T: Scalar> SparseSoftmax<T> {
         output: &mut SparseTensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check("given", given)?;
-        self.check("dy", dy)?;
-        self.check("output", output)?;
-        self.queue([Some(given), Some(dy), Some(output)], stream)?;
-        let (own, from) = (given.any.host(), dy.any.host());
-        if let (Some(own), Some(from), Some(to)) = (own, from, output.any.host_mut()) {
-            gradient(self.rows(), own, Some(from), to);
-        }
-        Ok(())
+        let run = self.operator.start(stream)?;
+        let raw = RawSoftmax {
+            input: self.check(&run, "given", given)?,
+            upstream: self.check(&run, "dy", dy)?,
+            output: self.check(&run, "output", output)?,
+            stride: 0,
+        };
+        self.queue(run, &raw, || {
+            let (own, from) = (given.any.host(), dy.any.host());
+            if let (Some(own), Some(from), Some(to)) = (own, from, output.any.host_mut()) {
+                gradient(self.rows(), own, Some(from), to);
+            }
+        })
     }
 
     /// Computes the gradient of the scores in place: it overwrites `dy`, the gradient of the output.
@@ -210,13 +219,14 @@ impl<T: Scalar> SparseSoftmax<T> {
         dy: &mut SparseTensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check("given", given)?;
-        self.check("dy", dy)?;
-        self.queue([Some(given), Some(dy), Some(dy)], stream)?;
-        if let (Some(own), Some(to)) = (given.any.host(), dy.any.host_mut()) {
-            gradient(self.rows(), own, None, to);
-        }
-        Ok(())
+        let run = self.operator.start(stream)?;
+        let input = self.check(&run, "given", given)?;
+        let upstream = self.check(&run, "dy", dy)?;
+        self.queue(run, &RawSoftmax { input, upstream, output: upstream, stride: 0 }, || {
+            if let (Some(own), Some(to)) = (given.any.host(), dy.any.host_mut()) {
+                gradient(self.rows(), own, None, to);
+            }
+        })
     }
 
     /// Runs on raw device addresses and a raw stream, for users of other CUDA crates. Computes the softmax, or its
@@ -229,20 +239,29 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// # Errors
     /// [`Error::Alignment`] for addresses that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
-        self.context.expect_device()?;
         // SAFETY: guaranteed by the caller.
-        unsafe { self.queue_raw(raw, stream) }
+        unsafe { self.operator.run_raw(stream, |launch, queue| launch.run(raw, self.how(), queue)) }
     }
 
-    /// [`SparseSoftmax::run_raw`] that also accepts a CPU context, on which it only checks addresses.
-    ///
-    /// # Safety
-    /// See [`SparseSoftmax::run_raw`].
-    pub(super) unsafe fn queue_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: guaranteed by the caller.
-        let queue = unsafe { Queue::new(stream) };
-        let how = (self.options.scale, self.options.log);
-        self.launch.queue(|launch| launch.run(raw, how, queue)).map(drop)
+    /// Scale, and whether the logarithm is computed.
+    fn how(&self) -> (f64, bool) {
+        (self.options.scale, self.options.log)
+    }
+
+    /// Queues a run, or calls `host` on the CPU.
+    fn queue(
+        &self,
+        run: Run<'_, SoftmaxLaunch>,
+        raw: &RawSoftmax,
+        host: impl FnOnce(),
+    ) -> Result<()> {
+        run.queue(
+            |launch, queue| launch.run(raw, self.how(), queue),
+            || {
+                host();
+                Ok(())
+            },
+        )
     }
 
     fn rows(&self) -> SoftmaxRows<'_> {
@@ -254,18 +273,14 @@ impl<T: Scalar> SparseSoftmax<T> {
         }
     }
 
-    /// Queues a run. `tensors` are the input, the upstream gradient and the output, all validated.
-    fn queue(&self, tensors: [Option<&SparseTensor<T>>; 3], stream: &Stream) -> Result<()> {
-        let stream = self.context.stream_of(stream)?;
-        let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.places()[0]));
-        let raw = RawSoftmax { input, upstream, output, stride: 0 };
-        // SAFETY: shapes, rows and addresses were validated. The tensors are borrowed for the call, and device memory
-        // is freed only after the work queued on the context.
-        unsafe { self.queue_raw(&raw, stream) }
-    }
-
-    /// Validates a tensor. Columns are not compared: the masks are those of the planned pattern.
-    fn check(&self, name: &str, tensor: &SparseTensor<T>) -> Result<()> {
+    /// Validates a tensor and returns the address of its values. Columns are not compared: the masks are those of the
+    /// planned pattern.
+    fn check(
+        &self,
+        run: &Run<'_, SoftmaxLaunch>,
+        name: &str,
+        tensor: &SparseTensor<T>,
+    ) -> Result<u64> {
         if self.options.heads != 1 {
             let heads = self.options.heads;
             let found = "a sparse tensor with one set of values";
@@ -281,14 +296,7 @@ impl<T: Scalar> SparseSoftmax<T> {
             let [planned, found] = [self.runs.total, entries].map(|n| format!("{n} entries"));
             return Err(Error::other_pattern(name, planned, found));
         }
-        self.check_place(name, tensor.device().map(|arrays| &arrays.device))
-    }
-
-    fn check_place(&self, name: &str, device: Option<&Arc<Device>>) -> Result<()> {
-        match self.context.holds(device) {
-            true => Ok(()),
-            false => Err(Error::elsewhere(name)),
-        }
+        run.values(name, tensor)
     }
 }
 

@@ -64,7 +64,7 @@ impl Deal {
     pub fn matrices<'a, T: Scalar>(
         &self,
         share: usize,
-        (up, down): (&'a Tensor<T>, &'a Tensor<T>),
+        [up, down]: [&'a Tensor<T>; 2],
     ) -> Result<[TensorView<'a, T>; 2]> {
         let [first, second] = self.places(share);
         Ok([up.part(first.0, &first.1)?, down.part(second.0, &second.1)?])

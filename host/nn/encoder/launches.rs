@@ -9,15 +9,12 @@ use crate::families::attention::{
 };
 use crate::families::discover::{LiveProduct, PackLaunch, Rows};
 use crate::kernel::Queue;
-use crate::launch::Turns;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
 /// Kernels in launch order.
 #[derive(Debug)]
 pub(super) struct Launches {
-    /// Serializes runs, because they share `rows`.
-    pub(super) turns: Turns,
     pub(super) pack: PackLaunch,
     pub(super) masks: MaskLaunch,
     pub(super) attention: AttentionLaunch,
@@ -29,7 +26,7 @@ pub(super) struct Launches {
 }
 
 /// Arguments of a run, in addition to the weights.
-pub(super) struct Run<'a> {
+pub(super) struct EncoderRun<'a> {
     pub options: &'a EncoderOptions,
     /// Whether `x` and `out` have packed rows.
     pub packed: bool,
@@ -64,7 +61,6 @@ impl Launches {
         let zeros =
             |columns: usize| Ok::<_, Error>((device.zeros((m * columns * 2).max(16))?, columns));
         Ok(Launches {
-            turns: Turns::new(device)?,
             products: [
                 product(width, 3 * width)?,
                 product(width, width)?,
@@ -95,7 +91,7 @@ impl Launches {
     /// also read before the wait: a norm follows a product, and packing or a norm wrote the rows before that product.
     pub(super) fn run<T: Scalar>(
         &self,
-        run: &Run<'_>,
+        run: &EncoderRun<'_>,
         layers: &[EncoderWeights<'_, T>],
         queue: Queue<'_>,
     ) -> Result<()> {
@@ -120,7 +116,7 @@ impl Launches {
     /// Queues a step of layer `number`. `ends`: this is the last layer.
     fn step<T: Scalar>(
         &self,
-        run: &Run<'_>,
+        run: &EncoderRun<'_>,
         (number, ends, step): (usize, bool, usize),
         weights: &EncoderWeights<'_, T>,
         queue: Queue<'_>,

@@ -1,11 +1,11 @@
 //! Layer normalisation of the sum of two matrices.
 
 use super::host::norms;
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::PackLaunch;
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -34,10 +34,9 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct ResidualNorm<T> {
-    context: Context,
     shape: [usize; 2],
     epsilon: f64,
-    launch: Prepared<PackLaunch>,
+    operator: Operator<PackLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -53,19 +52,13 @@ impl<T: Scalar> ResidualNorm<T> {
             return Err(Error::range("epsilon", epsilon, ">= 0"));
         }
         elements("x", &shape)?;
-        let launch = context.prepared(|device| {
+        let operator = Operator::new(context, |device| {
             let extents = [1, shape[0], shape[1]];
             let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
             launch.set_live(device, shape[0])?;
             Ok(launch)
         })?;
-        Ok(ResidualNorm {
-            context: context.clone(),
-            shape,
-            epsilon,
-            launch,
-            element: std::marker::PhantomData,
-        })
+        Ok(ResidualNorm { shape, epsilon, operator, element: std::marker::PhantomData })
     }
 
     /// Queues the normalised sum of `x` and `y`. `affine` contains a factor and a summand for each column.
@@ -80,29 +73,21 @@ impl<T: Scalar> ResidualNorm<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let check = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            tensor.check(name, &self.context, shape)
-        };
+        let run = self.operator.start(stream)?;
         for (name, tensor) in [("x", x), ("y", y), ("out", &*out)] {
-            check(name, tensor, &self.shape)?;
+            run.check(name, tensor, &self.shape)?;
         }
         for (name, tensor) in [("factor", affine[0]), ("summand", affine[1])] {
-            check(name, tensor, &self.shape[1..])?;
+            run.check(name, tensor, &self.shape[1..])?;
         }
-        let runs = self.launch.queue(|own| {
-            self.context.check_stream(stream)?;
-            let to = (super::rows(out), false, false);
-            let affine = affine.map(|tensor| tensor.place());
-            // SAFETY: shapes and contexts were checked. The tensors are borrowed for the call, and device memory is
-            // freed only after the work queued on the context.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            own.norm([x, y].map(super::rows), affine, to, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|tensor| &tensor.any));
-        norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
-        Ok(())
+        let (from, to) = ([x, y].map(super::rows), (super::rows(out), false, false));
+        run.queue(
+            |launch, queue| launch.norm(from, affine.map(|tensor| tensor.place()), to, queue),
+            || {
+                let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|t| &t.any));
+                norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
+                Ok(())
+            },
+        )
     }
 }

@@ -2,12 +2,11 @@
 
 use std::marker::PhantomData;
 
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::elementwise::{Layout, NormGradientLaunch, cpu};
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
@@ -37,10 +36,9 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct ResidualNormGradient<T, Out = f32> {
-    context: Context,
     shape: [usize; 2],
     epsilon: f64,
-    launch: Prepared<NormGradientLaunch>,
+    operator: Operator<NormGradientLaunch>,
     elements: PhantomData<(T, Out)>,
 }
 
@@ -60,24 +58,23 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         }
         elements("x", &shape)?;
         Ok(ResidualNormGradient {
-            context: context.clone(),
             shape,
             epsilon,
-            launch: context
-                .prepared(|device| NormGradientLaunch::new(device, T::DTYPE, shape, epsilon))?,
+            operator: Operator::new(context, |device| {
+                NormGradientLaunch::new(device, T::DTYPE, shape, epsilon)
+            })?,
             elements: PhantomData,
         })
     }
 
     /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        let launch = self.launch.as_ref();
-        launch.map_or("cpu", NormGradientLaunch::variant)
+        self.operator.variant(NormGradientLaunch::variant)
     }
 
     /// Returns the workspace size, in bytes of device memory; 0 on a CPU context.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, NormGradientLaunch::bytes)
+        self.operator.bytes(NormGradientLaunch::bytes)
     }
 
     /// Queues the gradients.
@@ -98,25 +95,15 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         affine: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
-        let context = &self.context;
-        for (name, tensor) in [("x", x), ("y", y), ("dy", dy), ("dx", &*dx)] {
-            tensor.check(name, context, &self.shape)?;
-        }
-        factor.check("factor", context, &self.shape[1..])?;
-        affine.check("affine", context, &[2, self.shape[1]])?;
-        let runs = self.launch.queue(|launch| {
-            let of = |tensor: &Tensor<T>| operand(context, tensor, stream);
-            let all = [of(x)?, of(y)?, of(dy)?, of(dx)?];
-            let factor = without_gaps(context, "factor", factor, stream)?.address;
-            let affine = without_gaps(context, "affine", affine, stream)?.address;
-            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            launch.run(all, factor, affine, queue)
-        })?;
-        if runs {
-            return Ok(());
-        }
-        self.on_host([x, y, dy], factor, dx, affine)
+        let run = self.operator.start(stream)?;
+        let of = |name: &str, tensor: &Tensor<T>| run.matrix(name, tensor, &self.shape);
+        let all = [of("x", x)?, of("y", y)?, of("dy", dy)?, of("dx", dx)?];
+        let by = run.contiguous("factor", factor, &self.shape[1..])?;
+        let sums = run.contiguous("affine", affine, &[2, self.shape[1]])?;
+        run.queue(
+            |launch, queue| launch.run(all, by, sums, queue),
+            || self.on_host([x, y, dy], factor, dx, affine),
+        )
     }
 
     fn on_host(
@@ -129,12 +116,9 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         let layout = Layout::new("x", self.shape, false)?;
         let all = [cpu::Host::of("x", x)?, cpu::Host::of("y", y)?, cpu::Host::of("dy", dy)?];
         let factor = factor.host().or_elsewhere("factor")?;
-        let leading = dx.leading();
-        let to = dx.host_mut().or_elsewhere("dx")?;
         let own = (factor, self.epsilon);
-        let sums = cpu::norm_gradient(layout, &all, own, (to, leading));
-        let leading = affine.leading();
-        let to = affine.host_mut().or_elsewhere("affine")?;
+        let sums = cpu::norm_gradient(layout, &all, own, dx.host_rows_mut("dx")?);
+        let (to, leading) = affine.host_rows_mut("affine")?;
         for (row, sums) in sums.into_iter().enumerate() {
             let to = to[row * leading..].iter_mut().zip(sums);
             to.for_each(|(to, sum)| *to = Out::from_f64(sum));

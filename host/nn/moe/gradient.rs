@@ -1,17 +1,17 @@
 //! Backward pass of the mixture-of-experts layer.
 
-use super::kept::Kept;
-use super::{Moe, MoeOptions};
+use super::kept::StoredSums;
+use super::{Moe, MoeInputs, MoeOptions};
 use crate::device::Stream;
 use crate::dynamic::{
     Gate, GroupedOptions, GroupedProduct, GroupedRun, GroupedWeight, WeightOptions,
 };
-use crate::dynamic::{Routes, Routing, operand, without_gaps};
+use crate::dynamic::{HostRoutes, Routing};
 use crate::einsum::Activation;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::discover::WeighLaunch;
-use crate::kernel::Queue;
 use crate::launch::in_turn;
+use crate::operator::Operator;
 use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
@@ -37,7 +37,7 @@ pub(super) struct Backward<T> {
     through_up: GroupedProduct<T>,
     up: GroupedWeight<T>,
     down: GroupedWeight<T>,
-    weigh: Option<WeighLaunch>,
+    weigh: Operator<WeighLaunch>,
     /// Gradient of the hidden rows, by slots.
     hidden: Tensor<T>,
 }
@@ -73,14 +73,10 @@ impl<T: Scalar> Backward<T> {
             };
             GroupedWeight::new(routing, options)
         };
-        let weigh = match context.device() {
-            None => None,
-            Some(device) => {
-                let extents = [slots, o.experts, o.hidden];
-                let gate = o.gate.map(Gate::flags);
-                Some(WeighLaunch::new(device, T::DTYPE, extents, gate)?)
-            }
-        };
+        let weigh = Operator::new(context, |device| {
+            let gate = o.gate.map(Gate::flags);
+            WeighLaunch::new(device, T::DTYPE, [slots, o.experts, o.hidden], gate)
+        })?;
         Ok(Backward {
             through_down: products(o.model, o.hidden, true)?,
             through_up: products(o.wide(), o.model, false)?,
@@ -96,7 +92,7 @@ impl<T: Scalar> Moe<T> {
     /// Queues the gradients of the layer.
     ///
     /// `out` is the gradient of the layer's output, `[tokens, model]`. The other operands are those of the [`forward`]
-    /// run just before: `x`, weights, both stacks of matrices. The hidden rows of that run are weighted in place, so
+    /// run just before; choices are not read. The hidden rows of that run are weighted in place, so
     /// each run supports one `backward`. Results are bitwise reproducible. Allocates nothing and does not synchronize.
     /// The layer must be created with [`for_training`](Moe::for_training).
     ///
@@ -112,35 +108,23 @@ impl<T: Scalar> Moe<T> {
     /// [`forward`]: Moe::forward
     pub fn backward(
         &mut self,
-        (x, weights): (&Tensor<T>, &Tensor<f32>),
-        (up, down): (&Tensor<T>, &Tensor<T>),
+        inputs: &MoeInputs<'_, T>,
         out: &Tensor<T>,
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.run(stream, |own, stream| {
-            let (x, weights) = (x.shadow(), weights.shadow());
-            let (up, down) = (up.shadow(), down.shadow());
-            let gradients = MoeGradients {
-                x: &mut gradients.x.shadow(),
-                weights: &mut gradients.weights.shadow(),
-                up: &mut gradients.up.shadow(),
-                down: &mut gradients.down.shadow(),
-            };
-            own.backward((&x, &weights), (&up, &down), &out.shadow(), gradients, stream)
-        })?;
-        self.check(x, weights, (up.into(), down.into()), out)?;
-        let to = &gradients;
-        self.check(to.x, to.weights, ((&*to.up).into(), (&*to.down).into()), out)?;
+        self.check(inputs, out)?;
+        let MoeGradients { x, weights, up, down } = &gradients;
+        let (up, down) = ((&**up).into(), (&**down).into());
+        self.check(&MoeInputs { x, weights, up, down, ..*inputs }, out)?;
         in_turn(self.routing.turns(), stream, || {
-            self.queue_backward((x, weights), (up, down), out, gradients, stream)
+            self.queue_backward(inputs, out, gradients, stream)
         })
     }
 
     fn queue_backward(
         &mut self,
-        (x, weights): (&Tensor<T>, &Tensor<f32>),
-        (up, down): (&Tensor<T>, &Tensor<T>),
+        &MoeInputs { x, weights, up, down, .. }: &MoeInputs<'_, T>,
         out: &Tensor<T>,
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
@@ -152,7 +136,7 @@ impl<T: Scalar> Moe<T> {
         let routing = &self.routing;
         let operands = GroupedRun {
             a: Some(out),
-            w: down.into(),
+            w: down,
             weights: None,
             gate: relu.then_some(&self.hidden),
             keep: false,
@@ -190,25 +174,23 @@ impl<T: Scalar> Moe<T> {
 fn weigh<T: Scalar>(
     routing: &Routing,
     [h, g]: [&mut Tensor<T>; 2],
-    kept: Option<&mut Kept<T>>,
+    kept: Option<&mut StoredSums<T>>,
     (weights, gradient): (&Tensor<f32>, &mut Tensor<f32>),
-    launch: &Option<WeighLaunch>,
+    operator: &Operator<WeighLaunch>,
     stream: &Stream,
 ) -> Result<()> {
-    let context = routing.context();
-    match (routing.routes(), launch) {
-        (Routes::Device(on), Some(launch)) => {
-            let rows = [operand(context, h, stream)?, operand(context, g, stream)?];
-            let weights = without_gaps(context, "weights", weights, stream)?;
-            let gradient = without_gaps(context, "gradient of weights", gradient, stream)?;
-            // SAFETY: hidden rows have the planned extents, and each choice has a weight and a gradient. The caller
-            // keeps the operands until the stream completes.
-            let queue = unsafe { Queue::new(stream.raw()) };
-            let words = [weights.address, gradient.address];
-            let sums = kept.map(|kept| operand(context, &kept.sums, stream));
-            launch.run(&on.routes, rows, sums.transpose()?, words, queue)
-        }
-        (Routes::Host { order, offsets }, _) => {
+    let run = operator.start(stream)?;
+    let rows = [run.matrix("hidden rows", h, h.shape())?, run.matrix("hidden rows", g, g.shape())?];
+    let words = [
+        run.contiguous("weights", weights, &routing.shape())?,
+        run.contiguous("gradient of weights", gradient, &routing.shape())?,
+    ];
+    let sums = kept.as_ref().map(|kept| run.matrix("sums", &kept.sums, kept.sums.shape()));
+    let sums = sums.transpose()?;
+    run.queue(
+        |launch, queue| launch.run(routing.on_device()?, rows, sums, words, queue),
+        || {
+            let HostRoutes { order, offsets } = routing.on_host();
             let routed = offsets[routing.experts()] as usize;
             let top = routing.shape()[1];
             let hidden = [&mut h.any, &mut g.any];
@@ -216,9 +198,8 @@ fn weigh<T: Scalar>(
             with_sums!(T::DTYPE, A => {
                 weigh_on_host::<A>((order, routed, top), hidden, kept, (weights, gradient))
             })
-        }
-        _ => Err(Error::elsewhere("routing")),
-    }
+        },
+    )
 }
 
 fn weigh_on_host<A: Sum>(
@@ -228,11 +209,10 @@ fn weigh_on_host<A: Sum>(
     (weights, gradient): (&Tensor<f32>, &mut Tensor<f32>),
 ) -> Result<()> {
     let (width, ldh, ldg) = (h.shape()[1], h.leading(), g.leading());
-    let (ldw, ldd) = (weights.leading(), gradient.leading());
-    let weights = weights.host().ok_or_else(|| Error::elsewhere("weights"))?;
-    let hidden = || Error::elsewhere("hidden rows");
-    let x = h.host().ok_or_else(hidden)?.widen::<A>().into_owned();
-    let y = g.host().ok_or_else(hidden)?.widen::<A>().into_owned();
+    let (weights, ldw) = weights.host_rows("weights")?;
+    let (to, ldd) = gradient.host_rows_mut("gradient of weights")?;
+    let x = h.host().or_elsewhere("hidden rows")?.widen::<A>().into_owned();
+    let y = g.host().or_elsewhere("hidden rows")?.widen::<A>().into_owned();
     let weight = |slot: usize| {
         let choice = order[slot] as usize;
         A::from_f64(f64::from(weights[choice / top * ldw + choice % top]))
@@ -252,7 +232,7 @@ fn weigh_on_host<A: Sum>(
     }
     if let Some((gate, sums)) = kept {
         let leading = sums.leading();
-        let old = sums.host().ok_or_else(hidden)?.widen::<A>().into_owned();
+        let old = sums.host().or_elsewhere("hidden rows")?.widen::<A>().into_owned();
         sums.store_rows(routed, 2 * width, &|slot, to: &mut [A]| {
             let (weight, own) = (weight(slot), &y[slot * ldg..][..width]);
             let (gates, others) = old[slot * leading..][..2 * width].split_at(width);
@@ -267,7 +247,6 @@ fn weigh_on_host<A: Sum>(
             }
         });
     }
-    let to = gradient.host_mut().ok_or_else(|| Error::elsewhere("gradient of weights"))?;
     for (slot, &choice) in order.iter().enumerate() {
         let choice = choice as usize;
         to[choice / top * ldd + choice % top] = dots.get(slot).copied().unwrap_or(0.0);

@@ -2,25 +2,25 @@
 
 use super::MoeOptions;
 use crate::device::Stream;
-use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Routes, Routing, operand};
-use crate::error::{Error, Result};
+use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Routing};
+use crate::error::{Elsewhere, Result};
 use crate::families::discover::GateLaunch;
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
 #[derive(Debug)]
-pub(super) struct Kept<T> {
+pub(super) struct StoredSums<T> {
     pub(super) gate: Gate,
     pub(super) product: GroupedProduct<T>,
     /// Sums by slots: those of the gates, then those of the other factor. The backward pass replaces them by their
     /// gradients.
     pub(super) sums: Tensor<T>,
-    launch: Option<GateLaunch>,
+    operator: Operator<GateLaunch>,
 }
 
-impl<T: Scalar> Kept<T> {
+impl<T: Scalar> StoredSums<T> {
     pub(super) fn new(routing: &Routing, o: &MoeOptions, gate: Gate) -> Result<Self> {
         let options = GroupedOptions {
             k: o.model,
@@ -31,18 +31,14 @@ impl<T: Scalar> Kept<T> {
         };
         let context = routing.context();
         let slots = routing.slots();
-        let launch = match context.device() {
-            None => None,
-            Some(device) => {
-                let extents = [slots, o.hidden];
-                Some(GateLaunch::new(device, T::DTYPE, extents, gate.flags())?)
-            }
-        };
-        Ok(Kept {
+        let operator = Operator::new(context, |device| {
+            GateLaunch::new(device, T::DTYPE, [slots, o.hidden], gate.flags())
+        })?;
+        Ok(StoredSums {
             gate,
             product: GroupedProduct::new(routing, options)?,
             sums: context.zeros(&[slots, o.wide()])?,
-            launch,
+            operator,
         })
     }
 
@@ -55,25 +51,22 @@ impl<T: Scalar> Kept<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.product.queue(routing, operands, &mut self.sums, stream)?;
-        let context = routing.context();
-        let (Some(launch), Routes::Device(_)) = (&self.launch, routing.routes()) else {
-            return with_sums!(T::DTYPE, A => on_host::<A>(self.gate, &self.sums, &mut hidden.any));
-        };
-        let sums = operand(context, &self.sums, stream)?;
-        let hidden = operand(context, hidden, stream)?;
-        // SAFETY: both belong to the layer, and have the planned extents and type.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(sums, hidden, queue)
+        let run = self.operator.start(stream)?;
+        let sums = run.matrix("sums", &self.sums, self.sums.shape())?;
+        let to = run.matrix("hidden rows", hidden, hidden.shape())?;
+        run.queue(
+            |launch, queue| launch.run(sums, to, queue),
+            || with_sums!(T::DTYPE, A => on_host::<A>(self.gate, &self.sums, &mut hidden.any)),
+        )
     }
 }
 
 fn on_host<A: Sum>(gate: Gate, sums: &AnyTensor, hidden: &mut AnyTensor) -> Result<()> {
     let (slots, width, leading) = (hidden.shape()[0], hidden.shape()[1], sums.leading());
-    let there = || Error::elsewhere("hidden rows");
-    let from = sums.host().ok_or_else(there)?.widen::<A>();
+    let from = sums.host().or_elsewhere("hidden rows")?.widen::<A>();
     hidden
         .store_rows(slots, width, &|slot, to: &mut [A]| {
             gate.multiply(&from[slot * leading..][..2 * width], to);
         })
-        .ok_or_else(there)
+        .or_elsewhere("hidden rows")
 }

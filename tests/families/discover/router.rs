@@ -42,9 +42,8 @@ fn run<T: Scalar>(
     let of_weights = context.upload_dense(gradient).unwrap();
     let mut of_logits = context.upload_strided(logits, o.experts + 8, nan).unwrap();
     finish(context, |stream| {
-        router.forward(&there, (&mut choices, &mut weights), stream)?;
-        let chosen = (&choices, &weights);
-        router.backward(&there, chosen, &of_weights, &mut of_logits, stream)
+        router.forward(&there, &mut choices, &mut weights, stream)?;
+        router.backward(&there, &choices, &weights, &of_weights, &mut of_logits, stream)
     });
     let choices = choices.to_dense().unwrap().into_values();
     (choices, wide(&weights), wide(&of_logits))

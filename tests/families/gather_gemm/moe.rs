@@ -5,7 +5,7 @@ use crate::support::rows::is_here;
 use einsparse::dynamic::Gate;
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::nn::{Moe, MoeOptions};
+use einsparse::nn::{Moe, MoeInputs, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
 use crate::families::discover::routing::{ROUTERS, Router, choices};
@@ -112,8 +112,9 @@ fn run<T: Scalar>(
     let [weights] = upload(context, [&operands.weights]);
     let [choices] = upload(context, [choices]);
     let mut out = poisoned::<T>(context, &[o.tokens, o.model]);
-    let routed = (&choices, &weights);
-    finish(context, |stream| layer.forward(&x, routed, (&up, &down), &mut out, stream));
+    let (up, down) = ((&up).into(), (&down).into());
+    let inputs = MoeInputs { x: &x, choices: &choices, weights: &weights, up, down };
+    finish(context, |stream| layer.forward(&inputs, &mut out, stream));
     out.to_dense().unwrap().values().to_vec()
 }
 
@@ -280,7 +281,19 @@ fn a_layer_of_experts_in_a_graph() {
     let mut out = gpu.zeros::<f16>(&[260, 64]).unwrap();
     let mut layer = Moe::<f16>::new(&gpu, &o).unwrap();
     let stream = gpu.stream().unwrap();
-    let run = || layer.forward(&x, (&there, &weights), (&up, &down), &mut out, &stream);
+    let run = || {
+        layer.forward(
+            &MoeInputs {
+                x: &x,
+                choices: &there,
+                weights: &weights,
+                up: (&up).into(),
+                down: (&down).into(),
+            },
+            &mut out,
+            &stream,
+        )
+    };
     let mut graph = Replay::of(&stream, run);
     for (seed, router) in ROUTERS.into_iter().chain(ROUTERS).enumerate() {
         let choices = choices([260, 2], 6, router, 100 + seed as u64);
@@ -303,7 +316,19 @@ fn a_layer_of_experts_refuses_what_it_cannot() {
     let (choices, weights) = (cpu.zeros::<i32>(&[4, 2]).unwrap(), tensor(&[4, 2]));
     let mut out = tensor(&[4, 8]);
     let stream = cpu.stream().unwrap();
-    let error = layer.forward(&x, (&choices, &weights), (&up, &up), &mut out, &stream).unwrap_err();
+    let error = layer
+        .forward(
+            &MoeInputs {
+                x: &x,
+                choices: &choices,
+                weights: &weights,
+                up: (&up).into(),
+                down: (&up).into(),
+            },
+            &mut out,
+            &stream,
+        )
+        .unwrap_err();
     assert!(matches!(&error, Error::Shape { index, .. } if index == "down"), "{error}");
     let both = MoeOptions { gate: Some(Gate::Silu), ..o };
     let error = Moe::<f32>::new(&cpu, &both).unwrap_err();

@@ -2,7 +2,7 @@
 
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::nn::{Moe, MoeGradients, MoeOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeInputs, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
 use super::moe::{Operands, gate_of, gated, operands, options, places};
@@ -58,17 +58,16 @@ impl<T: Scalar> There<T> {
         choices: &Tensor<i32>,
         stream: &einsparse::Stream,
     ) -> einsparse::Result<()> {
-        let matrices = (&self.up, &self.down);
-        let routed = (choices, &self.weights);
-        layer.forward(&self.x, routed, matrices, &mut self.out, stream)?;
+        let (up, down) = ((&self.up).into(), (&self.down).into());
+        let inputs = MoeInputs { x: &self.x, choices, weights: &self.weights, up, down };
+        layer.forward(&inputs, &mut self.out, stream)?;
         let gradients = MoeGradients {
             x: &mut self.dx,
             weights: &mut self.dweights,
             up: &mut self.dup,
             down: &mut self.ddown,
         };
-        let from = (&self.x, &self.weights);
-        layer.backward(from, matrices, &self.dout, gradients, stream)
+        layer.backward(&inputs, &self.dout, gradients, stream)
     }
 
     fn gradients(&self) -> Four {

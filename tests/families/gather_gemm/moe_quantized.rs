@@ -4,7 +4,7 @@
 use crate::support::assert_error;
 use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
 use einsparse::formats::{Dense, E4m3, Element, bf16, f16};
-use einsparse::nn::{Moe, MoeOptions};
+use einsparse::nn::{Moe, MoeInputs, MoeOptions};
 use einsparse::registry::{Dtype, Row};
 use einsparse::{Context, Error, Scalar};
 use einsparse_kernels::abi::FP8_MMA;
@@ -126,14 +126,15 @@ fn routed<T: Scalar>(
     let [up, down] = [0, 1].map(|i| case.matrices[i].upload(context));
     let mut out = poisoned::<T>(context, &[o.tokens, o.model]);
     let mut layer = Moe::<T>::new(context, &options).unwrap();
-    let matrices = ((&up.0, &up.1), (&down.0, &down.1));
-    finish(context, |stream| layer.forward(&x, (&choices, &weights), matrices, &mut out, stream));
+    let (up, down) = ((&up.0, &up.1).into(), (&down.0, &down.1).into());
+    let inputs = MoeInputs { x: &x, choices: &choices, weights: &weights, up, down };
+    finish(context, |stream| layer.forward(&inputs, &mut out, stream));
     let found = out.to_dense().unwrap();
     // The steps of the layer, called one by one, give the same result.
     let mut parts = poisoned::<T>(context, &[o.tokens, o.model]);
     finish(context, |stream| layer.route(&choices, stream));
-    finish(context, |stream| layer.multiply_up(&x, matrices.0, stream));
-    finish(context, |stream| layer.multiply_down(&weights, matrices.1, &mut parts, stream));
+    finish(context, |stream| layer.multiply_up(&x, up, stream));
+    finish(context, |stream| layer.multiply_down(&weights, down, &mut parts, stream));
     assert!(parts.to_dense().unwrap().values() == found.values());
     found.values().iter().map(|x| x.to_f64()).collect()
 }
@@ -286,8 +287,9 @@ fn a_layer_of_quantized_experts_in_a_graph() {
     let mut out = gpu.zeros::<bf16>(&[60, 64]).unwrap();
     let mut layer = Moe::<bf16>::new(&gpu, &options).unwrap();
     let stream = gpu.stream().unwrap();
-    let matrices = ((&up.0, &up.1), (&down.0, &down.1));
-    let run = || layer.forward(&x, (&there, &weights), matrices, &mut out, &stream);
+    let (up, down) = ((&up.0, &up.1).into(), (&down.0, &down.1).into());
+    let inputs = MoeInputs { x: &x, choices: &there, weights: &weights, up, down };
+    let run = || layer.forward(&inputs, &mut out, &stream);
     let mut graph = Replay::of(&stream, run);
     for (seed, router) in ROUTERS.into_iter().enumerate() {
         let rows = Rng(300 + seed as u64).units(60 * 64);

@@ -6,7 +6,7 @@ use crate::support::rows::kernels_here;
 use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, E4m3, Element, bf16, f16};
-use einsparse::nn::{Moe, MoeOptions};
+use einsparse::nn::{Moe, MoeInputs, MoeOptions};
 use einsparse::registry::Row;
 use einsparse::{Context, Error, Scalar, Tensor};
 use einsparse_kernels::families::{QUANTIZED_COLUMNS, SCALED_COLUMNS, STEP_GROUPED_GATED};
@@ -264,20 +264,21 @@ impl<T: Scalar> Case<T> {
         let [x] = upload(context, [&self.x]);
         let [weights] = upload(context, [&self.weights]);
         let [choices] = upload(context, [choices]);
-        let routed = (&choices, &weights);
         let shape = [self.options.tokens, self.options.model];
         let [up, down] = [0, 1].map(|i| self.matrices[i].upload(context));
         let mut own = poisoned::<T>(context, &shape);
         let mut layer = Moe::<T>::new(context, &self.options).unwrap();
-        let matrices = ((&up.0, &up.1), (&down.0, &down.1));
-        finish(context, |stream| layer.forward(&x, routed, matrices, &mut own, stream));
+        let (up, down) = ((&up.0, &up.1).into(), (&down.0, &down.1).into());
+        let inputs = MoeInputs { x: &x, choices: &choices, weights: &weights, up, down };
+        finish(context, |stream| layer.forward(&inputs, &mut own, stream));
 
         let plain = MoeOptions { scaled: false, ..self.options };
         let [up, down] = [0, 1].map(|i| self.matrices[i].rounded::<T>());
         let [up, down] = upload(context, [&up, &down]);
         let mut other = poisoned::<T>(context, &shape);
         let mut layer = Moe::<T>::new(context, &plain).unwrap();
-        finish(context, |stream| layer.forward(&x, routed, (&up, &down), &mut other, stream));
+        let inputs = MoeInputs { up: (&up).into(), down: (&down).into(), ..inputs };
+        finish(context, |stream| layer.forward(&inputs, &mut other, stream));
         [own, other].map(|out| out.to_dense().unwrap().into_values())
     }
 }
@@ -341,8 +342,9 @@ fn a_layer_of_scaled_experts_in_a_graph() {
     let mut out = gpu.zeros::<bf16>(&[60, 64]).unwrap();
     let mut layer = Moe::<bf16>::new(&gpu, &options).unwrap();
     let stream = gpu.stream().unwrap();
-    let matrices = ((&codes, &scales), (&down.0, &down.1));
-    let run = || layer.forward(&x, (&there, &weights), matrices, &mut out, &stream);
+    let (up, down) = ((&codes, &scales).into(), (&down.0, &down.1).into());
+    let inputs = MoeInputs { x: &x, choices: &there, weights: &weights, up, down };
+    let run = || layer.forward(&inputs, &mut out, &stream);
     let mut graph = Replay::of(&stream, run);
     for (seed, router) in ROUTERS.into_iter().enumerate() {
         let choices = choices([60, 2], 6, router, 100 + seed as u64);
@@ -384,18 +386,19 @@ fn scaled_experts_refuse_what_they_cannot() {
     let (x, weights) = (tensor(&[4, 32]), tensor(&[4, 2]));
     let choices = cpu.zeros::<i32>(&[4, 2]).unwrap();
     let mut out = tensor(&[4, 32]);
-    let routed = (&choices, &weights);
-    let (up, down) = ((&codes[0], &scales[0]), (&codes[1], &scales[1]));
+    let (up, down) = ((&codes[0], &scales[0]).into(), (&codes[1], &scales[1]).into());
+    let inputs = MoeInputs { x: &x, choices: &choices, weights: &weights, up, down };
     let mut layer = Moe::<f32>::new(&cpu, &fits).unwrap();
-    layer.forward(&x, routed, (up, down), &mut out, &stream).unwrap();
-    let swapped = (&codes[0], &scales[1]);
-    let error = layer.forward(&x, routed, (swapped, down), &mut out, &stream).unwrap_err();
+    layer.forward(&inputs, &mut out, &stream).unwrap();
+    let swapped = MoeInputs { up: (&codes[0], &scales[1]).into(), ..inputs };
+    let error = layer.forward(&swapped, &mut out, &stream).unwrap_err();
     assert!(matches!(&error, Error::Shape { index, .. } if index == "scales of up"), "{error}");
     let plain = tensor(&[3, 32, 128]);
-    let error = layer.forward(&x, routed, (up, &plain), &mut out, &stream).unwrap_err();
+    let plain = MoeInputs { down: (&plain).into(), ..inputs };
+    let error = layer.forward(&plain, &mut out, &stream).unwrap_err();
     assert_error!(error, Error::OperandKind { found, .. } if found == "a tensor without scales");
     let options = MoeOptions { scaled: false, ..fits };
     let mut layer = Moe::<f32>::new(&cpu, &options).unwrap();
-    let error = layer.forward(&x, routed, (up, down), &mut out, &stream).unwrap_err();
+    let error = layer.forward(&inputs, &mut out, &stream).unwrap_err();
     assert_error!(error, Error::OperandKind { found, .. } if found == "e4m3 with scales");
 }

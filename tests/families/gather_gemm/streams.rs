@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use einsparse::dynamic::{DetectOptions, Detector, GroupedGemm, GroupedOptions, Routing};
 use einsparse::formats::{Dense, f16};
-use einsparse::nn::{FeedForward, Moe};
+use einsparse::nn::{FeedForward, Moe, MoeInputs};
 use einsparse::{Context, Stream, Tensor};
 
 use super::matmul::{dynamic, integers};
@@ -140,7 +140,17 @@ fn experts_on_two_streams() {
     let mut layer = Moe::<f16>::new(&gpu, &o).unwrap();
     let shape = [o.tokens, o.model];
     keeps_apart(&gpu, "experts", &shape, &mut |set, out, stream| {
-        layer.forward(&x, (&routed[set], &weights), (&up, &down), out, stream)
+        layer.forward(
+            &MoeInputs {
+                x: &x,
+                choices: &routed[set],
+                weights: &weights,
+                up: (&up).into(),
+                down: (&down).into(),
+            },
+            out,
+            stream,
+        )
     });
     let mut routing = Routing::new(&gpu, [o.tokens, o.top_k], o.experts).unwrap();
     let options = GroupedOptions {

@@ -58,9 +58,9 @@ fn run<T: Scalar>(ctx: &Context, logits: &Dense<T>, labels: &Dense<i32>) -> (f64
     let mut losses = [0; 3].map(|_| poisoned::<f32>(ctx, &[1]));
     finish(ctx, |stream| {
         let [all, alone, placed] = &mut losses;
-        loss_of.forward_backward((&there, &labels), all, &mut gradient, stream)?;
-        loss_of.forward((&there, &labels), alone, stream)?;
-        loss_of.forward_backward_in_place((&mut in_place, &labels), placed, stream)
+        loss_of.forward_backward(&there, &labels, all, &mut gradient, stream)?;
+        loss_of.forward(&there, &labels, alone, stream)?;
+        loss_of.forward_backward_in_place(&mut in_place, &labels, placed, stream)
     });
     let [all, alone, placed] = losses.map(|loss| wide(&loss)[0].to_bits());
     assert!(all == alone && all == placed, "{rows} x {classes}: three losses");
@@ -209,7 +209,7 @@ fn a_captured_loss_serves_other_labels() {
     let (mut loss, mut gradient) = (gpu.zeros(&[1]).unwrap(), gpu.zeros(&extents).unwrap());
     let stream = gpu.stream().unwrap();
     let mut graph = Replay::of(&stream, || {
-        loss_of.forward_backward((&there, &of), &mut loss, &mut gradient, &stream)
+        loss_of.forward_backward(&there, &of, &mut loss, &mut gradient, &stream)
     });
     let other = Dense::new([3000], vec![3; 3000]).unwrap();
     of.write(&other).unwrap();
@@ -233,9 +233,9 @@ fn what_does_not_fit_is_refused() {
     let (mut loss, mut wide) =
         (cpu.zeros::<f32>(&[1]).unwrap(), cpu.zeros::<f32>(&[2, 4]).unwrap());
     let stream = cpu.stream().unwrap();
-    let wrong = loss_of.forward((&logits, &short), &mut loss, &stream);
+    let wrong = loss_of.forward(&logits, &short, &mut loss, &stream);
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
-    let wrong = loss_of.forward_backward((&logits, &labels), &mut loss, &mut wide, &stream);
+    let wrong = loss_of.forward_backward(&logits, &labels, &mut loss, &mut wide, &stream);
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
 }
 
@@ -251,7 +251,7 @@ fn a_run_that_stops_halfway_leaves_no_count() {
     let stream = gpu.stream().unwrap();
     let loss = || -> Result<u64> {
         let mut loss = gpu.zeros(&[1])?;
-        loss_of.forward((&logits, &labels), &mut loss, &stream)?;
+        loss_of.forward(&logits, &labels, &mut loss, &stream)?;
         stream.synchronize()?;
         Ok(wide(&loss)[0].to_bits())
     };

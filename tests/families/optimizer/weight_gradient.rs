@@ -49,10 +49,10 @@ fn run<T: Scalar>(
     let output = ctx.upload_strided(&output, outputs + gap, nan).unwrap();
     let mut slope = strided(ctx, &integers::<T>(&[rows, outputs], 2), outputs + gap, nan);
     finish(ctx, |stream| {
-        gradient.backward_weight((&x, &dy), &mut dw, Some(&mut db), stream)?;
-        gradient.backward_weight((&x, &dy), &mut alone, None, stream)?;
+        gradient.backward_weight(&x, &dy, &mut dw, Some(&mut db), stream)?;
+        gradient.backward_weight(&x, &dy, &mut alone, None, stream)?;
         let db = Some(&mut gated_db);
-        gradient.backward_weight_relu((&x, &output), &mut slope, &mut gated_dw, db, stream)
+        gradient.backward_weight_relu(&x, &output, &mut slope, &mut gated_dw, db, stream)
     });
     assert_eq!(wide(&dw), wide(&alone), "without a bias");
     let stored = slope.to_storage().unwrap();
@@ -137,7 +137,7 @@ fn in_order<T: Scalar>(gpu: &Context, precision: Precision, off: Range<f64>) {
         let once = |_| {
             let mut dw = poisoned::<f32>(ctx, &[inputs, outputs]);
             finish(ctx, |stream| {
-                gradient.backward_weight((&operands[0], &operands[1]), &mut dw, None, stream)
+                gradient.backward_weight(&operands[0], &operands[1], &mut dw, None, stream)
             });
             wide(&dw)
         };
@@ -158,7 +158,7 @@ fn other_shapes_are_refused() {
     let gradient = WeightGradient::<f32>::new(&cpu, [4, 2, 3]).unwrap();
     let [x, dy] = [[4, 2], [5, 3]].map(|shape| cpu.zeros::<f32>(&shape).unwrap());
     let mut dw = cpu.zeros::<f32>(&[2, 3]).unwrap();
-    let wrong = gradient.backward_weight((&x, &dy), &mut dw, None, &cpu.stream().unwrap());
+    let wrong = gradient.backward_weight(&x, &dy, &mut dw, None, &cpu.stream().unwrap());
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
 }
 

@@ -1,11 +1,11 @@
 //! Experts: routing with invalid expert numbers, products and gradients of routed rows, and whole layers with their
 //! gradients.
 
+use einsparse::Scalar;
 use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Matrices, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, E4m3, SCALE_BLOCK};
-use einsparse::nn::{Moe, MoeGradients, MoeOptions};
-use einsparse::{Scalar, Tensor};
+use einsparse::nn::{Moe, MoeGradients, MoeInputs, MoeOptions};
 
 use super::results::same;
 use super::trial::{Given, Outcome, Trial};
@@ -334,9 +334,14 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let up = stack::<T>(t, (&choices, experts), [rows, columns]);
     let down = stack::<T>(t, (&choices, experts), [down[1], down[2]]);
     let mut out = t.written::<T>("out", &[tokens, o.model]);
-    let matrices = (&up.there, &down.there);
-    let routed = (&choices.there, &weights.there);
-    t.run(&mut out, |out, stream| layer.forward(&x.there, routed, matrices, out, stream))?;
+    let inputs = MoeInputs {
+        x: &x.there,
+        choices: &choices.there,
+        weights: &weights.there,
+        up: (&up.there).into(),
+        down: (&down.there).into(),
+    };
+    t.run(&mut out, |out, stream| layer.forward(&inputs, out, stream))?;
     let operands = ExpertOperands {
         x: dense::<T>(&[tokens, o.model], &x.values),
         weights: dense(&[tokens, top], &weights.values),
@@ -349,19 +354,14 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if !is_trained {
         return Ok(());
     }
-    let from = (&x.there, &weights.there);
-    let matrices = [matrices.0, matrices.1];
-    layer_gradients(t, (&mut layer, &o), (from, matrices), (&operands, &chosen))
+    layer_gradients(t, (&mut layer, &o), &inputs, (&operands, &chosen))
 }
-
-/// Rows and their weights, and the two stacks of matrices.
-type Run<'a, T> = ((&'a Tensor<T>, &'a Tensor<f32>), [&'a Tensor<T>; 2]);
 
 /// Gradients of a layer after a run.
 fn layer_gradients<T: Scalar>(
     t: &mut Trial<'_>,
     (layer, o): (&mut Moe<T>, &MoeOptions),
-    (from, [up, down]): Run<'_, T>,
+    inputs: &MoeInputs<'_, T>,
     (operands, chosen): (&ExpertOperands<T>, &Dense<i32>),
 ) -> Result<(), Outcome> {
     let dout = t.integers::<T>("dout", &[o.tokens, o.model]);
@@ -371,7 +371,7 @@ fn layer_gradients<T: Scalar>(
     let mut ddown = t.written::<T>("ddown", &o.shapes()[1]);
     let gradients =
         MoeGradients { x: &mut dx, weights: &mut dweights, up: &mut dup, down: &mut ddown };
-    t.queue(|stream| layer.backward(from, (up, down), &dout.there, gradients, stream))?;
+    t.queue(|stream| layer.backward(inputs, &dout.there, gradients, stream))?;
     let dout = dense::<T>(&[o.tokens, o.model], &dout.values);
     let [x, weights, up, down] = expert_gradients(o, operands, chosen, &dout);
     same("gradient of x", &dx, &x);

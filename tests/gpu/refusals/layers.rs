@@ -148,11 +148,11 @@ pub fn router<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let logits = zeros::<T>(t, "logits", &[tokens, experts]);
     let mut choices = zeros::<i32>(t, "choices", &[tokens, top_k]);
     let mut weights = zeros::<f32>(t, "weights", &[tokens, top_k]);
-    t.queue(|stream| router.forward(&logits, (&mut choices, &mut weights), stream))?;
+    t.queue(|stream| router.forward(&logits, &mut choices, &mut weights, stream))?;
     let of_weights = zeros::<f32>(t, "of_weights", &[tokens, top_k]);
     let mut gradient = zeros::<T>(t, "gradient", &[tokens, experts]);
     t.queue(|stream| {
-        router.backward(&logits, (&choices, &weights), &of_weights, &mut gradient, stream)
+        router.backward(&logits, &choices, &weights, &of_weights, &mut gradient, stream)
     })
 }
 
@@ -164,9 +164,9 @@ pub fn cross_entropy<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let labels = zeros::<i32>(t, "labels", &[rows]);
     let mut out = zeros::<f32>(t, "loss", &[1]);
     let mut gradient = zeros::<T>(t, "gradient", &[rows, classes]);
-    t.queue(|stream| loss.forward((&logits, &labels), &mut out, stream))?;
-    t.queue(|stream| loss.forward_backward((&logits, &labels), &mut out, &mut gradient, stream))?;
-    t.queue(|stream| loss.forward_backward_in_place((&mut logits, &labels), &mut out, stream))
+    t.queue(|stream| loss.forward(&logits, &labels, &mut out, stream))?;
+    t.queue(|stream| loss.forward_backward(&logits, &labels, &mut out, &mut gradient, stream))?;
+    t.queue(|stream| loss.forward_backward_in_place(&mut logits, &labels, &mut out, stream))
 }
 
 pub fn bias_gradient<T: Scalar>(t: &mut Trial<'_>) -> Done {
@@ -199,9 +199,9 @@ pub fn weight_gradient<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let mut dy = zeros::<T>(t, "dy", &[rows, outputs]);
     let mut dw = zeros::<f32>(t, "dw", &[inputs, outputs]);
     let mut db = t.once_in(2).then(|| zeros::<f32>(t, "db", &[outputs]));
-    t.queue(|stream| sum.backward_weight((&x, &dy), &mut dw, db.as_mut(), stream))?;
+    t.queue(|stream| sum.backward_weight(&x, &dy, &mut dw, db.as_mut(), stream))?;
     let y = zeros::<T>(t, "y", &[rows, outputs]);
-    t.queue(|stream| sum.backward_weight_relu((&x, &y), &mut dy, &mut dw, db.as_mut(), stream))
+    t.queue(|stream| sum.backward_weight_relu(&x, &y, &mut dy, &mut dw, db.as_mut(), stream))
 }
 
 /// A shape of parameters.

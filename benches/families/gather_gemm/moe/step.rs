@@ -3,7 +3,7 @@
 
 use super::{CHECKED, EXPERTS, Layer, Model, Routed, TOKENS, rated};
 use crate::prelude::*;
-use einsparse::nn::{Moe, MoeGradients, MoeOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeInputs, MoeOptions};
 use rayon::prelude::*;
 
 impl Layer<'_> {
@@ -18,12 +18,13 @@ impl Layer<'_> {
         let mut dup = zeros(&[EXPERTS, model, hidden])?;
         let mut ddown = zeros(&[EXPERTS, hidden, model])?;
         let mut dweights = bench.zeros::<f32>(&[TOKENS, top_k])?;
-        let matrices = (&self.up, &self.down);
+        let (up, down) = ((&self.up).into(), (&self.down).into());
+        let inputs = MoeInputs { x, choices: there, weights, up, down };
         let times = bench.measure(|| {
-            layer.forward(x, (there, weights), matrices, &mut out, stream)?;
+            layer.forward(&inputs, &mut out, stream)?;
             let gradients =
                 MoeGradients { x: &mut dx, weights: &mut dweights, up: &mut dup, down: &mut ddown };
-            layer.backward((x, weights), matrices, x, gradients, stream)
+            layer.backward(&inputs, x, gradients, stream)
         })?;
         let error = self.model.gradient_error(&routed.chosen, &dx, &dweights)?;
         let row = self.row(routed, &times).ours(layer.variants().join(" + "));

@@ -2,11 +2,9 @@
 
 use einsparse_formats::{E4m3, SCALE_BLOCK, unscale_blocks};
 
-use super::super::detect::operand;
-use super::super::routing::without_gaps;
 use crate::context::Context;
-use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
+use crate::operator::Run;
 use crate::registry::Scalar;
 use crate::tensor::DenseMatrix;
 use crate::tensor::{Tensor, TensorView};
@@ -76,31 +74,13 @@ impl<'a, T> From<(&'a Tensor<E4m3>, &'a Tensor<f32>)> for Matrices<'a, T> {
     }
 }
 
-/// Matrices of the simulated GPU.
-#[doc(hidden)]
-pub enum ShadowMatrices<T> {
-    Plain(Tensor<T>),
-    Scaled(Tensor<E4m3>, Tensor<f32>),
-}
-
-impl<T> ShadowMatrices<T> {
+impl<'a, T: Scalar> Matrices<'a, T> {
+    /// Returns matrices without scales.
     #[doc(hidden)]
-    pub fn matrices(&self) -> Matrices<'_, T> {
+    pub fn plain(self, name: &str) -> Result<&'a Tensor<T>> {
         match self {
-            ShadowMatrices::Plain(plain) => Matrices::Plain(plain),
-            ShadowMatrices::Scaled(codes, scales) => Matrices::Scaled(codes, scales),
-        }
-    }
-}
-
-impl<T: Scalar> Matrices<'_, T> {
-    #[doc(hidden)]
-    pub fn shadow(&self) -> ShadowMatrices<T> {
-        match self {
-            Matrices::Plain(plain) => ShadowMatrices::Plain(plain.shadow()),
-            Matrices::Scaled(codes, scales) => {
-                ShadowMatrices::Scaled(codes.shadow(), scales.shadow())
-            }
+            Matrices::Plain(plain) => Ok(plain),
+            Matrices::Scaled(..) => Err(Error::kind(name, T::NAME, "e4m3 with scales")),
         }
     }
 
@@ -129,17 +109,20 @@ impl<T: Scalar> Matrices<'_, T> {
         }
     }
 
-    /// The matrices on a GPU, and the address of the scales, or 0.
-    pub(crate) fn on_device(
+    /// Validates the matrices of a run, and returns them and the address of the scales.
+    pub(crate) fn of_run<L>(
         &self,
-        context: &Context,
-        stream: &Stream,
+        run: &Run<'_, L>,
+        name: &str,
+        shape: [usize; 3],
+        scaled: bool,
     ) -> Result<(DenseMatrix, u64)> {
+        self.check(name, shape, scaled)?;
         match self {
-            Matrices::Plain(plain) => Ok((operand(context, plain, stream)?, 0)),
+            Matrices::Plain(plain) => Ok((run.matrix(name, plain, plain.shape())?, 0)),
             Matrices::Scaled(codes, scales) => {
-                let scales = without_gaps(context, "scales", scales, stream)?;
-                Ok((operand(context, codes, stream)?, scales.address))
+                let address = run.contiguous("scales", scales, scales.shape())?;
+                Ok((run.matrix(name, codes, codes.shape())?, address))
             }
         }
     }
@@ -153,11 +136,7 @@ impl<T: Scalar> Matrices<'_, T> {
     ) -> Result<()> {
         let (codes, scales) = match self {
             Matrices::Plain(plain) => return then(plain),
-            Matrices::Scaled(codes, scales) => {
-                codes.check("W", context, codes.shape())?;
-                scales.check("scales of W", context, scales.shape())?;
-                (codes.to_dense()?, scales.to_dense()?)
-            }
+            Matrices::Scaled(codes, scales) => (codes.to_dense()?, scales.to_dense()?),
         };
         let dense = unscale_blocks::<T>(&codes, &scales)?;
         then(&context.upload_dense(&dense)?)

@@ -5,19 +5,17 @@ use std::marker::PhantomData;
 
 use einsparse_kernels::abi::FLAG_RELU;
 
-use super::super::detect::operand;
-use super::super::routing::{Routes, Routing, without_gaps};
+use super::super::routing::{HostRoutes, Routing};
 use super::quantized::rounded;
 use super::{GroupedOptions, Matrices};
-use crate::context::Context;
 use crate::cpu::activate;
 use crate::device::Stream;
 use crate::einsum::Activation;
-use crate::error::{Error, Result, check_shape, elements};
+use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::elementwise::QuantizeLaunch;
 use crate::families::gather_gemm::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
-use crate::kernel::Queue;
 use crate::launch::Turns;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -47,7 +45,15 @@ impl<'a, T> GroupedRun<'a, T> {
     }
 }
 
-/// Rows of A as e4m3, on a GPU. Runs share them.
+/// Kernels of a product.
+#[derive(Debug)]
+struct Launches {
+    product: GroupedLaunch,
+    /// Stores rows of A as e4m3.
+    quantize: Option<Quantize>,
+}
+
+/// Rows of A as e4m3. Runs share them.
 #[derive(Debug)]
 struct Quantize {
     launch: QuantizeLaunch,
@@ -67,11 +73,9 @@ enum Out<'a, T> {
 pub struct GroupedProduct<T> {
     /// Names of A, W and C in errors.
     names: [&'static str; 3],
-    context: Context,
     extents: GroupedExtents,
     options: GroupedOptions,
-    launch: Option<GroupedLaunch>,
-    quantize: Option<Quantize>,
+    operator: Operator<Launches>,
     element: PhantomData<T>,
 }
 
@@ -109,33 +113,22 @@ impl<T: Scalar> GroupedProduct<T> {
             let found = format!("{:?}", options.activation);
             return Err(Error::range("activation", found, allowed));
         }
-        let context = routing.context();
-        let launch = match context.device() {
-            None => None,
-            Some(_) if options.activation == Activation::Gelu => {
+        let operator = Operator::new(routing.context(), |device| {
+            if options.activation == Activation::Gelu {
                 return Err(Error::range("activation", "Gelu", "Identity or Relu on a GPU"));
             }
-            Some(device) => Some(GroupedLaunch::new(device, T::DTYPE, extents, variant)?),
-        };
-        let quantize = match context.device() {
-            Some(device) if options.quantize => {
-                let rows = if options.gather { tokens } else { extents.slots() };
-                Some(Quantize {
+            let product = GroupedLaunch::new(device, T::DTYPE, extents, variant)?;
+            let rows = if options.gather { tokens } else { extents.slots() };
+            let quantize = || {
+                Ok::<_, Error>(Quantize {
                     launch: QuantizeLaunch::new(device, T::DTYPE, [rows, options.k])?,
                     turns: Turns::new(device)?,
                 })
-            }
-            _ => None,
-        };
-        Ok(GroupedProduct {
-            names: ["A", "W", "C"],
-            context: context.clone(),
-            extents,
-            options,
-            launch,
-            quantize,
-            element: PhantomData,
-        })
+            };
+            Ok(Launches { product, quantize: options.quantize.then(quantize).transpose()? })
+        })?;
+        let names = ["A", "W", "C"];
+        Ok(GroupedProduct { names, extents, options, operator, element: PhantomData })
     }
 
     /// Sets the names of A, W and C in errors.
@@ -146,39 +139,17 @@ impl<T: Scalar> GroupedProduct<T> {
     /// Name of the kernel; `cpu` on a CPU context.
     #[doc(hidden)]
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", GroupedLaunch::name)
+        self.operator.variant(|own| own.product.name())
     }
 
     /// Whether another product may store rows for this one.
     #[doc(hidden)]
     pub fn takes_quantized(&self) -> bool {
-        self.quantize.is_some() && !self.options.gather
+        self.quantize().is_some() && !self.options.gather
     }
 
-    fn check(&self, routing: &Routing, run: &GroupedRun<'_, T>, out: &Out<'_, T>) -> Result<()> {
-        let GroupedOptions { gather, k, n, transposed, .. } = self.options;
-        let GroupedExtents { tokens, top, experts, .. } = self.extents;
-        let slots = self.extents.slots();
-        let wide = self.extents.columns();
-        let matrix = if transposed { [wide, k] } else { [k, wide] };
-        let rows = if gather { tokens } else { slots };
-        check_shape("routing", &[tokens, top], &routing.shape())?;
-        check_shape("routing", &[experts], &[routing.experts()])?;
-        if let Some(a) = run.a {
-            check_shape(self.names[0], &[rows, k], a.shape())?;
-        }
-        let shape = [experts, matrix[0], matrix[1]];
-        run.w.check(self.names[1], shape, self.extents.scaled)?;
-        if let Out::Rows(c) = out {
-            check_shape(self.names[2], &[slots, n], c.shape())?;
-        }
-        if let Some(weights) = run.weights {
-            check_shape("weights", &[tokens, top], weights.shape())?;
-        }
-        if let Some(gate) = run.gate {
-            check_shape("gate", &[slots, n], gate.shape())?;
-        }
-        Ok(())
+    fn quantize(&self) -> Option<&Quantize> {
+        self.operator.on_gpu().and_then(|own| own.quantize.as_ref())
     }
 
     /// Queues the product. The caller orders it with other uses of the routing.
@@ -199,7 +170,7 @@ impl<T: Scalar> GroupedProduct<T> {
         stream: &Stream,
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        match &self.quantize {
+        match self.quantize() {
             Some(own) => own.turns.queue(true, stream.raw(), launch),
             None => launch(),
         }
@@ -217,7 +188,7 @@ impl<T: Scalar> GroupedProduct<T> {
     ) -> Result<()> {
         let rows = [self.extents.slots(), self.options.n];
         check_shape(self.names[2], &[next.extents.slots(), next.options.k], &rows)?;
-        let to = match &next.quantize {
+        let to = match next.quantize() {
             Some(to) if next.takes_quantized() && !self.options.scatter => to,
             _ => return Err(Error::elsewhere(self.names[2])),
         };
@@ -231,84 +202,84 @@ impl<T: Scalar> GroupedProduct<T> {
         out: Out<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(routing, run, &out)?;
-        match (&self.launch, routing.routes()) {
-            (None, Routes::Host { order, offsets }) => run.w.on_host(&self.context, |w| {
-                let (Some(a), Out::Rows(c)) = (run.a, out) else {
-                    return Err(Error::elsewhere(self.names[0]));
-                };
-                let rounded = match self.options.quantize {
-                    true => {
-                        a.check(self.names[0], &self.context, a.shape())?;
-                        Some(rounded(&self.context, a)?)
-                    }
-                    false => None,
-                };
-                let own = OnHost {
-                    names: self.names,
-                    extents: self.extents,
-                    options: &self.options,
-                    order,
-                    offsets,
-                    a: rounded.as_ref().map_or(&a.any, |rounded| &rounded.any),
-                    w,
-                    weights: run.weights,
-                    gate: run.gate.map(|gate| &gate.any),
-                };
-                with_sums!(T::DTYPE, A => own.run::<A>(&mut c.any))
-            }),
-            (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
-                let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
-                let weights = match run.weights {
-                    None => 0,
-                    Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
-                };
-                let (w, scales) = run.w.on_device(&self.context, stream)?;
-                let given = run.a.map(there).transpose()?;
-                let (a, a_scales) = match (&self.quantize, given) {
+        let GroupedOptions { gather, scatter, k, n, transposed, quantize, .. } = self.options;
+        let GroupedExtents { tokens, top, experts, scaled, .. } = self.extents;
+        let (names, slots, wide) = (self.names, self.extents.slots(), self.extents.columns());
+        let matrix = if transposed { [experts, wide, k] } else { [experts, k, wide] };
+        let rows = if gather { tokens } else { slots };
+        check_shape("routing", &[tokens, top], &routing.shape())?;
+        check_shape("routing", &[experts], &[routing.experts()])?;
+        routing.check(self.operator.context())?;
+        let own = self.operator.start(stream)?;
+        let given = own.optional(names[0], run.a.map(|a| &a.any), &[rows, k])?;
+        let (w, scales) = run.w.of_run(&own, names[1], matrix, scaled)?;
+        let (c, c_scales) = match &out {
+            Out::Rows(c) => (own.matrix(names[2], c, &[slots, n])?, 0),
+            Out::Quantized(next) => next.quantized(),
+        };
+        let weights = match run.weights {
+            Some(weights) => own.contiguous("weights", weights, &[tokens, top])?,
+            None => 0,
+        };
+        let gate = own.optional("gate", run.gate.map(|gate| &gate.any), &[slots, n])?;
+        let flags = match (self.options.gate, self.options.activation) {
+            (Some(gate), _) => gate.flags(),
+            (None, Activation::Relu) => FLAG_RELU,
+            _ => 0,
+        };
+        own.queue(
+            |launch, queue| {
+                let (a, a_scales) = match (&launch.quantize, given) {
                     (Some(own), _) => own.launch.quantized(),
                     (None, Some(a)) => (a, 0),
-                    (None, None) => return Err(Error::elsewhere(self.names[0])),
+                    (None, None) => return Err(Error::elsewhere(names[0])),
                 };
-                let (c, c_scales) = match out {
-                    Out::Rows(c) => (there(c)?, 0),
-                    Out::Quantized(next) => next.quantized(),
-                };
+                let routes = routing.on_device()?;
                 let operands = GroupedOperands {
-                    names: self.names,
-                    routes: &on.routes,
+                    names,
+                    routes,
                     a,
                     a_scales,
                     w,
                     scales,
                     weights,
-                    gate: run.gate.map(there).transpose()?,
+                    gate,
                     c,
                     c_scales,
                 };
-                let way = GroupedWay {
-                    gather: self.options.gather,
-                    scatter: self.options.scatter,
-                    keep: run.keep,
-                    flags: match (self.options.gate, self.options.activation) {
-                        (Some(gate), _) => gate.flags(),
-                        (None, Activation::Relu) => FLAG_RELU,
-                        _ => 0,
-                    },
-                    early: run.early,
-                };
-                // SAFETY: the operands have the planned shapes and type. A run of the routing, earlier on the stream,
-                // fills the routes. The caller keeps all of them until the stream is done, as for every run.
-                let queue = || unsafe { Queue::new(stream.raw()) };
-                let params = launch.params(way, &operands)?;
-                if let (Some(own), Some(a)) = (&self.quantize, given) {
-                    own.launch.check(self.names[0], a)?;
-                    own.launch.run(a, queue())?;
+                let way = GroupedWay { gather, scatter, keep: run.keep, flags, early: run.early };
+                // A run of the routing, earlier on the stream, fills the routes.
+                let params = launch.product.params(way, &operands)?;
+                if let (Some(own), Some(a)) = (&launch.quantize, given) {
+                    own.launch.check(names[0], a)?;
+                    own.launch.run(a, queue)?;
                 }
-                launch.run(&params, queue())
-            }
-            _ => Err(Error::elsewhere("routing")),
-        }
+                launch.product.run(&params, queue)
+            },
+            || {
+                let (Some(a), Out::Rows(c)) = (run.a, out) else {
+                    return Err(Error::elsewhere(names[0]));
+                };
+                let context = self.operator.context();
+                run.w.on_host(context, |w| {
+                    let rounded = match quantize {
+                        true => Some(rounded(context, a)?),
+                        false => None,
+                    };
+                    let own = OnHost {
+                        names,
+                        extents: self.extents,
+                        options: &self.options,
+                        routes: routing.on_host(),
+                        a: rounded.as_ref().map_or(&a.any, |rounded| &rounded.any),
+                        w,
+                        weights: run.weights,
+                        gate: run.gate.map(|gate| &gate.any),
+                    };
+                    with_sums!(T::DTYPE, A => own.run::<A>(&mut c.any))
+                })
+            },
+        )
     }
 }
 
@@ -317,8 +288,7 @@ struct OnHost<'a> {
     names: [&'static str; 3],
     extents: GroupedExtents,
     options: &'a GroupedOptions,
-    order: &'a [u32],
-    offsets: &'a [u32],
+    routes: &'a HostRoutes,
     a: &'a AnyTensor,
     w: &'a AnyTensor,
     weights: Option<&'a Tensor<f32>>,
@@ -329,7 +299,7 @@ struct OnHost<'a> {
 type Wide<'a, A> = (Cow<'a, [A]>, usize);
 
 fn wide<'a, A: Sum>(name: &str, tensor: &'a AnyTensor) -> Result<Wide<'a, A>> {
-    let values = tensor.host().ok_or_else(|| Error::elsewhere(name))?;
+    let values = tensor.host().or_elsewhere(name)?;
     Ok((values.widen(), tensor.leading()))
 }
 
@@ -340,24 +310,25 @@ impl OnHost<'_> {
         let (a, w) = (wide::<A>(self.names[0], self.a)?, wide::<A>(self.names[1], self.w)?);
         let weights = self.weights.map(|t| wide::<A>("weights", t)).transpose()?;
         let gate = self.gate.map(|t| wide::<A>("gate", t)).transpose()?;
-        let slots = self.order.len();
+        let HostRoutes { order, offsets } = self.routes;
+        let slots = order.len();
         // Slot of each row of C.
         let mut slot_of: Vec<usize> = (0..slots).collect();
         if scatter {
-            for (slot, &choice) in self.order.iter().enumerate() {
+            for (slot, &choice) in order.iter().enumerate() {
                 slot_of[choice as usize] = slot;
             }
         }
         // Slots without an expert are last. Without a scatter, their rows are not written.
-        let known = self.offsets[experts] as usize;
+        let known = offsets[experts] as usize;
         let rows = if scatter { slots } else { known };
         c.store_rows(rows, n, &|row, sums: &mut [A]| {
             let slot = slot_of[row];
             if slot >= known {
                 return;
             }
-            let choice = self.order[slot] as usize;
-            let starts = &self.offsets[..=experts];
+            let choice = order[slot] as usize;
+            let starts = &offsets[..=experts];
             let expert = starts.partition_point(|&first| first as usize <= slot) - 1;
             let of = (expert, slot, choice);
             match own_gate {
@@ -383,7 +354,7 @@ impl OnHost<'_> {
                 }
             }
         })
-        .ok_or_else(|| Error::elsewhere(self.names[2]))
+        .or_elsewhere(self.names[2])
     }
 
     /// Sums of one slot.

@@ -2,13 +2,11 @@
 
 use std::marker::PhantomData;
 
-use super::super::detect::operand;
-use super::super::routing::{Routes, Routing};
-use crate::context::Context;
+use super::super::routing::{HostRoutes, Routing};
 use crate::device::Stream;
-use crate::error::{Error, Result, check_shape, elements};
+use crate::error::{Elsewhere, Result, check_shape, elements};
 use crate::families::gather_gemm::{GradExtents, GradLaunch};
-use crate::kernel::Queue;
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -36,11 +34,10 @@ pub struct WeightOptions {
 pub struct GroupedWeight<T> {
     /// Names of A, B and W in errors.
     names: [&'static str; 3],
-    context: Context,
     shape: [usize; 2],
     experts: usize,
     options: WeightOptions,
-    launch: Option<GradLaunch>,
+    operator: Operator<GradLaunch>,
     element: PhantomData<T>,
 }
 
@@ -48,7 +45,6 @@ impl<T: Scalar> GroupedWeight<T> {
     /// As [`GroupedGemm::new`](super::GroupedGemm::new).
     #[doc(hidden)]
     pub fn new(routing: &Routing, options: WeightOptions) -> Result<Self> {
-        let context = routing.context();
         let shape = routing.shape();
         let extents = GradExtents {
             top: shape[1],
@@ -58,24 +54,15 @@ impl<T: Scalar> GroupedWeight<T> {
             tokens: options.gather,
         };
         elements("W", &[extents.experts, options.m, options.n])?;
-        let launch = match context.device() {
-            None => None,
-            Some(device) => Some(GradLaunch::new(device, T::DTYPE, extents)?),
-        };
-        Ok(GroupedWeight {
-            names: ["A", "B", "W"],
-            context: context.clone(),
-            shape,
-            experts: routing.experts(),
-            options,
-            launch,
-            element: PhantomData,
-        })
+        let operator =
+            Operator::new(routing.context(), |device| GradLaunch::new(device, T::DTYPE, extents))?;
+        let (names, experts) = (["A", "B", "W"], extents.experts);
+        Ok(GroupedWeight { names, shape, experts, options, operator, element: PhantomData })
     }
 
     /// Name of the kernel; `cpu` on a CPU context.
     pub(super) fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", GradLaunch::name)
+        self.operator.variant(GradLaunch::name)
     }
 
     /// Sets the names of A, B and W in errors.
@@ -101,39 +88,36 @@ impl<T: Scalar> GroupedWeight<T> {
         let names = self.names;
         check_shape("routing", &self.shape, &routing.shape())?;
         check_shape("routing", &[self.experts], &[routing.experts()])?;
-        check_shape(names[0], &[rows[0], m], a.shape())?;
-        check_shape(names[1], &[rows[1], n], b.shape())?;
-        check_shape(names[2], &[self.experts, m, n], w.shape())?;
-        match (&self.launch, routing.routes()) {
-            (None, Routes::Host { order, offsets }) => {
+        routing.check(self.operator.context())?;
+        let run = self.operator.start(stream)?;
+        let operands = [
+            run.matrix(names[0], a, &[rows[0], m])?,
+            run.matrix(names[1], b, &[rows[1], n])?,
+            run.matrix(names[2], w, &[self.experts, m, n])?,
+        ];
+        run.queue(
+            // A run of the routing, earlier on the stream, fills the routes.
+            |launch, queue| launch.run(routing.on_device()?, names, operands, queue),
+            || {
                 let of = (self.shape[1], self.experts, &self.options);
-                let routes = (&order[..], &offsets[..]);
+                let routes = routing.on_host();
                 with_sums!(T::DTYPE, A => on_host::<A>((of, names), routes, [a, b], &mut w.any))
-            }
-            (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
-                let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
-                let operands = [there(a)?, there(b)?, there(w)?];
-                // SAFETY: the operands have the planned shapes and type. A run of the routing, earlier on the stream,
-                // fills the routes. The caller keeps all of them until the stream is done, as for every run.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(&on.routes, names, operands, queue)
-            }
-            _ => Err(Error::elsewhere("routing")),
-        }
+            },
+        )
     }
 }
 
 /// Gradient on the CPU, one row of a matrix at a time.
 fn on_host<A: Sum>(
     ((top, experts, options), names): ((usize, usize, &WeightOptions), [&str; 3]),
-    (order, offsets): (&[u32], &[u32]),
+    HostRoutes { order, offsets }: &HostRoutes,
     [a, b]: [&AnyTensor; 2],
     w: &mut AnyTensor,
 ) -> Result<()> {
     let WeightOptions { m, n, gather } = *options;
     let (lda, ldb) = (a.leading(), b.leading());
-    let a = a.host().ok_or_else(|| Error::elsewhere(names[0]))?.widen::<A>();
-    let b = b.host().ok_or_else(|| Error::elsewhere(names[1]))?.widen::<A>();
+    let a = a.host().or_elsewhere(names[0])?.widen::<A>();
+    let b = b.host().or_elsewhere(names[1])?.widen::<A>();
     let row = |slot: usize, tokens: bool| match tokens {
         true => order[slot] as usize / top,
         false => slot,
@@ -146,5 +130,5 @@ fn on_host<A: Sum>(
             sums.iter_mut().zip(from).for_each(|(sum, &y)| *sum += x * y);
         }
     })
-    .ok_or_else(|| Error::elsewhere(names[2]))
+    .or_elsewhere(names[2])
 }

@@ -32,7 +32,6 @@ pub(crate) struct Geometry {
 /// Kernels with the lists of the edges in device memory.
 #[derive(Debug)]
 pub(crate) struct GeometryLaunch {
-    device: Arc<Device>,
     kernels: [Kernel<GeometryParams>; 2],
     /// Receivers, senders, and shifts if the system is periodic.
     edges: [DeviceMemory; 3],
@@ -72,17 +71,12 @@ impl GeometryLaunch {
             ..GeometryParams::default()
         };
         Ok(GeometryLaunch {
-            device: Arc::clone(device),
             kernels: [load(STEP_GEOMETRY)?, load(STEP_GEOMETRY_GRADIENT)?],
             edges,
             sides,
             params,
             counts: [to.len(), of.atoms],
         })
-    }
-
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
     }
 
     /// Names of the kernels, forward and backward.

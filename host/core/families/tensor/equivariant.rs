@@ -177,10 +177,6 @@ impl EquivariantLaunch {
         Ok(Some(EquivariantLaunch { device: Arc::clone(device), shape, steps, sides, added }))
     }
 
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
     /// Names of the first kernels, forward and backward, for whole pieces of all channels.
     pub(crate) fn variants(&self) -> [&'static str; 2] {
         let names = self.steps.first().map(|step| {

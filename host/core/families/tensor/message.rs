@@ -166,11 +166,6 @@ impl MessageLaunch {
         })
     }
 
-    /// Returns the GPU of the launch.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
     /// Workspace in device memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         let rest = [&self.items, &self.cuts, &self.first, &self.partial];

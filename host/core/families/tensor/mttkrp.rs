@@ -50,7 +50,6 @@ pub(crate) struct RawRows {
 pub(crate) struct RowsLaunch {
     /// Serializes runs, because they share the partial sums. It is dropped before the fields that hold the context.
     turns: Turns,
-    device: Arc<Device>,
     kernel: Kernel<MttkrpParams>,
     extents: RowsExtents,
     places: Vec<DeviceMemory>,
@@ -98,7 +97,6 @@ impl RowsLaunch {
             items: device.upload(Words::words(&list.items))?,
             slots: device.upload(Words::words(&list.slots))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            device: Arc::clone(device),
             item_count,
             cut_rows: list.counters,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
@@ -107,11 +105,6 @@ impl RowsLaunch {
             kernel,
             extents,
         })
-    }
-
-    /// Returns the GPU of the launch.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
     }
 
     pub(crate) fn row(&self) -> &'static Row {

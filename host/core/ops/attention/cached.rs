@@ -2,12 +2,12 @@
 
 use super::masks::{choose_cached, heads_of};
 use super::{AttentionOptions, scale_of};
-use crate::context::{Context, Prepared};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::attention::cpu::{HostDecode, HostHeads};
 use crate::families::attention::{DecodeExtents, DecodeLaunch, RawDecode};
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -45,10 +45,9 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct CachedAttention<T> {
-    context: Context,
     extents: DecodeExtents,
     scale: f64,
-    launch: Prepared<DecodeLaunch>,
+    operator: Operator<DecodeLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -83,27 +82,21 @@ impl<T: Scalar> CachedAttention<T> {
         };
         elements("queries", &[batch, heads, options.dim])?;
         elements("keys", &[batch, key_heads, capacity, options.dim])?;
-        let launch = context.prepared(|device| {
+        let operator = Operator::new(context, |device| {
             let row = choose_cached::<T>(device.machine(), extents.d)?;
             DecodeLaunch::new(device, row, extents, scale)
         })?;
-        Ok(CachedAttention {
-            context: context.clone(),
-            extents,
-            scale,
-            launch,
-            element: std::marker::PhantomData,
-        })
+        Ok(CachedAttention { extents, scale, operator, element: std::marker::PhantomData })
     }
 
     /// Returns the name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", |l| l.row().name)
+        self.operator.variant(|launch| launch.row().name)
     }
 
     /// Returns the device memory in bytes, operands excluded: sums of the chunks of sequences.
     pub fn workspace_bytes(&self) -> usize {
-        self.launch.as_ref().map_or(0, DecodeLaunch::bytes)
+        self.operator.bytes(DecodeLaunch::bytes)
     }
 
     /// Computes the output `[batch, heads, dim]` from queries `[batch, heads, dim]`, and keys and values
@@ -122,11 +115,15 @@ impl<T: Scalar> CachedAttention<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check([q, k, v, out], lengths)?;
-        if !self.queue([q, k, v, out], None, lengths, stream)? {
-            self.run_on_host([q, k, v], lengths, out);
-        }
-        Ok(())
+        let run = self.operator.start(stream)?;
+        let raw = self.operands(&run, [q, k, v, out], lengths)?;
+        run.queue(
+            |launch, queue| launch.run(&raw, queue),
+            || {
+                self.run_on_host([q, k, v], lengths, out);
+                Ok(())
+            },
+        )
     }
 
     /// Appends the keys and values of this step, `[batch, key_heads, dim]`, to the cache at index `lengths` - 1, then
@@ -144,57 +141,49 @@ impl<T: Scalar> CachedAttention<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check([q, k, v, out], lengths)?;
         let DecodeExtents { batch, key_heads, d, .. } = self.extents;
-        for (name, tensor) in [("new k", new[0]), ("new v", new[1])] {
-            tensor.check(name, &self.context, &[batch, key_heads, d])?;
+        let run = self.operator.start(stream)?;
+        let mut raw = self.operands(&run, [q, k, v, out], lengths)?;
+        let [new_k, new_v] = new;
+        for (name, tensor) in [("new k", new_k), ("new v", new_v)] {
+            run.check(name, tensor, &[batch, key_heads, d])?;
         }
-        if self.queue([q, k, v, out], Some(new), lengths, stream)? {
-            return Ok(());
-        }
-        for (new, cache) in new.into_iter().zip([&mut *k, &mut *v]) {
-            self.put_on_host(new, cache, lengths);
-        }
-        self.run_on_host([q, k, v], lengths, out);
-        Ok(())
+        raw.fresh = Some(new.map(|tensor| (tensor.place(), tensor.leading())));
+        run.queue(
+            |launch, queue| launch.run(&raw, queue),
+            || {
+                for (new, cache) in new.into_iter().zip([&mut *k, &mut *v]) {
+                    self.put_on_host(new, cache, lengths);
+                }
+                self.run_on_host([q, k, v], lengths, out);
+                Ok(())
+            },
+        )
     }
 
-    /// Validates shapes and contexts.
-    fn check(&self, [q, k, v, out]: [&Tensor<T>; 4], lengths: &Tensor<i32>) -> Result<()> {
+    /// Validates the tensors of a run and returns their addresses and strides.
+    fn operands(
+        &self,
+        run: &Run<'_, DecodeLaunch>,
+        [q, k, v, out]: [&Tensor<T>; 4],
+        lengths: &Tensor<i32>,
+    ) -> Result<RawDecode> {
         let DecodeExtents { batch, key_heads, group, capacity, d } = self.extents;
         let queries = [batch, key_heads * group, d];
         let cached = [batch, key_heads, capacity, d];
-        q.check("q", &self.context, &queries)?;
-        k.check("k", &self.context, &cached)?;
-        v.check("v", &self.context, &cached)?;
-        lengths.check("lengths", &self.context, &[batch])?;
-        out.check("out", &self.context, &queries)
-    }
-
-    /// Queues a run. Returns whether a GPU computes it.
-    fn queue(
-        &self,
-        [q, k, v, out]: [&Tensor<T>; 4],
-        new: Option<[&Tensor<T>; 2]>,
-        lengths: &Tensor<i32>,
-        stream: &Stream,
-    ) -> Result<bool> {
-        let stream = self.context.stream_of(stream)?;
-        let rows = |tensor: &Tensor<T>| (tensor.place(), tensor.leading());
-        let raw = RawDecode {
-            q: rows(q),
-            cache: [rows(k), rows(v)],
-            fresh: new.map(|new| new.map(rows)),
-            lengths: lengths.place(),
-            out: rows(out),
+        let rows = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
+            let matrix = run.matrix(name, tensor, shape)?;
+            Ok::<_, Error>((matrix.address, matrix.leading))
         };
-        // SAFETY: shapes and addresses were validated. The tensors are borrowed for the call, and device memory is
-        // freed only after the work queued on the context.
-        let queue = unsafe { Queue::new(stream) };
-        self.launch.queue(|launch| launch.run(&raw, queue))
+        Ok(RawDecode {
+            q: rows("q", q, &queries)?,
+            cache: [rows("k", k, &cached)?, rows("v", v, &cached)?],
+            fresh: None,
+            lengths: run.matrix("lengths", lengths, &[batch])?.address,
+            out: rows("out", out, &queries)?,
+        })
     }
 
-    /// Returns the number of keys of each sequence, clamped to the capacity.
     fn lengths_of(&self, lengths: &Tensor<i32>) -> Vec<usize> {
         // The storage may have a gap after the last length.
         let all = lengths.host().unwrap_or(&[]).iter();

@@ -1,8 +1,8 @@
 //! Attention at the entries of masks that are data of each run.
 
 use super::masks::{choose, heads_of};
-use super::{AttentionOptions, check_operands, raw, scale_of};
-use crate::context::{Context, Prepared};
+use super::{AttentionOptions, operands, scale_of};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::attention::cpu::{HostAttention, HostHeads};
@@ -11,7 +11,7 @@ use crate::families::attention::{
     AttentionExtents, AttentionLaunch, KeyBlocksLaunch, MaskLaunch, RawFlags, RawKeyBlocks,
     resident,
 };
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -69,15 +69,21 @@ pub struct MaskTensors<'a> {
 /// ```
 #[derive(Debug)]
 pub struct DynamicAttention<T> {
-    context: Context,
     extents: AttentionExtents,
     masks: usize,
     causal: Option<i64>,
     scale: f64,
     /// Maximum number of blocks of keys per 64 queries; `None`: masks are flags.
     most: Option<usize>,
-    launch: Prepared<(Lists, AttentionLaunch)>,
+    operator: Operator<Launches>,
     element: std::marker::PhantomData<T>,
+}
+
+/// Launches of a run, in their order.
+#[derive(Debug)]
+struct Launches {
+    lists: Lists,
+    attention: AttentionLaunch,
 }
 
 /// Launch that creates the work lists.
@@ -165,43 +171,41 @@ impl<T: Scalar> DynamicAttention<T> {
         elements("masks", &[masks, m.div_ceil(64), n.div_ceil(64)])?;
         elements("diagonals", &[m.saturating_add(n)])?;
         let scale = scale_of(options)?;
-        let launch = context.prepared(|device| {
+        let operator = Operator::new(context, |device| {
             let row = choose::<T>(device.machine(), extents.d, None)?;
             let (causal, blocks) = (options.causal, resident(device.machine(), row));
-            let (tiles, lists) = if let Some(most) = most {
+            let (lists, work) = if let Some(most) = most {
                 let limits = (most, causal);
-                let (own, lists) = KeyBlocksLaunch::new(device, extents, masks, limits, blocks)?;
-                (Lists::Blocks(own), lists)
+                let (own, work) = KeyBlocksLaunch::new(device, extents, masks, limits, blocks)?;
+                (Lists::Blocks(own), work)
             } else {
-                let (own, lists) = MaskLaunch::new(device, extents, masks, causal, blocks)?;
-                (Lists::Flags(Box::new(own)), lists)
+                let (own, work) = MaskLaunch::new(device, extents, masks, causal, blocks)?;
+                (Lists::Flags(Box::new(own)), work)
             };
-            let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
-            Ok((tiles, attention))
+            let attention = AttentionLaunch::new(device, row, extents, scale, work)?;
+            Ok(Launches { lists, attention })
         })?;
         Ok(DynamicAttention {
-            context: context.clone(),
             extents,
             masks,
             causal: options.causal,
             scale,
             most,
-            launch,
+            operator,
             element: std::marker::PhantomData,
         })
     }
 
     /// Returns the name of the attention kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch.as_ref().map_or("cpu", |(_, l)| l.row().name)
+        self.operator.variant(|own| own.attention.row().name)
     }
 
     /// Returns the device memory in bytes, operands excluded.
     pub fn workspace_bytes(&self) -> usize {
-        let both = self.launch.as_ref();
-        both.map_or(0, |(tiles, attention)| match tiles {
-            Lists::Flags(tiles) => tiles.bytes() + attention.bytes(),
-            Lists::Blocks(_) => attention.bytes(),
+        self.operator.bytes(|own| match &own.lists {
+            Lists::Flags(lists) => lists.bytes() + own.attention.bytes(),
+            Lists::Blocks(_) => own.attention.bytes(),
         })
     }
 
@@ -221,38 +225,36 @@ impl<T: Scalar> DynamicAttention<T> {
         log_sum: Option<&mut Tensor<f32>>,
         stream: &Stream,
     ) -> Result<()> {
-        let all = [q, k, v, &*out];
-        check_operands(&self.context, self.extents, all, log_sum.as_deref())?;
-        let masks = self.check_mask(mask)?;
-        let place = log_sum.as_ref().map_or(0, |l| l.place());
-        let raw = raw([q, k, v, out], self.extents, place);
-        // SAFETY: shapes and addresses were validated. The tensors are borrowed for the call, and device memory is
-        // freed only after the work queued on the context. Runs are serialized.
-        let queue = unsafe { Queue::new(self.context.stream_of(stream)?) };
-        let queue_both = |(tiles, attention): &(Lists, AttentionLaunch)| {
-            attention.run_behind(&raw, queue, true, || match (tiles, &masks) {
-                (Lists::Flags(tiles), RawMasks::Flags(flags)) => tiles.run(flags, queue),
-                (Lists::Blocks(tiles), RawMasks::Blocks(blocks)) => tiles.run(blocks, queue),
-                _ => Err(Error::operand("mask", "is of another kind than planned")),
-            })
-        };
-        if !self.launch.queue(queue_both)? {
-            self.run_on_host([q, k, v], mask, out, log_sum);
-        }
-        Ok(())
+        let run = self.operator.start(stream)?;
+        let raw = operands(&run, self.extents, [q, k, v, out], log_sum.as_deref())?;
+        let masks = self.check_mask(&run, mask)?;
+        run.queue(
+            |own, queue| {
+                own.attention.run_behind(&raw, queue, true, || match (&own.lists, &masks) {
+                    (Lists::Flags(lists), RawMasks::Flags(flags)) => lists.run(flags, queue),
+                    (Lists::Blocks(lists), RawMasks::Blocks(blocks)) => lists.run(blocks, queue),
+                    _ => Err(Error::operand("mask", "is of another kind than planned")),
+                })
+            },
+            || {
+                self.run_on_host([q, k, v], mask, out, log_sum);
+                Ok(())
+            },
+        )
     }
 
     /// Validates the shapes of the given masks and returns their addresses.
-    fn check_mask(&self, mask: &MaskTensors<'_>) -> Result<RawMasks> {
-        if let Some(lengths) = mask.lengths {
-            lengths.check("lengths", &self.context, &[self.masks])?;
-        }
+    fn check_mask(&self, run: &Run<'_, Launches>, mask: &MaskTensors<'_>) -> Result<RawMasks> {
+        let lengths = match mask.lengths {
+            Some(lengths) => run.matrix("lengths", lengths, &[self.masks])?.address,
+            None => 0,
+        };
         let Some(most) = self.most else {
             if mask.key_blocks.is_some() {
                 let fix = "create the attention with `DynamicAttention::of_key_blocks`";
                 return Err(Error::not_planned("key_blocks", fix));
             }
-            return Ok(RawMasks::Flags(self.check_flags(mask)?));
+            return Ok(RawMasks::Flags(RawFlags { lengths, ..self.check_flags(run, mask)? }));
         };
         for (name, given) in [
             ("blocks", mask.blocks),
@@ -270,13 +272,13 @@ impl<T: Scalar> DynamicAttention<T> {
             return Err(Error::missing_for("key_blocks", reason));
         };
         let (masks, down) = (self.masks_of(blocks.shape()), self.extents.m.div_ceil(64));
-        blocks.check("key_blocks", &self.context, &[masks, down, most])?;
-        let row_bytes = blocks.leading() * size_of::<i32>();
+        let blocks = run.matrix("key_blocks", blocks, &[masks, down, most])?;
+        let row_bytes = blocks.leading * size_of::<i32>();
         Ok(RawMasks::Blocks(RawKeyBlocks {
-            blocks: blocks.place(),
+            blocks: blocks.address,
             mask_bytes: if masks == 1 { 0 } else { down * row_bytes },
             row_bytes,
-            lengths: mask.lengths.map_or(0, |l| l.place()),
+            lengths,
         }))
     }
 
@@ -288,7 +290,7 @@ impl<T: Scalar> DynamicAttention<T> {
         }
     }
 
-    fn check_flags(&self, mask: &MaskTensors<'_>) -> Result<RawFlags> {
+    fn check_flags(&self, run: &Run<'_, Launches>, mask: &MaskTensors<'_>) -> Result<RawFlags> {
         let AttentionExtents { m, n, .. } = self.extents;
         let (down, across) = (m.div_ceil(64), n.div_ceil(64));
         let count = (m + n).saturating_sub(1);
@@ -298,10 +300,10 @@ impl<T: Scalar> DynamicAttention<T> {
             };
             let masks = self.masks_of(tensor.shape());
             let shape: Vec<usize> = std::iter::once(masks).chain(of_mask.iter().copied()).collect();
-            tensor.check(name, &self.context, &shape)?;
+            let address = run.matrix(name, tensor, &shape)?.address;
             let rows: usize = of_mask[..of_mask.len() - 1].iter().product();
             let bytes = if masks == 1 { 0 } else { rows * tensor.leading() };
-            Ok::<_, Error>((tensor.place(), bytes))
+            Ok::<_, Error>((address, bytes))
         };
         Ok(RawFlags {
             blocks: given("blocks", mask.blocks, &[down, across])?,
@@ -309,7 +311,6 @@ impl<T: Scalar> DynamicAttention<T> {
             columns: given("columns", mask.columns, &[n])?,
             rows: given("rows", mask.rows, &[m])?,
             diagonals: given("diagonals", mask.diagonals, &[count])?,
-            lengths: mask.lengths.map_or(0, |l| l.place()),
             ..RawFlags::default()
         })
     }

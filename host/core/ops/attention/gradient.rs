@@ -5,18 +5,16 @@ mod group;
 use einsparse_formats::CsrPattern;
 
 use super::{AttentionMask, AttentionOptions, Masked};
-use std::sync::Arc;
-
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
 use crate::families::attention::cpu::HostHeads;
 use crate::families::attention::queries::Seen;
-use crate::launch::{Turns, in_turn, shared_turns};
+use crate::operator::Operator;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
-use group::{Group, Heads, Places};
+use group::{Group, HeadOperands, Heads};
 
 /// Gradients of the queries, keys and values of [`SparseAttention`](super::SparseAttention), from the gradient of its
 /// output, for many heads. Every step is a separate sparse kernel at the mask's entries. P are the weights and S the
@@ -56,13 +54,9 @@ use group::{Group, Heads, Places};
 /// ```
 #[derive(Debug)]
 pub struct AttentionGradient<T: Scalar> {
-    context: Context,
     own: Masked,
-    /// Adjacent heads with the same mask; used on a GPU.
-    groups: Vec<Group<T>>,
-    /// Serializes runs, which share the weights of the groups.
-    turns: Option<Arc<Turns>>,
-    shadow: Shadow<AttentionGradient<T>>,
+    /// Adjacent heads with the same mask. Runs share the weights of the groups.
+    operator: Operator<Vec<Group<T>>>,
 }
 
 impl<T: Scalar> AttentionGradient<T> {
@@ -79,8 +73,7 @@ impl<T: Scalar> AttentionGradient<T> {
         masks: &[&SparseTensor<T>],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        let make = || Masked::at_entries(context, masks, options);
-        Self::with_shadow(context, make)
+        Self::planned(context, Masked::at_entries(context, masks, options)?)
     }
 
     /// Plans the gradient of attention of `m` queries and `n` keys at the entries of masks of a known structure. The
@@ -96,52 +89,28 @@ impl<T: Scalar> AttentionGradient<T> {
         masks: &[AttentionMask],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        Self::with_shadow(context, || Masked::structured(shape, masks, options))
+        Self::planned(context, Masked::structured(shape, masks, options)?)
     }
 
     /// Calls `make` again for the shadow: masks are stored in host memory, also for a GPU.
-    fn with_shadow(context: &Context, make: impl Fn() -> Result<Masked>) -> Result<Self> {
-        let own = make()?;
-        let shadow = Shadow::new(context, |context| Self::planned(context, make()?))?;
-        Ok(AttentionGradient { shadow, ..Self::planned(context, own)? })
-    }
-
     fn planned(context: &Context, own: Masked) -> Result<Self> {
-        let mut planned = AttentionGradient {
-            context: context.clone(),
-            own,
-            groups: Vec::new(),
-            turns: shared_turns(context)?,
-            shadow: Shadow::none(),
-        };
-        if context.is_cuda() && planned.own.extents.d > 0 {
-            planned.groups = planned.groups()?;
-        }
-        Ok(planned)
-    }
-
-    fn groups(&self) -> Result<Vec<Group<T>>> {
-        let mut groups = Vec::new();
-        let mut first = 0;
-        let extents = self.own.extents;
-        for heads in self.own.of_head.chunk_by(|a, b| a == b) {
-            let pattern = entries(self.own.masks[heads[0]].seen(extents))?;
-            let span = (first, heads.len());
-            groups.push(Group::new(&self.context, extents, pattern, span)?);
-            first += heads.len();
-        }
-        Ok(groups)
+        let operator = Operator::new(context, |device| match own.extents.d {
+            0 => Ok(Vec::new()),
+            _ => groups(&Context::of(device), &own),
+        })?;
+        Ok(AttentionGradient { operator: operator.serialized()?, own })
     }
 
     /// Returns the device memory in bytes, operands excluded: patterns, weights, slopes, and the memory of the plans.
     pub fn workspace_bytes(&self) -> usize {
-        self.groups.iter().map(Group::bytes).sum()
+        self.operator.bytes(|groups| groups.iter().map(Group::bytes).sum())
     }
 
     /// Returns the names of the kernels of the scores, the softmax, its gradient, dQ, and dK and dV; `cpu` on a CPU
     /// context.
     pub fn variants(&self) -> [&'static str; 5] {
-        self.groups.first().map_or(["cpu"; 5], Group::variants)
+        let first = self.operator.on_gpu().and_then(|groups| groups.first());
+        first.map_or(["cpu"; 5], Group::variants)
     }
 
     /// Computes the gradients. Queries and `dy`, the gradient of the output, are `[heads, m, dim]`; keys and values are
@@ -157,12 +126,8 @@ impl<T: Scalar> AttentionGradient<T> {
         [dq, dk, dv]: [&mut Tensor<T>; 3],
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.run(stream, |own, stream| {
-            let [q, k, v] = [q, k, v].map(|input| input.shadow());
-            let [dq, dk, dv] = &mut [&*dq, &*dk, &*dv].map(|output| output.shadow());
-            own.backward([&q, &k, &v], &dy.shadow(), [dq, dk, dv], stream)
-        })?;
         let (queries, keys) = self.own.extents.shapes();
+        let run = self.operator.start(stream)?;
         for (name, tensor, shape) in [
             ("q", q, queries),
             ("k", k, keys),
@@ -172,22 +137,24 @@ impl<T: Scalar> AttentionGradient<T> {
             ("dk", &*dk, keys),
             ("dv", &*dv, keys),
         ] {
-            tensor.check(name, &self.context, &shape)?;
+            run.check(name, tensor, &shape)?;
         }
-        if !self.context.is_cuda() {
-            let operands = [q, k, v].map(|tensor| HostHeads::of(tensor));
-            let gradients = [dq, dk, dv].map(|t| &mut t.any);
-            let own = self.own.on_host(operands);
-            own.gradient(&HostHeads::of(dy), gradients);
-            return Ok(());
-        }
-        let places = Places {
+        let operands = HeadOperands {
             inputs: [q, k, v].map(|t| Heads::of(t)),
             upstream: Heads::of(dy),
             outputs: [&*dq, &*dk, &*dv].map(|t| Heads::of(t)),
             ratio: queries[0] / keys[0].max(1),
+            scale: self.own.scale,
         };
-        self.queue(&places, stream)
+        run.queue(
+            |groups, queue| groups.iter().try_for_each(|group| group.queue(&operands, queue)),
+            || {
+                let operands = [q, k, v].map(|tensor| HostHeads::of(tensor));
+                let gradients = [dq, dk, dv].map(|t| &mut t.any);
+                self.own.on_host(operands).gradient(&HostHeads::of(dy), gradients);
+                Ok(())
+            },
+        )
     }
 
     /// [`backward`](Self::backward) for heads stored side by side in rows, as projections store them. `qkv`,
@@ -203,10 +170,6 @@ impl<T: Scalar> AttentionGradient<T> {
         dqkv: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.run(stream, |own, stream| {
-            let to = &mut dqkv.shadow();
-            own.backward_in_rows(&qkv.shadow(), &dy.shadow(), to, stream)
-        })?;
         let AttentionExtents { heads, key_heads, m, n, d } = self.own.extents;
         if m != n {
             let found = format!("{m} x {n}");
@@ -217,39 +180,48 @@ impl<T: Scalar> AttentionGradient<T> {
             ));
         }
         let width = (heads + 2 * key_heads) * d;
-        qkv.check("qkv", &self.context, &[m, width])?;
-        dqkv.check("dqkv", &self.context, &[m, width])?;
-        dy.check("dy", &self.context, &[m, heads * d])?;
+        let run = self.operator.start(stream)?;
+        run.check("qkv", qkv, &[m, width])?;
+        run.check("dqkv", dqkv, &[m, width])?;
+        run.check("dy", dy, &[m, heads * d])?;
         let first = [0, heads, heads + key_heads];
-        if !self.context.is_cuda() {
-            let all = HostHeads::in_rows(qkv, d);
-            let part = |at: usize, heads: usize| HostHeads {
-                values: all.values[at * m * d..][..heads * m * d].to_vec().into(),
-                leading: d,
-            };
-            let [q, k, v] = first;
-            let operands = [part(q, heads), part(k, key_heads), part(v, key_heads)];
-            let own = self.own.on_host(operands);
-            own.gradient_in_rows(&HostHeads::in_rows(dy, d), &mut dqkv.any);
-            return Ok(());
-        }
         let parts = |of: &Tensor<T>| first.map(|at| Heads::in_rows(of, at * d, d));
-        let places = Places {
+        let operands = HeadOperands {
             inputs: parts(qkv),
             upstream: Heads::in_rows(dy, 0, d),
             outputs: parts(dqkv),
             ratio: heads / key_heads.max(1),
+            scale: self.own.scale,
         };
-        self.queue(&places, stream)
+        run.queue(
+            |groups, queue| groups.iter().try_for_each(|group| group.queue(&operands, queue)),
+            || {
+                let all = HostHeads::in_rows(qkv, d);
+                let part = |at: usize, heads: usize| HostHeads {
+                    values: all.values[at * m * d..][..heads * m * d].to_vec().into(),
+                    leading: d,
+                };
+                let [q, k, v] = first;
+                let operands = [part(q, heads), part(k, key_heads), part(v, key_heads)];
+                let own = self.own.on_host(operands);
+                own.gradient_in_rows(&HostHeads::in_rows(dy, d), &mut dqkv.any);
+                Ok(())
+            },
+        )
     }
+}
 
-    fn queue(&self, places: &Places, stream: &Stream) -> Result<()> {
-        self.context.check_stream(stream)?;
-        in_turn(self.turns.clone(), stream, || {
-            let mut groups = self.groups.iter();
-            groups.try_for_each(|group| group.queue(places, self.own.scale, stream))
-        })
+/// Plans the steps of each group of adjacent heads with the same mask.
+fn groups<T: Scalar>(context: &Context, own: &Masked) -> Result<Vec<Group<T>>> {
+    let mut groups = Vec::new();
+    let mut first = 0;
+    for heads in own.of_head.chunk_by(|a, b| a == b) {
+        let pattern = entries(own.masks[heads[0]].seen(own.extents))?;
+        let span = (first, heads.len());
+        groups.push(Group::new(context, own.extents, pattern, span)?);
+        first += heads.len();
     }
+    Ok(groups)
 }
 
 /// Lists the visible entries of a mask.

@@ -1,7 +1,7 @@
 //! Masks of a known structure, whose entries are never listed.
 
 use super::masks::{heads_of, lengths_of, pairs_of_heads};
-use super::{AttentionOptions, Held, Masked, SparseAttention};
+use super::{AttentionOptions, HeadMask, Masked, SparseAttention};
 use einsparse_formats::allocate;
 
 use crate::context::Context;
@@ -122,7 +122,7 @@ pub(super) fn flags_of_heads(
     [m, n]: [usize; 2],
     masks: &[AttentionMask],
     options: &AttentionOptions,
-) -> Result<(AttentionExtents, Vec<Held>, Vec<usize>)> {
+) -> Result<(AttentionExtents, Vec<HeadMask>, Vec<usize>)> {
     let (heads, key_heads) = heads_of(options, masks.len())?;
     if m.saturating_add(n) > 1 << 30 {
         return Err(Error::Overflow {
@@ -140,7 +140,7 @@ pub(super) fn flags_of_heads(
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        Ok(Held::Flags(flags))
+        Ok(HeadMask::Flags(flags))
     };
     let all = pairs.into_iter().map(held).collect::<Result<_>>()?;
     Ok((extents, all, of_head))

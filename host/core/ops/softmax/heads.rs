@@ -2,9 +2,10 @@
 
 use super::SparseSoftmax;
 use crate::device::Stream;
-use crate::error::{Error, Result, check_shape};
-use crate::families::softmax::RawSoftmax;
+use crate::error::{Error, Result};
 use crate::families::softmax::cpu::{gradient, softmax};
+use crate::families::softmax::{RawSoftmax, SoftmaxLaunch};
+use crate::operator::Run;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -23,15 +24,16 @@ impl<T: Scalar> SparseSoftmax<T> {
         output: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let stride = self.check_heads("scores", scores)?;
-        self.same_stride("output", output, stride)?;
-        self.queue_heads([Some(scores), None, Some(output)], stride, stream)?;
-        if let (Some(from), Some(to)) = (scores.any.host(), output.any.host_mut()) {
-            for (from, to) in from.chunks(stride).zip(to.chunks(stride)) {
-                softmax(self.rows(), Some(from), to);
+        let run = self.operator.start(stream)?;
+        let (input, stride) = self.check_heads(&run, "scores", scores)?;
+        let written = self.same_stride(&run, "output", output, stride)?;
+        self.queue(run, &RawSoftmax { input, upstream: 0, output: written, stride }, || {
+            if let (Some(from), Some(to)) = (scores.any.host(), output.any.host_mut()) {
+                for (from, to) in from.chunks(stride).zip(to.chunks(stride)) {
+                    softmax(self.rows(), Some(from), to);
+                }
             }
-        }
-        Ok(())
+        })
     }
 
     /// Computes the softmax of the scores of every head in place.
@@ -39,14 +41,15 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// # Errors
     /// See [`SparseSoftmax::forward_heads`].
     pub fn forward_heads_in_place(&self, scores: &mut Tensor<T>, stream: &Stream) -> Result<()> {
-        let stride = self.check_heads("scores", scores)?;
-        self.queue_heads([Some(scores), None, Some(scores)], stride, stream)?;
-        if let Some(scores) = scores.any.host_mut() {
-            for scores in scores.chunks(stride) {
-                softmax(self.rows(), None, scores);
+        let run = self.operator.start(stream)?;
+        let (input, stride) = self.check_heads(&run, "scores", scores)?;
+        self.queue(run, &RawSoftmax { input, upstream: 0, output: input, stride }, || {
+            if let Some(scores) = scores.any.host_mut() {
+                for scores in scores.chunks(stride) {
+                    softmax(self.rows(), None, scores);
+                }
             }
-        }
-        Ok(())
+        })
     }
 
     /// Computes the gradient of the scores of every head in place, as [`SparseSoftmax::backward_in_place`] does for one
@@ -60,54 +63,47 @@ impl<T: Scalar> SparseSoftmax<T> {
         dy: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let stride = self.check_heads("given", given)?;
-        self.same_stride("dy", dy, stride)?;
-        let tensors = [Some(given), Some(&*dy), Some(&*dy)];
-        self.queue_heads(tensors, stride, stream)?;
-        if let (Some(given), Some(to)) = (given.any.host(), dy.any.host_mut()) {
-            for (given, to) in given.chunks(stride).zip(to.chunks(stride)) {
-                gradient(self.rows(), given, None, to);
+        let run = self.operator.start(stream)?;
+        let (input, stride) = self.check_heads(&run, "given", given)?;
+        let upstream = self.same_stride(&run, "dy", dy, stride)?;
+        self.queue(run, &RawSoftmax { input, upstream, output: upstream, stride }, || {
+            if let (Some(given), Some(to)) = (given.any.host(), dy.any.host_mut()) {
+                for (given, to) in given.chunks(stride).zip(to.chunks(stride)) {
+                    gradient(self.rows(), given, None, to);
+                }
             }
-        }
-        Ok(())
+        })
     }
 
-    /// Validates a tensor and returns the stride of heads in elements.
-    fn check_heads(&self, name: &str, tensor: &Tensor<T>) -> Result<usize> {
-        let shape = [self.options.heads, self.slots];
-        check_shape(name, &shape, tensor.shape())?;
-        self.check_place(name, tensor.device())?;
-        Ok(tensor.leading())
-    }
-
-    fn same_stride(&self, name: &str, tensor: &Tensor<T>, stride: usize) -> Result<()> {
-        let own = self.check_heads(name, tensor)?;
-        match own == stride {
-            true => Ok(()),
-            false => {
-                let reason = format!("has heads {own} elements apart, the input {stride}");
-                Err(Error::operand(name, reason))
-            }
-        }
-    }
-
-    /// Queues a run. `tensors` are the input, the upstream gradient and the output, all validated.
-    fn queue_heads(
+    /// Validates a tensor. Returns its address and the stride of heads in elements.
+    fn check_heads(
         &self,
-        tensors: [Option<&Tensor<T>>; 3],
-        stride: usize,
-        stream: &Stream,
-    ) -> Result<()> {
-        let stream = self.context.stream_of(stream)?;
+        run: &Run<'_, SoftmaxLaunch>,
+        name: &str,
+        tensor: &Tensor<T>,
+    ) -> Result<(u64, usize)> {
+        let matrix = run.matrix(name, tensor, &[self.options.heads, self.slots])?;
         // Also required of one head: kernels read whole vectors, and no padding follows a tensor.
-        let bytes = stride * size_of::<T>();
-        if self.context.checks() && !bytes.is_multiple_of(16) {
-            return Err(Error::alignment("scores", "head stride", bytes as u64, 16));
+        let bytes = matrix.leading * size_of::<T>();
+        if self.operator.context().checks() && !bytes.is_multiple_of(16) {
+            return Err(Error::alignment(name, "head stride", bytes as u64, 16));
         }
-        let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.place()));
-        let raw = RawSoftmax { input, upstream, output, stride };
-        // SAFETY: shapes and addresses were validated. The tensors are borrowed for the call, and device memory is
-        // freed only after the work queued on the context.
-        unsafe { self.queue_raw(&raw, stream) }
+        Ok((matrix.address, matrix.leading))
+    }
+
+    fn same_stride(
+        &self,
+        run: &Run<'_, SoftmaxLaunch>,
+        name: &str,
+        tensor: &Tensor<T>,
+        stride: usize,
+    ) -> Result<u64> {
+        let own = tensor.leading();
+        if own == stride {
+            return self.check_heads(run, name, tensor).map(|(address, _)| address);
+        }
+        run.check(name, tensor, &[self.options.heads, self.slots])?;
+        let reason = format!("has heads {own} elements apart, the input {stride}");
+        Err(Error::operand(name, reason))
     }
 }

@@ -2,13 +2,13 @@
 //! expression.
 
 use super::{Channels, Couplings, Factors, Gradients};
-use crate::context::{Context, Shadow};
+use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Error, Result};
 use crate::families::tensor::equivariant::{
     EquivariantLaunch, EquivariantShape, PathPlace, RawEquivariant,
 };
-use crate::kernel::Queue;
+use crate::operator::{Operator, Run};
 use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
@@ -21,17 +21,12 @@ pub(super) type Ends<'a> = [&'a [u32]; 2];
 
 #[derive(Debug)]
 pub(super) struct Products<T: Scalar> {
-    exec: Exec<T>,
-    shadow: Shadow<Products<T>>,
-    context: Context,
+    /// Kernels whose coefficients are constants, if there are any for these degrees.
+    constants: Option<Operator<EquivariantLaunch>>,
+    /// `None` if the kernels with constants run on a GPU.
+    plans: Option<Box<Planned<T>>>,
     /// Shapes of X, Y, W and Out.
     pub(super) shapes: [Vec<usize>; 4],
-}
-
-#[derive(Debug)]
-enum Exec<T: Scalar> {
-    Constants(Box<EquivariantLaunch>),
-    Plans(Box<Planned<T>>),
 }
 
 /// Plan for each expression.
@@ -58,25 +53,22 @@ impl<T: Scalar> Products<T> {
         edges: Option<Ends<'_>>,
         gradients: bool,
     ) -> Result<Self> {
-        let shadow = Shadow::new(context, |context| {
-            let how = (channels, lines);
-            Self::new(context, couplings, how, shapes.clone(), edges, gradients)
-        })?;
-        let launch = match (context.device(), channels) {
-            (Some(device), Channels::Each(width)) => {
+        let constants = Operator::new(context, |device| match channels {
+            Channels::Each(width) => {
                 let shape = shape_of(couplings, width, &shapes);
-                EquivariantLaunch::new(device, T::DTYPE, shape, edges)?
+                EquivariantLaunch::new(device, T::DTYPE, shape, edges)
             }
-            _ => None,
-        };
-        let exec = match launch {
-            Some(launch) => Exec::Constants(Box::new(launch)),
+            _ => Ok(None),
+        })?;
+        let constants = constants.transpose();
+        let plans = match constants.as_ref().and_then(Operator::on_gpu) {
+            Some(_) => None,
             None => {
                 let planned = Planned::new(context, couplings, lines, &shapes, edges, gradients)?;
-                Exec::Plans(Box::new(planned))
+                Some(Box::new(planned))
             }
         };
-        Ok(Products { exec, shadow, context: context.clone(), shapes })
+        Ok(Products { constants, plans, shapes })
     }
 
     pub(super) fn forward(
@@ -85,23 +77,16 @@ impl<T: Scalar> Products<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let [x, y] = [factors.x, factors.y].map(|factor| factor.shadow());
-            let w = factors.w.map(|w| w.shadow());
-            let (x, y, w) = (&x, &y, w.as_ref());
-            own.forward(Factors { x, y, w }, &mut out.shadow(), stream)
-        })?;
-        match &self.exec {
-            Exec::Plans(planned) => planned.run(0, &factors.named(), out, stream),
-            Exec::Constants(launch) => {
-                let [x, y, w] = self.given(factors)?;
-                let raw = RawEquivariant {
-                    operands: [x, y, w, self.place("Out", 3, out)?],
-                    gradients: [(0, 0); 3],
-                };
-                launch.forward(&raw, self.queue(launch, stream)?)
-            }
-        }
+        let Some(constants) = &self.constants else {
+            return self.plans()?.run(0, &factors.named(), out, stream);
+        };
+        let run = constants.start(stream)?;
+        let operands = self.operands(&run, factors, ("Out", out))?;
+        let raw = RawEquivariant { operands, gradients: [(0, 0); 3] };
+        run.queue(
+            |launch, queue| launch.forward(&raw, queue),
+            || self.plans()?.run(0, &factors.named(), out, stream),
+        )
     }
 
     pub(super) fn backward(
@@ -111,84 +96,67 @@ impl<T: Scalar> Products<T> {
         gradients: Gradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.shadow.look(stream, |own, stream| {
-            let [x, y] = [factors.x, factors.y].map(|factor| factor.shadow());
-            let w = factors.w.map(|w| w.shadow());
-            let (x, y, w) = (&x, &y, w.as_ref());
-            let of = |tensor: &Option<&mut Tensor<T>>| tensor.as_ref().map(|own| own.shadow());
-            let mut to = [&gradients.x, &gradients.y, &gradients.w].map(of);
-            let [dx, dy, dw] = to.each_mut().map(Option::as_mut);
-            let gradients = Gradients { x: dx, y: dy, w: dw };
-            own.backward(Factors { x, y, w }, &dout.shadow(), gradients, stream)
-        })?;
-        let Gradients { x, y, w } = gradients;
-        match &self.exec {
-            Exec::Plans(planned) => {
-                let mut named = factors.named();
-                named.push(("G", dout));
-                for (of, own) in [(1, x), (2, y), (3, w)] {
-                    if let Some(own) = own {
-                        planned.run(of, &named, own, stream)?;
-                    }
-                }
-                Ok(())
-            }
-            Exec::Constants(launch) => {
-                let [of_x, of_y, of_w] = self.given(factors)?;
-                let of = |at: usize, tensor: &Option<&mut Tensor<T>>| match tensor {
-                    Some(tensor) => self.place(WRITTEN[at + 1], at, tensor),
-                    None => Ok((0, 0)),
-                };
-                let raw = RawEquivariant {
-                    operands: [of_x, of_y, of_w, self.place("G", 3, dout)?],
-                    gradients: [of(0, &x)?, of(1, &y)?, of(2, &w)?],
-                };
-                launch.backward(&raw, self.queue(launch, stream)?)
-            }
-        }
+        let Some(constants) = &self.constants else {
+            return self.plans()?.backward(factors, dout, gradients, stream);
+        };
+        let run = constants.start(stream)?;
+        let operands = self.operands(&run, factors, ("G", dout))?;
+        let of = |at: usize, tensor: &Option<&mut Tensor<T>>| match tensor {
+            Some(tensor) => self.rows(&run, WRITTEN[at + 1], at, tensor),
+            None => Ok((0, 0)),
+        };
+        let Gradients { x, y, w } = &gradients;
+        let raw = RawEquivariant { operands, gradients: [of(0, x)?, of(1, y)?, of(2, w)?] };
+        run.queue(
+            |launch, queue| launch.backward(&raw, queue),
+            || self.plans()?.backward(factors, dout, gradients, stream),
+        )
+    }
+
+    fn plans(&self) -> Result<&Planned<T>> {
+        self.plans.as_deref().ok_or_else(|| missing("Out"))
     }
 
     /// Returns the names of the kernels of the product and of the planned gradients of X, Y and W.
     pub(super) fn variants(&self) -> [Option<&'static str>; 4] {
-        match &self.exec {
-            Exec::Plans(planned) => planned.plans.each_ref().map(|p| p.as_ref().map(Plan::variant)),
-            Exec::Constants(launch) => {
-                let [forward, backward] = launch.variants();
+        match (&self.plans, &self.constants) {
+            (Some(planned), _) => planned.plans.each_ref().map(|p| p.as_ref().map(Plan::variant)),
+            (None, Some(constants)) => {
+                let [forward, backward] = constants.variants(EquivariantLaunch::variants);
                 [Some(forward), Some(backward), Some(backward), Some(backward)]
             }
+            (None, None) => [None; 4],
         }
     }
 
     pub(super) fn workspace_bytes(&self) -> usize {
-        match &self.exec {
-            Exec::Plans(planned) => {
-                let plans = planned.plans.iter().flatten();
-                plans.map(Plan::workspace_bytes).sum()
-            }
-            Exec::Constants(launch) => launch.bytes(),
-        }
+        let constants =
+            self.constants.as_ref().map_or(0, |own| own.bytes(EquivariantLaunch::bytes));
+        let plans = self.plans.iter().flat_map(|planned| planned.plans.iter().flatten());
+        constants + plans.map(Plan::workspace_bytes).sum::<usize>()
     }
 
-    /// Returns the addresses and row strides of X, Y and W.
-    fn given(&self, factors: Factors<'_, T>) -> Result<[(u64, usize); 3]> {
-        let w = factors.w.ok_or_else(|| missing("W"))?;
-        Ok([self.place("X", 0, factors.x)?, self.place("Y", 1, factors.y)?, self.place("W", 2, w)?])
+    /// Validates X, Y, W and the output or its gradient, and returns their addresses and row strides.
+    fn operands(
+        &self,
+        run: &Run<'_, EquivariantLaunch>,
+        Factors { x, y, w }: Factors<'_, T>,
+        (name, out): (&str, &Tensor<T>),
+    ) -> Result<[(u64, usize); 4]> {
+        let w = w.ok_or_else(|| missing("W"))?;
+        let rows = |name: &str, of: usize, tensor: &Tensor<T>| self.rows(run, name, of, tensor);
+        Ok([rows("X", 0, x)?, rows("Y", 1, y)?, rows("W", 2, w)?, rows(name, 3, out)?])
     }
 
-    /// Returns the address and the row stride of a tensor of a planned shape on the plan's GPU.
-    fn place(&self, name: &str, of: usize, tensor: &Tensor<T>) -> Result<(u64, usize)> {
-        tensor.check(name, &self.context, &self.shapes[of])?;
-        let address = tensor.address().or_elsewhere(name)?;
-        Ok((address, tensor.leading()))
-    }
-
-    fn queue<'s>(&self, launch: &EquivariantLaunch, stream: &'s Stream) -> Result<Queue<'s>> {
-        if !stream.belongs_to(launch.device()) {
-            return Err(Error::elsewhere("stream"));
-        }
-        // SAFETY: shapes and contexts were validated, and node indices when the product was planned. The tensors are
-        // borrowed for the call, and device memory is freed only after the work queued on the context.
-        Ok(unsafe { Queue::new(stream.raw()) })
+    fn rows(
+        &self,
+        run: &Run<'_, EquivariantLaunch>,
+        name: &str,
+        of: usize,
+        tensor: &Tensor<T>,
+    ) -> Result<(u64, usize)> {
+        let matrix = run.matrix(name, tensor, &self.shapes[of])?;
+        Ok((matrix.address, matrix.leading))
     }
 }
 
@@ -280,6 +248,23 @@ impl<T: Scalar> Planned<T> {
         let tensors = named.iter().filter(|(name, _)| is_named(line, name));
         all.extend(tensors.map(|&(name, tensor)| (name, tensor.into())));
         all
+    }
+
+    fn backward(
+        &self,
+        factors: Factors<'_, T>,
+        dout: &Tensor<T>,
+        Gradients { x, y, w }: Gradients<'_, T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let mut named = factors.named();
+        named.push(("G", dout));
+        for (of, own) in [(1, x), (2, y), (3, w)] {
+            if let Some(own) = own {
+                self.run(of, &named, own, stream)?;
+            }
+        }
+        Ok(())
     }
 
     fn run(

@@ -5,10 +5,10 @@ mod blocks;
 use einsparse_formats::{Csr, CsrPattern};
 
 use crate::context::Context;
-use crate::device::Stream;
 use crate::error::Result;
 use crate::families::attention::AttentionExtents;
 use crate::families::softmax::RawSoftmax;
+use crate::kernel::Queue;
 use crate::launch::{RawSddmm, RawSpmm};
 use crate::ops::{SoftmaxOptions, SparseSoftmax};
 use crate::plan::Plan;
@@ -97,7 +97,7 @@ impl Heads {
     pub(super) fn in_rows<T: Scalar>(tensor: &Tensor<T>, first: usize, head: usize) -> Heads {
         let bytes = size_of::<T>() as u64;
         Heads {
-            address: tensor.address().unwrap_or(0) + first as u64 * bytes,
+            address: tensor.place() + first as u64 * bytes,
             leading: tensor.leading(),
             head,
             bytes,
@@ -110,12 +110,14 @@ impl Heads {
 }
 
 /// All tensors of a run.
-pub(super) struct Places {
+pub(super) struct HeadOperands {
     pub inputs: [Heads; 3],
     pub upstream: Heads,
     pub outputs: [Heads; 3],
     /// Number of heads of queries per head of keys.
     pub ratio: usize,
+    /// Factor of the scores.
+    pub scale: f64,
 }
 
 impl<T: Scalar> Group<T> {
@@ -179,8 +181,8 @@ impl<T: Scalar> Group<T> {
     }
 
     /// Queues all steps of these heads.
-    pub(super) fn queue(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
-        self.sample(places, scale, stream)?;
+    pub(super) fn queue(&self, operands: &HeadOperands, queue: Queue<'_>) -> Result<()> {
+        self.sample(operands, queue)?;
         let [weights, slopes] = self.values();
         let forward = RawSoftmax {
             input: weights.address,
@@ -191,65 +193,67 @@ impl<T: Scalar> Group<T> {
         let backward = RawSoftmax { upstream: slopes.address, output: slopes.address, ..forward };
         // SAFETY: the tensors are `[heads, slots]` of the pattern and owned by self.
         unsafe {
-            self.softmax.run_raw(&forward, stream.raw())?;
-            self.softmax.run_raw(&backward, stream.raw())?;
+            self.softmax.run_raw(&forward, queue.stream())?;
+            self.softmax.run_raw(&backward, queue.stream())?;
         }
-        self.multiply(places, scale, stream)
+        self.multiply(operands, queue)
     }
 
     /// Computes the scaled scores, and the gradients of the weights.
-    fn sample(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
+    fn sample(&self, operands: &HeadOperands, queue: Queue<'_>) -> Result<()> {
         let [weights, slopes] = self.values();
-        let [q, k, v] = places.inputs;
+        let [q, k, v] = operands.inputs;
         let columns = self.pattern.columns_address().unwrap_or(0);
         for own in 0..self.heads {
             let head = self.first + own;
-            for (x, y, to, alpha) in [(q, k, weights, scale), (places.upstream, v, slopes, 1.0)] {
+            for (x, y, to, alpha) in
+                [(q, k, weights, operands.scale), (operands.upstream, v, slopes, 1.0)]
+            {
                 let raw = RawSddmm {
                     columns,
                     x: x.at(head),
                     ldx: x.leading,
-                    y: y.at(head / places.ratio),
+                    y: y.at(head / operands.ratio),
                     ldy: y.leading,
                     mask: 0,
                     values: to.at(own),
                     alpha,
                 };
                 // SAFETY: shapes and addresses of the operands were validated; the other tensors are owned by self.
-                unsafe { self.sampled.run_raw(&raw, stream.raw())? };
+                unsafe { self.sampled.run_raw(&raw, queue.stream())? };
             }
         }
         Ok(())
     }
 
     /// Computes the gradients of queries, keys and values.
-    fn multiply(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
+    fn multiply(&self, operands: &HeadOperands, queue: Queue<'_>) -> Result<()> {
         let [weights, slopes] = self.values();
-        let [q, k, _] = places.inputs;
+        let [q, k, _] = operands.inputs;
         let columns = self.pattern.columns_address().unwrap_or(0);
-        let [dq, dk, dv] = places.outputs;
+        let [dq, dk, dv] = operands.outputs;
         let entries = match &self.products {
             Products::Entries(entries) => entries,
             Products::Blocks(blocks) => {
                 let mut heads = 0..self.heads;
                 return heads.try_for_each(|own| {
                     let values = [weights.at(own), slopes.at(own)];
-                    blocks.multiply((self.first + own, values), places, scale, stream)
+                    blocks.multiply((self.first + own, values), operands, queue)
                 });
             }
         };
         let step = if entries.batched { self.heads } else { 1 };
         for own in (0..self.heads).step_by(step) {
             let head = self.first + own;
-            let key_head = head / places.ratio;
+            let key_head = head / operands.ratio;
             let of_keys = match &entries.onto {
-                Some(onto) if !head.is_multiple_of(places.ratio) => onto,
+                Some(onto) if !head.is_multiple_of(operands.ratio) => onto,
                 _ => &entries.products[1],
             };
             for (plan, values, b, c, alpha) in [
-                (&entries.products[0], slopes, (k, key_head), (dq, head), scale),
-                (of_keys, slopes, (q, head), (dk, key_head), scale),
-                (of_keys, weights, (places.upstream, head), (dv, key_head), 1.0),
+                (&entries.products[0], slopes, (k, key_head), (dq, head), operands.scale),
+                (of_keys, slopes, (q, head), (dk, key_head), operands.scale),
+                (of_keys, weights, (operands.upstream, head), (dv, key_head), 1.0),
             ] {
                 let raw = RawSpmm {
                     columns,
@@ -265,7 +269,7 @@ impl<T: Scalar> Group<T> {
                     ..RawSpmm::default()
                 };
                 // SAFETY: shapes and addresses of the operands were validated; the other tensors are owned by self.
-                unsafe { plan.run_raw(&raw, stream.raw())? };
+                unsafe { plan.run_raw(&raw, queue.stream())? };
             }
         }
         Ok(())

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use einsparse_formats::convert::csr_to_bsr;
 use einsparse_formats::{Bsr, Csr, CsrPattern, fill};
 
-use super::{Heads, Places};
+use super::{HeadOperands, Heads};
 use crate::context::Context;
-use crate::device::{Device, Stream};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
 use crate::families::convert::Scatter;
@@ -109,17 +109,15 @@ impl<T: Scalar> Blocks<T> {
     pub(super) fn multiply(
         &self,
         (head, [weights, slopes]): (usize, [u64; 2]),
-        places: &Places,
-        scale: f64,
-        stream: &Stream,
+        operands: &HeadOperands,
+        queue: Queue<'_>,
     ) -> Result<()> {
         let missing = || Error::elsewhere("the mask");
         let columns = self.values.columns_address().ok_or_else(missing)?;
         let values = self.values.values_address().ok_or_else(missing)?;
         self.device.context().set_current()?;
-        // SAFETY: the weights and slopes of a head have a value for each entry of the mask, and each scatter index is
-        // within `values`.
-        let queue = unsafe { Queue::new(stream.raw()) };
+        // The weights and slopes of a head have a value for each entry of the mask, and each scatter index is within
+        // `values`.
         let run = |plan: &Plan<T>, (b, from): (Heads, usize), (c, to): (Heads, usize), alpha| {
             let raw = RawSpmm {
                 columns,
@@ -132,18 +130,18 @@ impl<T: Scalar> Blocks<T> {
                 ..RawSpmm::default()
             };
             // SAFETY: shapes and addresses of the operands were validated; the other tensors are owned by self.
-            unsafe { plan.run_raw(&raw, stream.raw()) }
+            unsafe { plan.run_raw(&raw, queue.stream()) }
         };
-        let ([q, k, _], [dq, dk, dv]) = (places.inputs, places.outputs);
-        let key_head = head / places.ratio;
+        let ([q, k, _], [dq, dk, dv]) = (operands.inputs, operands.outputs);
+        let key_head = head / operands.ratio;
         let of_keys = match &self.onto {
-            Some(onto) if !head.is_multiple_of(places.ratio) => onto,
+            Some(onto) if !head.is_multiple_of(operands.ratio) => onto,
             _ => &self.products[1],
         };
         self.places.run(slopes, values, queue)?;
-        run(&self.products[0], (k, key_head), (dq, head), scale)?;
-        run(of_keys, (q, head), (dk, key_head), scale)?;
+        run(&self.products[0], (k, key_head), (dq, head), operands.scale)?;
+        run(of_keys, (q, head), (dk, key_head), operands.scale)?;
         self.places.run(weights, values, queue)?;
-        run(of_keys, (places.upstream, head), (dv, key_head), 1.0)
+        run(of_keys, (operands.upstream, head), (dv, key_head), 1.0)
     }
 }
