@@ -15,7 +15,6 @@ mod upload;
 mod view;
 
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use einsparse_formats::Dense;
@@ -51,19 +50,8 @@ pub use view::{TensorView, TensorViewMut};
 /// ```
 #[derive(Debug)]
 pub struct Tensor<T> {
-    #[doc(hidden)]
-    pub any: AnyTensor,
+    pub(crate) any: AnyTensor,
     element: PhantomData<T>,
-}
-
-/// Gives access to everything that does not depend on the element type. Access is read-only: through a mutable
-/// reference, a tensor of another type could be stored here.
-impl<T> Deref for Tensor<T> {
-    type Target = AnyTensor;
-
-    fn deref(&self) -> &AnyTensor {
-        &self.any
-    }
 }
 
 /// A [`Tensor`] whose element type is a run-time value.
@@ -190,12 +178,10 @@ impl AnyTensor {
         self.part.unwrap_or(0)
     }
 
-    #[doc(hidden)]
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    #[doc(hidden)]
     pub fn leading(&self) -> usize {
         self.leading
     }
@@ -388,6 +374,29 @@ impl AnyTensor {
     }
 }
 
+impl<T> Tensor<T> {
+    /// The tensor without its element type.
+    #[doc(hidden)]
+    pub fn any(&self) -> &AnyTensor {
+        &self.any
+    }
+
+    /// The tensor without its element type, for writing.
+    ///
+    /// # Safety
+    /// The caller does not store a tensor of another element type.
+    #[doc(hidden)]
+    pub unsafe fn any_mut(&mut self) -> &mut AnyTensor {
+        &mut self.any
+    }
+
+    /// [`AnyTensor::place`].
+    #[doc(hidden)]
+    pub fn place(&self) -> u64 {
+        self.any.place()
+    }
+}
+
 impl<T: Scalar> Tensor<T> {
     pub(crate) fn of(any: AnyTensor) -> Self {
         let element = PhantomData;
@@ -404,7 +413,6 @@ impl<T: Scalar> Tensor<T> {
     }
 
     /// Extents.
-    #[doc(hidden)]
     pub fn shape(&self) -> &[usize] {
         self.any.shape()
     }
@@ -437,25 +445,21 @@ impl<T: Scalar> Tensor<T> {
     }
 
     /// Row stride (distance of rows of the last axis), in elements.
-    #[doc(hidden)]
     pub fn leading(&self) -> usize {
         self.any.leading()
     }
 
     /// Device address of the first element; `None` in a CPU context.
-    #[doc(hidden)]
     pub fn address(&self) -> Option<u64> {
         self.any.address()
     }
 
     /// GPU whose memory holds the tensor; `None` in a CPU context.
-    #[doc(hidden)]
     pub fn device(&self) -> Option<&Arc<Device>> {
         self.any.device()
     }
 
     /// Stride of each axis, in elements.
-    #[doc(hidden)]
     pub fn strides(&self) -> Vec<usize> {
         self.any.strides()
     }

@@ -92,9 +92,9 @@ impl<T: Scalar> Activation<T> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        let of_x = run.matrix("x", x, &self.shape)?;
-        let to = run.matrix(name, out, &self.shape)?;
-        let of_dy = run.optional("dy", dy.map(|dy| &dy.any), &self.shape)?;
+        let of_x = run.matrix("x", x.any(), &self.shape)?;
+        let to = run.matrix(name, out.any(), &self.shape)?;
+        let of_dy = run.optional("dy", dy.map(|dy| dy.any()), &self.shape)?;
         run.queue(
             |launch, queue| launch.run(of_x, of_dy, to, queue),
             || {

@@ -82,8 +82,8 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        let from = run.matrix("dY", dy, &self.shape)?;
-        let sums = run.contiguous("db", db, &self.shape[1..])?;
+        let from = run.matrix("dY", dy.any(), &self.shape)?;
+        let sums = run.contiguous("db", db.any(), &self.shape[1..])?;
         run.queue(
             |launch, queue| launch.run(from, [None; 2], sums, queue),
             || self.sum(dy.host_rows("dY")?, db),
@@ -106,10 +106,10 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        let to = run.matrix("dY", dy, &self.shape)?;
-        let gate = run.matrix("Y", y, &self.shape)?;
-        let others = [run.optional("more", more.map(|more| &more.any), &self.shape)?, Some(gate)];
-        let sums = run.contiguous("db", db, &self.shape[1..])?;
+        let to = run.matrix("dY", dy.any(), &self.shape)?;
+        let gate = run.matrix("Y", y.any(), &self.shape)?;
+        let others = [run.optional("more", more.map(|more| more.any()), &self.shape)?, Some(gate)];
+        let sums = run.contiguous("db", db.any(), &self.shape[1..])?;
         run.queue(
             |launch, queue| launch.run(to, others, sums, queue),
             || {

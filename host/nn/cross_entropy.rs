@@ -106,7 +106,7 @@ impl<T: Scalar> CrossEntropy<T> {
         stream: &Stream,
     ) -> Result<()> {
         let (run, rows) = self.start(logits, labels, loss, stream)?;
-        let to = run.matrix("gradient", gradient, &self.shape)?;
+        let to = run.matrix("gradient", gradient.any(), &self.shape)?;
         run.queue(
             |launch, queue| launch.run(&Rows { gradient: Some(to), ..rows }, queue),
             || {
@@ -153,9 +153,9 @@ impl<T: Scalar> CrossEntropy<T> {
     ) -> Result<(Run<'o, CrossEntropyLaunch>, Rows)> {
         let run = self.operator.start(stream)?;
         let rows = Rows {
-            logits: run.matrix("logits", logits, &self.shape)?,
-            labels: run.contiguous("labels", labels, &self.shape[..1])?,
-            loss: run.matrix("loss", loss, &[1])?.address,
+            logits: run.matrix("logits", logits.any(), &self.shape)?,
+            labels: run.contiguous("labels", labels.any(), &self.shape[..1])?,
+            loss: run.matrix("loss", loss.any(), &[1])?.address,
             gradient: None,
         };
         Ok((run, rows))

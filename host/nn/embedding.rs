@@ -83,9 +83,9 @@ impl<T: Scalar> Embedding<T> {
     ) -> Result<()> {
         let layout = self.layout;
         let run = self.operator.start(stream)?;
-        let rows = run.matrix("table", table, &[self.vocabulary, layout.width])?;
-        let chosen = run.contiguous("tokens", tokens, &[layout.tokens])?;
-        let to = run.matrix("out", out, &layout.shape())?;
+        let rows = run.matrix("table", table.any(), &[self.vocabulary, layout.width])?;
+        let chosen = run.contiguous("tokens", tokens.any(), &[layout.tokens])?;
+        let to = run.matrix("out", out.any(), &layout.shape())?;
         run.queue(
             |launch, queue| launch.run_embed(rows, chosen, to, queue),
             || {
@@ -151,10 +151,10 @@ impl<T: Scalar> Greedy<T> {
     ) -> Result<()> {
         let layout = self.layout;
         let run = self.operator.start(stream)?;
-        let from = run.matrix("logits", logits, &layout.shape())?;
-        let to = run.contiguous("tokens", tokens, &[layout.tokens])?;
+        let from = run.matrix("logits", logits.any(), &layout.shape())?;
+        let to = run.contiguous("tokens", tokens.any(), &[layout.tokens])?;
         let grown = match &lengths {
-            Some(lengths) => run.contiguous("lengths", lengths, &[layout.tokens])?,
+            Some(lengths) => run.contiguous("lengths", lengths.any(), &[layout.tokens])?,
             None => 0,
         };
         run.queue(

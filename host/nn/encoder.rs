@@ -268,9 +268,9 @@ impl<T: Scalar> Encoder<T> {
         let (apart, together) = ([items, distance, width], [self.options.rows(), width]);
         let shape = if packed { &together[..] } else { &apart };
         let run = self.operator.start(stream)?;
-        run.check("x", x, shape)?;
-        run.check("out", out, shape)?;
-        run.check("lengths", lengths, &[items])?;
+        run.check("x", x.any(), shape)?;
+        run.check("out", out.any(), shape)?;
+        run.check("lengths", lengths.any(), &[items])?;
         self.check(&run, layers)?;
         let arguments = EncoderRun {
             options: &self.options,
@@ -283,7 +283,9 @@ impl<T: Scalar> Encoder<T> {
         run.queue(
             |own, queue| own.run(&arguments, layers, queue),
             || {
-                Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
+                // SAFETY: only values are stored.
+                let out = unsafe { out.any_mut() };
+                Batch::new(&self.options, lengths, packed).run(x, layers, out);
                 Ok(())
             },
         )
@@ -295,7 +297,7 @@ impl<T: Scalar> Encoder<T> {
             return Err(Error::range("layers", 0, ">= 1"));
         }
         let check =
-            |name: &str, tensor: &Tensor<T>, shape: &[usize]| run.check(name, tensor, shape);
+            |name: &str, tensor: &Tensor<T>, shape: &[usize]| run.check(name, tensor.any(), shape);
         for weights in layers {
             for (name, [matrix, bias], [inputs, outputs]) in [
                 ("qkv", weights.qkv, [width, 3 * width]),

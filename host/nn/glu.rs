@@ -72,8 +72,10 @@ impl<T: Scalar> Glu<T> {
     pub fn forward(&self, x: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let both = Layout { width: 2 * self.layout.width, ..self.layout };
         let run = self.operator.start(stream)?;
-        let matrices =
-            [run.matrix("x", x, &both.shape())?, run.matrix("out", out, &self.layout.shape())?];
+        let matrices = [
+            run.matrix("x", x.any(), &both.shape())?,
+            run.matrix("out", out.any(), &self.layout.shape())?,
+        ];
         run.queue(
             |launch, queue| launch.run(matrices, queue),
             || {

@@ -450,16 +450,18 @@ impl<T: Scalar> Moe<T> {
         };
         let run = sum.start(stream)?;
         let choices = match choices {
-            Some(choices) => run.contiguous("choices", choices, &[tokens, top_k])?,
+            Some(choices) => run.contiguous("choices", choices.any(), &[tokens, top_k])?,
             None => 0,
         };
-        let rows = run.matrix("rows", parts, parts.shape())?;
-        let sums = run.matrix("out", out, &[tokens, model])?;
+        let rows = run.matrix("rows", parts.any(), parts.shape())?;
+        let sums = run.matrix("out", out.any(), &[tokens, model])?;
         run.queue(
             |launch, queue| launch.run(choices, rows, sums, queue),
             || {
                 let of = (tokens, top_k, model);
-                with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts, &mut out.any))
+                // SAFETY: only values are stored.
+                let out = unsafe { out.any_mut() };
+                with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts.any(), out))
             },
         )
     }

@@ -101,7 +101,7 @@ impl<T: Scalar> RmsNorm<T> {
         stream: &Stream,
     ) -> Result<()> {
         let (run, matrices, by) = self.start([x, out], factor, stream)?;
-        let added = run.matrix("y", y, &self.layout.shape())?;
+        let added = run.matrix("y", y.any(), &self.layout.shape())?;
         run.queue(
             |launch, queue| launch.run(matrices, Some(added), by, queue),
             || {
@@ -119,8 +119,8 @@ impl<T: Scalar> RmsNorm<T> {
     ) -> Result<(Run<'o, RmsNormLaunch>, [DenseMatrix; 2], u64)> {
         let run = self.operator.start(stream)?;
         let shape = self.layout.shape();
-        let matrices = [run.matrix("x", x, &shape)?, run.matrix("out", out, &shape)?];
-        let factor = run.contiguous("factor", factor, &[self.layout.width])?;
+        let matrices = [run.matrix("x", x.any(), &shape)?, run.matrix("out", out.any(), &shape)?];
+        let factor = run.contiguous("factor", factor.any(), &[self.layout.width])?;
         Ok((run, matrices, factor))
     }
 

@@ -134,12 +134,12 @@ impl<T: Scalar> Rotary<T> {
     ) -> Result<()> {
         let RotaryOptions { tokens, heads, key_heads, dim, .. } = self.options;
         let run = self.operator.start(stream)?;
-        let from = run.matrix("x", x, &self.layout.shape())?;
-        let positions = run.contiguous("lengths", lengths, &[tokens])?;
+        let from = run.matrix("x", x.any(), &self.layout.shape())?;
+        let positions = run.contiguous("lengths", lengths.any(), &[tokens])?;
         let mut out = [0; 3];
         let all = [("q", &*q, heads), ("k", &*k, key_heads), ("v", &*v, key_heads)];
         for (to, (name, tensor, heads)) in out.iter_mut().zip(all) {
-            *to = run.matrix(name, tensor, &[tokens, heads, dim])?.address;
+            *to = run.matrix(name, tensor.any(), &[tokens, heads, dim])?.address;
             if tensor.leading() != dim {
                 return Err(Error::stride(name, tensor.leading(), dim));
             }

@@ -118,8 +118,8 @@ impl<T: Scalar> Router<T> {
     ) -> Result<()> {
         let [all, chosen] = self.shapes();
         let (run, of_logits, words) = self.start(logits, choices, weights, stream)?;
-        let from = run.contiguous("gradient of weights", weight_gradient, &chosen)?;
-        let rows = [of_logits, run.matrix("gradient of logits", gradient, &all)?];
+        let from = run.contiguous("gradient of weights", weight_gradient.any(), &chosen)?;
+        let rows = [of_logits, run.matrix("gradient of logits", gradient.any(), &all)?];
         run.queue(
             |launch, queue| launch.gradient(rows, words, from, queue),
             || self.logit_gradient_on_host(logits, (choices, weights, weight_gradient), gradient),
@@ -136,9 +136,9 @@ impl<T: Scalar> Router<T> {
     ) -> Result<(Run<'o, RouterLaunch>, DenseMatrix, [u64; 2])> {
         let [all, chosen] = self.shapes();
         let run = self.operator.start(stream)?;
-        let logits = run.matrix("logits", logits, &all)?;
-        let choices = run.contiguous("choices", choices, &chosen)?;
-        let weights = run.contiguous("weights", weights, &chosen)?;
+        let logits = run.matrix("logits", logits.any(), &all)?;
+        let choices = run.contiguous("choices", choices.any(), &chosen)?;
+        let weights = run.contiguous("weights", weights.any(), &chosen)?;
         Ok((run, logits, [choices, weights]))
     }
 

@@ -127,7 +127,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         let (run, operands, sums) = self.start(x, dy, dw, db.as_deref(), stream)?;
-        let gate = run.matrix("Y", y, dy.shape())?;
+        let gate = run.matrix("Y", y.any(), dy.shape())?;
         run.queue(
             |launch, queue| launch.run(operands, sums, Some(gate), queue),
             || {
@@ -155,12 +155,12 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         let [rows, inputs, outputs] = self.extents;
         let run = self.operator.start(stream)?;
         let operands = [
-            run.matrix("X", x, &[rows, inputs])?,
-            run.matrix("dY", dy, &[rows, outputs])?,
-            run.matrix("dW", dw, &[inputs, outputs])?,
+            run.matrix("X", x.any(), &[rows, inputs])?,
+            run.matrix("dY", dy.any(), &[rows, outputs])?,
+            run.matrix("dW", dw.any(), &[inputs, outputs])?,
         ];
         let db = match db {
-            Some(db) => run.contiguous("db", db, &[outputs])?,
+            Some(db) => run.contiguous("db", db.any(), &[outputs])?,
             None => 0,
         };
         Ok((run, operands, db))

@@ -96,7 +96,7 @@ impl<T: Scalar> ChannelDetector<T> {
         let planned = [items.saturating_mul(rows), columns];
         check_shape("rows and columns", &planned, &given)?;
         let run = self.operator.start(stream)?;
-        let matrix = run.matrix("A", a, a.shape())?;
+        let matrix = run.matrix("A", a.any(), a.shape())?;
         let Self { index, values, .. } = self;
         let of = (self.shape, index.stride, self.threshold);
         match &mut index.storage {

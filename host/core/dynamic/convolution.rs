@@ -230,7 +230,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        let all = self.matrices(&run, [a, b, c])?;
+        let all = self.matrices(&run, [a.any(), b.any(), c.any()])?;
         run.queue(
             |way, queue| {
                 self.launch(way, all, queue, |launch| {
@@ -248,7 +248,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             ConvolutionAxis::Filters => b,
         };
         self.detector.run(sparse, stream)?;
-        self.on_host(a, b, &mut c.any)
+        self.on_host(a.any(), b.any(), &mut c.any)
     }
 
     /// Second part of [`forward`](Self::forward): the product with the results of the last detection.
@@ -264,14 +264,14 @@ impl<T: Scalar> DynamicConvolution<T> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        let all = self.matrices(&run, [a, b, c])?;
+        let all = self.matrices(&run, [a.any(), b.any(), c.any()])?;
         run.queue(
             |way, queue| {
                 self.launch(way, all, queue, |launch| {
                     launch.run(self.detector.index().lists()?, all, queue)
                 })
             },
-            || self.on_host(a, b, &mut c.any),
+            || self.on_host(a.any(), b.any(), &mut c.any),
         )
     }
 

@@ -106,7 +106,7 @@ impl<T: Scalar> Detector<T> {
     /// [`Error::Shape`] if the matrix (the numbers) does not have the planned shape, or the index is of another
     /// detector. [`Error::OtherContext`] if one of them is in another context.
     pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
-        self.detect(matrix, index, stream)
+        self.detect(matrix.any(), index, stream)
     }
 }
 

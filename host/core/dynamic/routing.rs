@@ -188,7 +188,7 @@ impl Routing {
     #[doc(hidden)]
     pub fn queue(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
         let run = self.operator.start(stream)?;
-        let source = run.contiguous("choices", choices, &[self.tokens, self.top_k])?;
+        let source = run.contiguous("choices", choices.any(), &[self.tokens, self.top_k])?;
         run.queue(
             |own, queue| own.launch.run(source, &own.routes, queue),
             || {

@@ -171,7 +171,8 @@ impl<T: Scalar> SparseAttention<T> {
         run.queue(
             |launch, queue| launch.run(&raw, queue),
             || {
-                let operands = [q, k, v].map(|own| HostHeads::in_rows(own, self.own.extents.d));
+                let operands =
+                    [q, k, v].map(|own| HostHeads::in_rows(own.any(), self.own.extents.d));
                 let log_sum = log_sum.and_then(Tensor::host_mut);
                 self.own.on_host(operands).run(&mut out.any, log_sum);
                 Ok(())
@@ -250,8 +251,8 @@ fn operands<T: Scalar, L>(
     let heads = |name: &str, tensor: &Tensor<T>, [heads, rows, d]: [usize; 3]| {
         let leading = tensor.leading();
         let (matrix, strides) = match tensor.shape().len() {
-            2 => (run.matrix(name, tensor, &[rows, heads * d])?, [d, leading]),
-            _ => (run.matrix(name, tensor, &[heads, rows, d])?, [rows * leading, leading]),
+            2 => (run.matrix(name, tensor.any(), &[rows, heads * d])?, [d, leading]),
+            _ => (run.matrix(name, tensor.any(), &[heads, rows, d])?, [rows * leading, leading]),
         };
         Ok::<_, Error>((matrix.address, strides))
     };
@@ -260,7 +261,7 @@ fn operands<T: Scalar, L>(
     let (v, v_strides) = heads("v", v, keys)?;
     let (out, out_strides) = heads("out", out, queries)?;
     let log_sum = match log_sum {
-        Some(log_sum) => run.whole("log_sum", log_sum, &[extents.heads, extents.m])?,
+        Some(log_sum) => run.whole("log_sum", log_sum.any(), &[extents.heads, extents.m])?,
         None => 0,
     };
     Ok(RawAttention { q, q_strides, k, k_strides, v, v_strides, out, out_strides, log_sum })

@@ -146,11 +146,11 @@ impl<T: Scalar> SparseConv3d<T> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        self.check(&run, "input", input, Part::Input)?;
-        self.check(&run, "weights", weights, Part::Weights)?;
-        self.check(&run, "out", out, Part::Output)?;
+        self.check(&run, "input", input.any(), Part::Input)?;
+        self.check(&run, "weights", weights.any(), Part::Weights)?;
+        self.check(&run, "out", out.any(), Part::Output)?;
         if let Some(bias) = bias {
-            self.check(&run, "bias", bias, Part::Bias)?;
+            self.check(&run, "bias", bias.any(), Part::Bias)?;
         }
         self.product(run, 0, [input, weights], bias, out)
     }
@@ -194,9 +194,9 @@ impl<T: Scalar> SparseConv3d<T> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        self.check(&run, "weights", weights, Part::Weights)?;
-        self.check(&run, "dy", dy, Part::Output)?;
-        self.check(&run, "dx", dx, Part::Input)?;
+        self.check(&run, "weights", weights.any(), Part::Weights)?;
+        self.check(&run, "dy", dy.any(), Part::Output)?;
+        self.check(&run, "dx", dx.any(), Part::Input)?;
         self.product(run, 1, [dy, weights], None, dx)
     }
 
@@ -233,8 +233,8 @@ impl<T: Scalar> SparseConv3d<T> {
                 let conv = HostConv {
                     map: &arrays.get(),
                     channels: if which == 0 { [c, m] } else { [m, c] },
-                    input,
-                    weights,
+                    input: input.any(),
+                    weights: weights.any(),
                     turned: which == 1,
                     bias: bias.map(|bias| &bias.any),
                     relu: which == 0 && self.options.relu,
@@ -266,9 +266,9 @@ impl<T: Scalar> SparseConv3d<T> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        self.check(&run, "input", input, Part::Input)?;
-        self.check(&run, "dy", dy, Part::Output)?;
-        self.check(&run, "dw", dw, Part::Weights)?;
+        self.check(&run, "input", input.any(), Part::Input)?;
+        self.check(&run, "dy", dy.any(), Part::Output)?;
+        self.check(&run, "dw", dw.any(), Part::Weights)?;
         if Out::DTYPE != T::DTYPE && Out::DTYPE != Dtype::F32 {
             let expected = format!("{} or f32", T::DTYPE.name());
             return Err(Error::dtype("dw", expected, Out::DTYPE.name()));
@@ -288,7 +288,7 @@ impl<T: Scalar> SparseConv3d<T> {
                 let Arrays::Host(arrays) = self.map.arrays() else {
                     return Err(Error::elsewhere("map"));
                 };
-                weight_gradient(&arrays.get(), self.channels, [input, dy], &mut dw.any);
+                weight_gradient(&arrays.get(), self.channels, [input.any(), dy.any()], &mut dw.any);
                 Ok(())
             },
         )

@@ -131,11 +131,11 @@ impl<T: Scalar> Conv2d<T> {
             out: check_planes(&run, "out", out, [shape.outputs, of_out])?,
             weights: run.whole(
                 "weights",
-                weights,
+                weights.any(),
                 &[shape.outputs, shape.each(), rows, columns],
             )?,
             bias: match bias {
-                Some(bias) => run.contiguous("bias", bias, &[shape.outputs])?,
+                Some(bias) => run.contiguous("bias", bias.any(), &[shape.outputs])?,
                 None => 0,
             },
         };
@@ -169,8 +169,8 @@ fn check_planes<T: Scalar>(
 ) -> Result<DenseMatrix> {
     match tensor.shape() {
         [channels, columns] if *channels == planned[0] && *columns >= planned[1] => {
-            run.matrix(name, tensor, tensor.shape())
+            run.matrix(name, tensor.any(), tensor.shape())
         }
-        _ => run.matrix(name, tensor, &planned),
+        _ => run.matrix(name, tensor.any(), &planned),
     }
 }

@@ -172,9 +172,9 @@ impl<T: Scalar> EdgeGeometry<T> {
         let edges = of.receivers.len();
         let [(y_name, y), (basis_name, basis)] = own;
         let matrices = [
-            run.matrix("positions", positions, &[of.atoms, 3])?,
-            run.matrix(y_name, y, &[edges, (of.degree + 1).pow(2)])?,
-            run.matrix(basis_name, basis, &[edges, of.functions])?,
+            run.matrix("positions", positions.any(), &[of.atoms, 3])?,
+            run.matrix(y_name, y.any(), &[edges, (of.degree + 1).pow(2)])?,
+            run.matrix(basis_name, basis.any(), &[edges, of.functions])?,
         ];
         Ok((run, matrices))
     }
@@ -214,7 +214,7 @@ impl<T: Scalar> EdgeGeometry<T> {
         stream: &Stream,
     ) -> Result<()> {
         let (run, matrices) = self.start(positions, [("dY", dy), ("dbasis", dbasis)], stream)?;
-        let to = run.matrix("dpositions", dpositions, &[self.geometry.atoms, 3])?;
+        let to = run.matrix("dpositions", dpositions.any(), &[self.geometry.atoms, 3])?;
         run.queue(
             |launch, queue| launch.run(matrices, Some(to), queue),
             || {

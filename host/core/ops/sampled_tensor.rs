@@ -119,7 +119,7 @@ impl<T: Scalar> SampledTensor<T> {
             accumulate: false,
         };
         for (axis, factor) in factors.iter().enumerate() {
-            run.check(&format!("factor {axis}"), factor, &[shape[axis], self.n])?;
+            run.check(&format!("factor {axis}"), factor.any(), &[shape[axis], self.n])?;
         }
         for (to, factor) in raw.factors.iter_mut().zip(factors) {
             *to = (factor.place(), factor.leading());

@@ -65,7 +65,6 @@ impl<T: Scalar> Operand<'_, T> {
     }
 
     /// Description for messages.
-    #[doc(hidden)]
     pub fn describe(&self) -> String {
         self.any().describe()
     }

@@ -436,7 +436,6 @@ impl<T: Scalar> SparseTensor<T> {
     }
 
     /// Extents.
-    #[doc(hidden)]
     pub fn shape(&self) -> &[usize] {
         self.any.shape()
     }
@@ -450,7 +449,6 @@ impl<T: Scalar> SparseTensor<T> {
     }
 
     /// The format.
-    #[doc(hidden)]
     pub fn format(&self) -> Format {
         self.any.format()
     }
@@ -466,13 +464,11 @@ impl<T: Scalar> SparseTensor<T> {
 
     /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::raw::RawSpmm) expects it.
     /// `None` in a CPU context and for formats that are not in row order.
-    #[doc(hidden)]
     pub fn columns_address(&self) -> Option<u64> {
         self.any.columns_address()
     }
 
     /// Device address of the values; `None` in a CPU context.
-    #[doc(hidden)]
     pub fn values_address(&self) -> Option<u64> {
         self.any.values_address()
     }

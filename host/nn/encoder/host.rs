@@ -79,7 +79,7 @@ impl<'a> Batch<'a> {
         out: &mut AnyTensor,
     ) {
         let width = self.options.width;
-        let (values, from) = wide(&x.any);
+        let (values, from) = wide(x.any());
         let rows_of = |rows: &Range<usize>| {
             let rows = rows.clone().flat_map(|row| &values[row * from..][..width]);
             rows.copied().collect::<Vec<f64>>()
@@ -115,7 +115,7 @@ struct HostLayer<'a> {
 
 impl<'a> HostLayer<'a> {
     fn new<T: Scalar>(options: &'a EncoderOptions, weights: &EncoderWeights<'a, T>) -> Self {
-        let of = |pair: [&'a Tensor<T>; 2]| pair.map(|tensor| wide(&tensor.any));
+        let of = |pair: [&'a Tensor<T>; 2]| pair.map(|tensor| wide(tensor.any()));
         HostLayer {
             options,
             qkv: of(weights.qkv),

@@ -75,17 +75,19 @@ impl<T: Scalar> ResidualNorm<T> {
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
         for (name, tensor) in [("x", x), ("y", y), ("out", &*out)] {
-            run.check(name, tensor, &self.shape)?;
+            run.check(name, tensor.any(), &self.shape)?;
         }
         for (name, tensor) in [("factor", affine[0]), ("summand", affine[1])] {
-            run.check(name, tensor, &self.shape[1..])?;
+            run.check(name, tensor.any(), &self.shape[1..])?;
         }
         let (from, to) = ([x, y].map(super::rows), (super::rows(out), false, false));
         run.queue(
             |launch, queue| launch.norm(from, affine.map(|tensor| tensor.place()), to, queue),
             || {
-                let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|t| &t.any));
-                norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
+                let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|t| t.any()));
+                // SAFETY: only values are stored.
+                let out = unsafe { out.any_mut() };
+                norms(self.shape[0], inputs, affine, self.epsilon, out);
                 Ok(())
             },
         )

@@ -96,10 +96,10 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
-        let of = |name: &str, tensor: &Tensor<T>| run.matrix(name, tensor, &self.shape);
+        let of = |name: &str, tensor: &Tensor<T>| run.matrix(name, tensor.any(), &self.shape);
         let all = [of("x", x)?, of("y", y)?, of("dy", dy)?, of("dx", dx)?];
-        let by = run.contiguous("factor", factor, &self.shape[1..])?;
-        let sums = run.contiguous("affine", affine, &[2, self.shape[1]])?;
+        let by = run.contiguous("factor", factor.any(), &self.shape[1..])?;
+        let sums = run.contiguous("affine", affine.any(), &[2, self.shape[1]])?;
         run.queue(
             |launch, queue| launch.run(all, by, sums, queue),
             || self.on_host([x, y, dy], factor, dx, affine),

@@ -180,12 +180,15 @@ fn weigh<T: Scalar>(
     stream: &Stream,
 ) -> Result<()> {
     let run = operator.start(stream)?;
-    let rows = [run.matrix("hidden rows", h, h.shape())?, run.matrix("hidden rows", g, g.shape())?];
-    let words = [
-        run.contiguous("weights", weights, &routing.shape())?,
-        run.contiguous("gradient of weights", gradient, &routing.shape())?,
+    let rows = [
+        run.matrix("hidden rows", h.any(), h.shape())?,
+        run.matrix("hidden rows", g.any(), g.shape())?,
     ];
-    let sums = kept.as_ref().map(|kept| run.matrix("sums", &kept.sums, kept.sums.shape()));
+    let words = [
+        run.contiguous("weights", weights.any(), &routing.shape())?,
+        run.contiguous("gradient of weights", gradient.any(), &routing.shape())?,
+    ];
+    let sums = kept.as_ref().map(|kept| run.matrix("sums", kept.sums.any(), kept.sums.shape()));
     let sums = sums.transpose()?;
     run.queue(
         |launch, queue| launch.run(routing.on_device()?, rows, sums, words, queue),
@@ -193,8 +196,10 @@ fn weigh<T: Scalar>(
             let HostRoutes { order, offsets } = routing.on_host();
             let routed = offsets[routing.experts()] as usize;
             let top = routing.shape()[1];
-            let hidden = [&mut h.any, &mut g.any];
-            let kept = kept.map(|kept| (kept.gate, &mut kept.sums.any));
+            // SAFETY: only values are stored.
+            let hidden = unsafe { [h.any_mut(), g.any_mut()] };
+            // SAFETY: only values are stored.
+            let kept = kept.map(|kept| (kept.gate, unsafe { kept.sums.any_mut() }));
             with_sums!(T::DTYPE, A => {
                 weigh_on_host::<A>((order, routed, top), hidden, kept, (weights, gradient))
             })

@@ -52,11 +52,15 @@ impl<T: Scalar> StoredSums<T> {
     ) -> Result<()> {
         self.product.queue(routing, operands, &mut self.sums, stream)?;
         let run = self.operator.start(stream)?;
-        let sums = run.matrix("sums", &self.sums, self.sums.shape())?;
-        let to = run.matrix("hidden rows", hidden, hidden.shape())?;
+        let sums = run.matrix("sums", self.sums.any(), self.sums.shape())?;
+        let to = run.matrix("hidden rows", hidden.any(), hidden.shape())?;
         run.queue(
             |launch, queue| launch.run(sums, to, queue),
-            || with_sums!(T::DTYPE, A => on_host::<A>(self.gate, &self.sums, &mut hidden.any)),
+            || {
+                // SAFETY: only values are stored.
+                let hidden = unsafe { hidden.any_mut() };
+                with_sums!(T::DTYPE, A => on_host::<A>(self.gate, self.sums.any(), hidden))
+            },
         )
     }
 }

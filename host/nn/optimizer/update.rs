@@ -79,12 +79,12 @@ impl Update {
     ) -> Result<()> {
         let run = self.operator.start(stream)?;
         let arrays = Arrays {
-            parameters: run.whole("parameters", parameters, &self.shape)?,
-            gradient: run.whole("gradient", gradient, &self.shape)?,
+            parameters: run.whole("parameters", parameters.any(), &self.shape)?,
+            gradient: run.whole("gradient", gradient.any(), &self.shape)?,
             narrow: G::DTYPE != Dtype::F32,
             moments: self.moments.each_ref().map(|moment| moment.place()),
             copy: match &copy {
-                Some(copy) => Some((run.whole("copy", copy, &self.shape)?, T::DTYPE)),
+                Some(copy) => Some((run.whole("copy", copy.any(), &self.shape)?, T::DTYPE)),
                 None => None,
             },
         };

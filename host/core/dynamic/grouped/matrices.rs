@@ -119,10 +119,10 @@ impl<'a, T: Scalar> Matrices<'a, T> {
     ) -> Result<(DenseMatrix, u64)> {
         self.check(name, shape, scaled)?;
         match self {
-            Matrices::Plain(plain) => Ok((run.matrix(name, plain, plain.shape())?, 0)),
+            Matrices::Plain(plain) => Ok((run.matrix(name, plain.any(), plain.shape())?, 0)),
             Matrices::Scaled(codes, scales) => {
-                let address = run.contiguous("scales", scales, scales.shape())?;
-                Ok((run.matrix(name, codes, codes.shape())?, address))
+                let address = run.contiguous("scales", scales.any(), scales.shape())?;
+                Ok((run.matrix(name, codes.any(), codes.shape())?, address))
             }
         }
     }

@@ -214,11 +214,11 @@ impl<T: Scalar> GroupedProduct<T> {
         let given = own.optional(names[0], run.a.map(|a| &a.any), &[rows, k])?;
         let (w, scales) = run.w.of_run(&own, names[1], matrix, scaled)?;
         let (c, c_scales) = match &out {
-            Out::Rows(c) => (own.matrix(names[2], c, &[slots, n])?, 0),
+            Out::Rows(c) => (own.matrix(names[2], c.any(), &[slots, n])?, 0),
             Out::Quantized(next) => next.quantized(),
         };
         let weights = match run.weights {
-            Some(weights) => own.contiguous("weights", weights, &[tokens, top])?,
+            Some(weights) => own.contiguous("weights", weights.any(), &[tokens, top])?,
             None => 0,
         };
         let gate = own.optional("gate", run.gate.map(|gate| &gate.any), &[slots, n])?;
@@ -272,7 +272,7 @@ impl<T: Scalar> GroupedProduct<T> {
                         options: &self.options,
                         routes: routing.on_host(),
                         a: rounded.as_ref().map_or(&a.any, |rounded| &rounded.any),
-                        w,
+                        w: w.any(),
                         weights: run.weights,
                         gate: run.gate.map(|gate| &gate.any),
                     };
@@ -308,7 +308,7 @@ impl OnHost<'_> {
         let GroupedOptions { n, scatter, activation, gate: own_gate, .. } = *self.options;
         let GroupedExtents { top, experts, .. } = self.extents;
         let (a, w) = (wide::<A>(self.names[0], self.a)?, wide::<A>(self.names[1], self.w)?);
-        let weights = self.weights.map(|t| wide::<A>("weights", t)).transpose()?;
+        let weights = self.weights.map(|t| wide::<A>("weights", t.any())).transpose()?;
         let gate = self.gate.map(|t| wide::<A>("gate", t)).transpose()?;
         let HostRoutes { order, offsets } = self.routes;
         let slots = order.len();

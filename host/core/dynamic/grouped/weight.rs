@@ -91,9 +91,9 @@ impl<T: Scalar> GroupedWeight<T> {
         routing.check(self.operator.context())?;
         let run = self.operator.start(stream)?;
         let operands = [
-            run.matrix(names[0], a, &[rows[0], m])?,
-            run.matrix(names[1], b, &[rows[1], n])?,
-            run.matrix(names[2], w, &[self.experts, m, n])?,
+            run.matrix(names[0], a.any(), &[rows[0], m])?,
+            run.matrix(names[1], b.any(), &[rows[1], n])?,
+            run.matrix(names[2], w.any(), &[self.experts, m, n])?,
         ];
         run.queue(
             // A run of the routing, earlier on the stream, fills the routes.
@@ -101,7 +101,7 @@ impl<T: Scalar> GroupedWeight<T> {
             || {
                 let of = (self.shape[1], self.experts, &self.options);
                 let routes = routing.on_host();
-                with_sums!(T::DTYPE, A => on_host::<A>((of, names), routes, [a, b], &mut w.any))
+                with_sums!(T::DTYPE, A => on_host::<A>((of, names), routes, [a.any(), b.any()], &mut w.any))
             },
         )
     }

@@ -146,7 +146,7 @@ impl<T: Scalar> CachedAttention<T> {
         let mut raw = self.operands(&run, [q, k, v, out], lengths)?;
         let [new_k, new_v] = new;
         for (name, tensor) in [("new k", new_k), ("new v", new_v)] {
-            run.check(name, tensor, &[batch, key_heads, d])?;
+            run.check(name, tensor.any(), &[batch, key_heads, d])?;
         }
         raw.fresh = Some(new.map(|tensor| (tensor.place(), tensor.leading())));
         run.queue(
@@ -172,14 +172,14 @@ impl<T: Scalar> CachedAttention<T> {
         let queries = [batch, key_heads * group, d];
         let cached = [batch, key_heads, capacity, d];
         let rows = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            let matrix = run.matrix(name, tensor, shape)?;
+            let matrix = run.matrix(name, tensor.any(), shape)?;
             Ok::<_, Error>((matrix.address, matrix.leading))
         };
         Ok(RawDecode {
             q: rows("q", q, &queries)?,
             cache: [rows("k", k, &cached)?, rows("v", v, &cached)?],
             fresh: None,
-            lengths: run.matrix("lengths", lengths, &[batch])?.address,
+            lengths: run.matrix("lengths", lengths.any(), &[batch])?.address,
             out: rows("out", out, &queries)?,
         })
     }
@@ -212,7 +212,7 @@ impl<T: Scalar> CachedAttention<T> {
     }
 
     fn run_on_host(&self, operands: [&Tensor<T>; 3], lengths: &Tensor<i32>, out: &mut Tensor<T>) {
-        let [q, k, v] = operands.map(|tensor| HostHeads::of(tensor));
+        let [q, k, v] = operands.map(|tensor| HostHeads::of(tensor.any()));
         let decode = HostDecode {
             q,
             k,

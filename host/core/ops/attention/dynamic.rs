@@ -246,7 +246,7 @@ impl<T: Scalar> DynamicAttention<T> {
     /// Validates the shapes of the given masks and returns their addresses.
     fn check_mask(&self, run: &Run<'_, Launches>, mask: &MaskTensors<'_>) -> Result<RawMasks> {
         let lengths = match mask.lengths {
-            Some(lengths) => run.matrix("lengths", lengths, &[self.masks])?.address,
+            Some(lengths) => run.matrix("lengths", lengths.any(), &[self.masks])?.address,
             None => 0,
         };
         let Some(most) = self.most else {
@@ -272,7 +272,7 @@ impl<T: Scalar> DynamicAttention<T> {
             return Err(Error::missing_for("key_blocks", reason));
         };
         let (masks, down) = (self.masks_of(blocks.shape()), self.extents.m.div_ceil(64));
-        let blocks = run.matrix("key_blocks", blocks, &[masks, down, most])?;
+        let blocks = run.matrix("key_blocks", blocks.any(), &[masks, down, most])?;
         let row_bytes = blocks.leading * size_of::<i32>();
         Ok(RawMasks::Blocks(RawKeyBlocks {
             blocks: blocks.address,
@@ -300,7 +300,7 @@ impl<T: Scalar> DynamicAttention<T> {
             };
             let masks = self.masks_of(tensor.shape());
             let shape: Vec<usize> = std::iter::once(masks).chain(of_mask.iter().copied()).collect();
-            let address = run.matrix(name, tensor, &shape)?.address;
+            let address = run.matrix(name, tensor.any(), &shape)?.address;
             let rows: usize = of_mask[..of_mask.len() - 1].iter().product();
             let bytes = if masks == 1 { 0 } else { rows * tensor.leading() };
             Ok::<_, Error>((address, bytes))
@@ -371,7 +371,7 @@ impl<T: Scalar> DynamicAttention<T> {
         out: &mut Tensor<T>,
         log_sum: Option<&mut Tensor<f32>>,
     ) {
-        let operands = operands.map(|tensor| HostHeads::in_rows(tensor, self.extents.d));
+        let operands = operands.map(|tensor| HostHeads::in_rows(tensor.any(), self.extents.d));
         let flags: Vec<Flags> = (0..self.masks).map(|index| self.flags(mask, index)).collect();
         let each = self.extents.heads / self.masks;
         let masks = (0..self.extents.heads).map(|head| Seen::Flags(&flags[head / each]));

@@ -137,7 +137,7 @@ impl<T: Scalar> AttentionGradient<T> {
             ("dk", &*dk, keys),
             ("dv", &*dv, keys),
         ] {
-            run.check(name, tensor, &shape)?;
+            run.check(name, tensor.any(), &shape)?;
         }
         let operands = HeadOperands {
             inputs: [q, k, v].map(|t| Heads::of(t)),
@@ -149,9 +149,9 @@ impl<T: Scalar> AttentionGradient<T> {
         run.queue(
             |groups, queue| groups.iter().try_for_each(|group| group.queue(&operands, queue)),
             || {
-                let operands = [q, k, v].map(|tensor| HostHeads::of(tensor));
+                let operands = [q, k, v].map(|tensor| HostHeads::of(tensor.any()));
                 let gradients = [dq, dk, dv].map(|t| &mut t.any);
-                self.own.on_host(operands).gradient(&HostHeads::of(dy), gradients);
+                self.own.on_host(operands).gradient(&HostHeads::of(dy.any()), gradients);
                 Ok(())
             },
         )
@@ -181,9 +181,9 @@ impl<T: Scalar> AttentionGradient<T> {
         }
         let width = (heads + 2 * key_heads) * d;
         let run = self.operator.start(stream)?;
-        run.check("qkv", qkv, &[m, width])?;
-        run.check("dqkv", dqkv, &[m, width])?;
-        run.check("dy", dy, &[m, heads * d])?;
+        run.check("qkv", qkv.any(), &[m, width])?;
+        run.check("dqkv", dqkv.any(), &[m, width])?;
+        run.check("dy", dy.any(), &[m, heads * d])?;
         let first = [0, heads, heads + key_heads];
         let parts = |of: &Tensor<T>| first.map(|at| Heads::in_rows(of, at * d, d));
         let operands = HeadOperands {
@@ -196,7 +196,7 @@ impl<T: Scalar> AttentionGradient<T> {
         run.queue(
             |groups, queue| groups.iter().try_for_each(|group| group.queue(&operands, queue)),
             || {
-                let all = HostHeads::in_rows(qkv, d);
+                let all = HostHeads::in_rows(qkv.any(), d);
                 let part = |at: usize, heads: usize| HostHeads {
                     values: all.values[at * m * d..][..heads * m * d].to_vec().into(),
                     leading: d,
@@ -204,7 +204,7 @@ impl<T: Scalar> AttentionGradient<T> {
                 let [q, k, v] = first;
                 let operands = [part(q, heads), part(k, key_heads), part(v, key_heads)];
                 let own = self.own.on_host(operands);
-                own.gradient_in_rows(&HostHeads::in_rows(dy, d), &mut dqkv.any);
+                own.gradient_in_rows(&HostHeads::in_rows(dy.any(), d), &mut dqkv.any);
                 Ok(())
             },
         )

@@ -82,7 +82,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         name: &str,
         tensor: &Tensor<T>,
     ) -> Result<(u64, usize)> {
-        let matrix = run.matrix(name, tensor, &[self.options.heads, self.slots])?;
+        let matrix = run.matrix(name, tensor.any(), &[self.options.heads, self.slots])?;
         // Also required of one head: kernels read whole vectors, and no padding follows a tensor.
         let bytes = matrix.leading * size_of::<T>();
         if self.operator.context().checks() && !bytes.is_multiple_of(16) {
@@ -102,7 +102,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         if own == stride {
             return self.check_heads(run, name, tensor).map(|(address, _)| address);
         }
-        run.check(name, tensor, &[self.options.heads, self.slots])?;
+        run.check(name, tensor.any(), &[self.options.heads, self.slots])?;
         let reason = format!("has heads {own} elements apart, the input {stride}");
         Err(Error::operand(name, reason))
     }

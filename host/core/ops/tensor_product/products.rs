@@ -155,7 +155,7 @@ impl<T: Scalar> Products<T> {
         of: usize,
         tensor: &Tensor<T>,
     ) -> Result<(u64, usize)> {
-        let matrix = run.matrix(name, tensor, &self.shapes[of])?;
+        let matrix = run.matrix(name, tensor.any(), &self.shapes[of])?;
         Ok((matrix.address, matrix.leading))
     }
 }
