@@ -5,6 +5,7 @@ use einsparse_kernels::abi::{
 };
 use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
+use smallvec::SmallVec;
 
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
@@ -195,7 +196,7 @@ impl Product for Panels {
     }
 
     fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        let mut launches = Vec::with_capacity(self.extents.items / self.folded.max(1));
+        let mut launches = SmallVec::<[_; 1]>::new();
         for first in (0..self.extents.items).step_by(self.folded.max(1)) {
             let strides = raw.strides(self.form.order, self.extents, [self.row().dtype, self.out]);
             launches.push(self.params(&raw.item(strides, first))?);
