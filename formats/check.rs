@@ -24,18 +24,12 @@ pub(crate) fn matrix(rows: usize, cols: usize) -> Result<(), FormatError> {
 
 /// Returns `n` as usize if it fits u32.
 pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
-    if n > LIMIT as u128 {
-        return Err(FormatError::Overflow { what, value: n, limit: LIMIT as u128 });
-    }
-    Ok(n as usize)
+    at_most(what, n, LIMIT as u128).map(|()| n as usize)
 }
 
 /// Validates that a count does not exceed a limit of its format.
-pub(crate) fn at_most(what: &'static str, n: usize, limit: usize) -> Result<(), FormatError> {
-    if n > limit {
-        return Err(FormatError::Overflow { what, value: n as u128, limit: limit as u128 });
-    }
-    Ok(())
+pub(crate) fn at_most(what: &'static str, value: u128, limit: u128) -> Result<(), FormatError> {
+    if value > limit { Err(FormatError::Overflow { what, value, limit }) } else { Ok(()) }
 }
 
 /// Returns the product of the factors if it fits u32.
@@ -46,17 +40,14 @@ pub(crate) fn product(what: &'static str, factors: &[usize]) -> Result<usize, Fo
 /// Validates a block or group size, which must be at least 1.
 pub(crate) fn positive(what: &'static str, n: usize) -> Result<(), FormatError> {
     if n == 0 {
-        return Err(FormatError::Shape { what, found: "0".into(), expected: "at least 1".into() });
+        return Err(shape(what, 0, "at least 1"));
     }
     extent(what, n)
 }
 
 /// Validates a threshold, which must be at least 0 and not NaN.
 pub(crate) fn threshold(what: &'static str, threshold: f64) -> Result<(), FormatError> {
-    if threshold >= 0.0 {
-        return Ok(());
-    }
-    Err(FormatError::Shape { what, found: threshold.to_string(), expected: "at least 0".into() })
+    if threshold >= 0.0 { Ok(()) } else { Err(shape(what, threshold, "at least 0")) }
 }
 
 /// Validates both extents of a block.
@@ -73,15 +64,39 @@ pub(crate) fn length(
     if found == expected { Ok(()) } else { Err(FormatError::Length { array, found, expected }) }
 }
 
-fn invalid(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {
+/// Error of an extent, a size or a rank.
+pub(crate) fn shape(
+    what: &'static str,
+    found: impl ToString,
+    expected: impl Into<String>,
+) -> FormatError {
+    FormatError::Shape { what, found: found.to_string(), expected: expected.into() }
+}
+
+/// Validates a fraction, which must be from 0 to 1.
+pub(crate) fn fraction(what: &'static str, fraction: f64) -> Result<(), FormatError> {
+    if (0.0..=1.0).contains(&fraction) { Ok(()) } else { Err(shape(what, fraction, "0 to 1")) }
+}
+
+pub(crate) fn invalid(
+    array: &'static str,
+    position: usize,
+    value: u32,
+    bound: usize,
+) -> FormatError {
     FormatError::InvalidIndex { array, position, value: value.into(), bound: bound as u64 }
 }
 
-fn order(array: &'static str, position: usize, previous: u32, value: u32) -> FormatError {
+pub(crate) fn order(
+    array: &'static str,
+    position: usize,
+    previous: u32,
+    value: u32,
+) -> FormatError {
     FormatError::Order { array, position, previous: previous.into(), value: value.into() }
 }
 
-fn first(error: Option<FormatError>) -> Result<(), FormatError> {
+pub(crate) fn first(error: Option<FormatError>) -> Result<(), FormatError> {
     error.map_or(Ok(()), Err)
 }
 

@@ -48,10 +48,6 @@ use crate::FormatError;
 fn matrix(shape: &[usize]) -> Result<(usize, usize), FormatError> {
     match *shape {
         [rows, cols] => Ok((rows, cols)),
-        _ => Err(FormatError::Shape {
-            what: "order",
-            found: shape.len().to_string(),
-            expected: "2".into(),
-        }),
+        _ => Err(crate::check::shape("order", shape.len(), "2")),
     }
 }

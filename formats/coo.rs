@@ -3,20 +3,11 @@
 use crate::{Element, Format, FormatError, IndexArray, Pattern, Sparse, check};
 
 /// Names of the coordinate arrays in errors. All axes from index 8 on share one name.
-const NAMES: [&str; 9] = [
-    "coords[0]",
-    "coords[1]",
-    "coords[2]",
-    "coords[3]",
-    "coords[4]",
-    "coords[5]",
-    "coords[6]",
-    "coords[7]",
-    "coords",
-];
+const NAMES: &str =
+    "coords[0] coords[1] coords[2] coords[3] coords[4] coords[5] coords[6] coords[7]";
 
 pub(crate) fn names(order: usize) -> Vec<&'static str> {
-    (0..order).map(|axis| NAMES[axis.min(NAMES.len() - 1)]).collect()
+    NAMES.split(' ').chain(std::iter::repeat("coords")).take(order).collect()
 }
 
 /// Validates lengths and bounds, but not the order of the entries. Returns the array names and the number of entries.
@@ -25,8 +16,7 @@ pub(crate) fn check_coords(
     coords: &[Vec<u32>],
 ) -> Result<(Vec<&'static str>, usize), FormatError> {
     if shape.is_empty() {
-        let (found, expected) = ("0".into(), "at least 1".into());
-        return Err(FormatError::Shape { what: "order", found, expected });
+        return Err(check::shape("order", 0, "at least 1"));
     }
     check::length("coords", coords.len(), shape.len())?;
     let (names, entries) = (names(shape.len()), coords[0].len());

@@ -15,10 +15,7 @@ pub struct Dense<T> {
 fn elements<T>(shape: &[usize]) -> Result<usize, FormatError> {
     let n = shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
     let limit = (isize::MAX as usize / size_of::<T>().max(1)) as u128;
-    if n > limit {
-        return Err(FormatError::Overflow { what: "elements", value: n, limit });
-    }
-    Ok(n as usize)
+    check::at_most("elements", n, limit).map(|()| n as usize)
 }
 
 impl<T: Element> Dense<T> {

@@ -20,12 +20,10 @@ pub type GroupCoo<T> = Sparse<GroupCooPattern, T>;
 
 pub(crate) fn check_axis(shape: &[usize], axis: usize) -> Result<(), FormatError> {
     if shape.len() < 2 {
-        let (found, expected) = (shape.len().to_string(), "at least 2".into());
-        return Err(FormatError::Shape { what: "order", found, expected });
+        return Err(check::shape("order", shape.len(), "at least 2"));
     }
     if axis >= shape.len() {
-        let (found, expected) = (axis.to_string(), format!("below {}", shape.len()));
-        return Err(FormatError::Shape { what: "grouped axis", found, expected });
+        return Err(check::shape("grouped axis", axis, format!("below {}", shape.len())));
     }
     Ok(())
 }

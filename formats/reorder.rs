@@ -6,7 +6,7 @@ mod cluster;
 
 use crate::convert::transpose_pattern;
 use crate::fill::block_fills;
-use crate::{CsrPattern, FormatError, Pattern, Permutation, allocate};
+use crate::{CsrPattern, FormatError, Pattern, Permutation, allocate, check};
 
 /// Parameters of the similarity of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,19 +27,11 @@ impl Default for Options {
 
 impl Options {
     fn check(&self) -> Result<(), FormatError> {
-        let wrong = |what, found, expected: &str| FormatError::Shape {
-            what,
-            found,
-            expected: expected.into(),
-        };
-        if !(0.0..=1.0).contains(&self.similarity) {
-            let found = self.similarity.to_string();
-            return Err(wrong("similarity", found, "0 to 1"));
+        check::fraction("similarity", self.similarity)?;
+        match self.hashes {
+            1..=64 => Ok(()),
+            _ => Err(check::shape("hashes", self.hashes, "1 to 64")),
         }
-        if !(1..=64).contains(&self.hashes) {
-            return Err(wrong("hashes", self.hashes.to_string(), "1 to 64"));
-        }
-        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Quantization to e4m3 with one scale per block of a matrix.
 
-use crate::{Dense, E4m3, Element, FormatError};
+use crate::{Dense, E4m3, Element, FormatError, check};
 
 /// Rows and columns of a block with one scale.
 pub const SCALE_BLOCK: usize = 128;
@@ -24,11 +24,7 @@ pub fn scale_blocks<T: Element>(
     matrices: &Dense<T>,
 ) -> Result<(Dense<E4m3>, Dense<f32>), FormatError> {
     let [before @ .., rows, columns] = matrices.shape() else {
-        return Err(FormatError::Shape {
-            what: "matrix",
-            found: format!("{:?}", matrices.shape()),
-            expected: "at least two axes".into(),
-        });
+        return Err(two_axes("matrix", matrices.shape()));
     };
     let (rows, columns) = (*rows, *columns);
     let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
@@ -72,6 +68,10 @@ pub fn scale_blocks<T: Element>(
     Ok((codes, scales))
 }
 
+fn two_axes(what: &'static str, shape: &[usize]) -> FormatError {
+    check::shape(what, format!("{shape:?}"), "at least two axes")
+}
+
 /// Inverse of [`scale_blocks`]: each element times the scale of its block, in f32, then rounded to `T`.
 ///
 /// ```
@@ -91,20 +91,13 @@ pub fn unscale_blocks<T: Element>(
     scales: &Dense<f32>,
 ) -> Result<Dense<T>, FormatError> {
     let [before @ .., rows, columns] = codes.shape() else {
-        return Err(FormatError::Shape {
-            what: "codes",
-            found: format!("{:?}", codes.shape()),
-            expected: "at least two axes".into(),
-        });
+        return Err(two_axes("codes", codes.shape()));
     };
     let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
     let blocks = [before, &[down, across]].concat();
     if scales.shape() != blocks {
-        return Err(FormatError::Shape {
-            what: "scales",
-            found: format!("{:?}", scales.shape()),
-            expected: format!("{blocks:?}"),
-        });
+        let found = format!("{:?}", scales.shape());
+        return Err(check::shape("scales", found, format!("{blocks:?}")));
     }
     let (of_codes, of_scales) = (codes.values(), scales.values());
     Dense::from_fn(codes.shape().to_vec(), |at| {

@@ -5,7 +5,8 @@
 
 use rayon::prelude::*;
 
-use crate::pattern::matrix;
+use crate::check::invalid;
+use crate::pattern::accessors;
 use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
 
 /// Rows per slice, C.
@@ -49,10 +50,6 @@ pub struct SlicedEllPattern {
 
 /// A sliced ELLPACK matrix.
 pub type SlicedEll<T> = Sparse<SlicedEllPattern, T>;
-
-fn wrong(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {
-    FormatError::InvalidIndex { array, position, value: value.into(), bound: bound as u64 }
-}
 
 impl SlicedEllPattern {
     /// Rows per slice.
@@ -126,7 +123,7 @@ impl SlicedEllPattern {
             let tiles = self.cols().div_ceil(K_TILE);
             let bound = tiles.min(first as usize + REACH);
             if first > end || end as usize > bound {
-                return Err(wrong("windows", chunk * 2 + 1, end, bound + 1));
+                return Err(invalid("windows", chunk * 2 + 1, end, bound + 1));
             }
             for (lane, last) in last.iter_mut().enumerate() {
                 let mut ended = self.rows[slice * SLICE + lane] == PAD;
@@ -138,15 +135,15 @@ impl SlicedEllPattern {
                     };
                     let bound = self.cols().min(end as usize * K_TILE);
                     if ended || column as usize >= bound {
-                        return Err(wrong("columns", slot, column, if ended { 0 } else { bound }));
+                        return Err(invalid(
+                            "columns",
+                            slot,
+                            column,
+                            if ended { 0 } else { bound },
+                        ));
                     }
                     if let Some(previous) = last.filter(|&p| p >= column) {
-                        return Err(FormatError::Order {
-                            array: "columns",
-                            position: slot,
-                            previous: u64::from(previous),
-                            value: u64::from(column),
-                        });
+                        return Err(check::order("columns", slot, previous, column));
                     }
                     *last = Some(column);
                     found += 1;
@@ -214,19 +211,19 @@ fn check_order(order: &[u32], rows: usize) -> Result<(), FormatError> {
         let padding = position >= rows;
         let known = (row as usize) < rows && !std::mem::replace(&mut seen[row as usize], true);
         if padding != (row == PAD) || (!padding && !known) {
-            return Err(wrong("rows", position, row, if padding { 0 } else { rows }));
+            return Err(invalid("rows", position, row, if padding { 0 } else { rows }));
         }
     }
     Ok(())
 }
 
-matrix! { SlicedEllPattern {
+accessors! { SlicedEllPattern {
     /// First chunk of each slice, and the end of the last one: one more than slices.
-    offsets,
+    offsets: u32,
     /// First K-tile of each chunk and the end of its K-tiles, `[chunks, 2]`.
-    windows,
+    windows: u32,
     /// Columns relative to the window, two per word, `[chunks, 32, 2]`.
-    columns,
+    columns: u32,
 } }
 
 impl Pattern for SlicedEllPattern {

@@ -198,7 +198,7 @@ impl Piece {
     /// Appends a window.
     fn window(&mut self, rows: &[(u32, u32)], columns: &[u32]) -> Result<(), FormatError> {
         let (base, span) = span(rows);
-        crate::check::at_most("values that eight rows span", span, SPAN)?;
+        crate::check::at_most("values that eight rows span", span as u128, SPAN as u128)?;
         let mut window =
             VectorWindow { first: self.steps.len() as u32, vectors: 0, base, filled: 0 };
         let mut merge = Merge::new(rows, columns);

@@ -5,7 +5,7 @@ use super::tasks::prefix_sum;
 use super::{cost, matrix};
 use crate::bitmap::{
     ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_of, checked_grid, for_each_bit, half_offsets,
-    middles, of_half, units,
+    middles, of_half, ones, units,
 };
 use crate::parallel;
 use crate::{
@@ -53,10 +53,8 @@ fn count_halves(tile: &mut [u32]) {
 
 /// Start of the values of each tile.
 fn starts_of(words: &[u32]) -> Result<Vec<u32>, FormatError> {
-    let entries = |tile: &[u32]| tile[..BITS].iter().map(|w| w.count_ones() as usize).sum();
-    let counts = allocate::each("counts of tiles", words.len() / WORDS, &|tile| {
-        units(entries(&words[tile * WORDS..][..WORDS]))
-    })?;
+    let entries = |tile: usize| units(ones(&words[tile * WORDS..][..BITS]));
+    let counts = allocate::each("counts of tiles", words.len() / WORDS, &entries)?;
     prefix_sum("slots", counts.into_iter())
 }
 

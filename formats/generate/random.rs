@@ -127,8 +127,7 @@ pub(super) fn by_rows(
     (seed, purpose): (u64, Purpose),
     row: impl Fn(usize, &mut Stream, &mut Vec<u32>) + Sync,
 ) -> Result<CsrPattern, FormatError> {
-    check::fits("rows", rows as u128)?;
-    check::fits("columns", cols as u128)?;
+    check::matrix(rows, cols)?;
     // Twelve bytes per entry: COO in f32.
     allocate::extent("rows", rows as u128, 8, expected.saturating_mul(12))?;
     let pieces: Vec<(Vec<u32>, Vec<u32>)> = parallel::collect(rows.div_ceil(ROWS), 1, &|piece| {

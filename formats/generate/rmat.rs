@@ -22,9 +22,7 @@ const ENDS: [u32; 3] = [37_356, 37_356 + 12_452, 37_356 + 2 * 12_452];
 /// # Errors
 /// Returns [`FormatError::Overflow`] for a scale over 31 or more than 2^32 - 1 drawn edges.
 pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Result<CsrPattern, FormatError> {
-    if scale > 31 {
-        return Err(FormatError::Overflow { what: "scale", value: scale.into(), limit: 31 });
-    }
+    check::at_most("scale", scale.into(), 31)?;
     let rows = 1_usize << scale;
     let drawn = check::fits("drawn edges", rows as u128 * edge_factor as u128)?;
     allocate::extent("rows", rows as u128, 4, 12 * drawn as u64)?;

@@ -3,17 +3,6 @@
 use super::random::{Purpose, Stream, by_rows};
 use crate::{BsrPattern, CsrPattern, FormatError, allocate, check};
 
-fn density_in_range(density: f64) -> Result<(), FormatError> {
-    if (0.0..=1.0).contains(&density) {
-        return Ok(());
-    }
-    Err(FormatError::Shape {
-        what: "density",
-        found: density.to_string(),
-        expected: "0 to 1".to_owned(),
-    })
-}
-
 /// Returns a pattern in which each element of the matrix is an entry with probability `density`, independently.
 ///
 /// # Errors
@@ -25,7 +14,7 @@ pub fn uniform(
     density: f64,
     seed: u64,
 ) -> Result<CsrPattern, FormatError> {
-    density_in_range(density)?;
+    check::fraction("density", density)?;
     let expected = (rows as f64 * cols as f64 * density) as u128;
     let expected = check::fits("expected entries", expected)? as u64;
     // The gap to the next entry has a geometric distribution: floor(ln u / ln(1 - density)).
@@ -55,11 +44,7 @@ pub fn uniform_rows(
 ) -> Result<CsrPattern, FormatError> {
     if per_row > cols {
         let expected = format!("at most {cols}, the columns");
-        return Err(FormatError::Shape {
-            what: "entries of a row",
-            found: per_row.to_string(),
-            expected,
-        });
+        return Err(check::shape("entries of a row", per_row, expected));
     }
     let entries = check::fits("entries", rows as u128 * per_row as u128)? as u64;
     let drawn = (seed, Purpose::UniformRows);
@@ -94,7 +79,7 @@ pub fn blocks(
     density: f64,
     seed: u64,
 ) -> Result<BsrPattern, FormatError> {
-    density_in_range(density)?;
+    check::fraction("density", density)?;
     check::block(block)?;
     let (height, width) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
     let grid = check::product("blocks of the grid", &[height, width])?;

@@ -113,8 +113,7 @@ fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> 
             reason,
         });
     };
-    check::fits("rows", rows as u128)?;
-    check::fits("columns", cols as u128)?;
+    check::matrix(rows, cols)?;
     Ok((rows, cols))
 }
 

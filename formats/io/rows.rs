@@ -1,7 +1,7 @@
 //! Files from which parts of the rows are read.
 
 use super::{Fault, Limits, extension, limits::Budget, matrix_market, npz, unknown_extension};
-use crate::{Csr, Element, FormatError};
+use crate::{Csr, Element, FormatError, check};
 use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -147,11 +147,8 @@ impl RowFile {
     pub fn read<T: Element>(&self, rows: Range<usize>) -> Result<Csr<T>, FormatError> {
         let count = self.counted.counts.len();
         if rows.start > rows.end || rows.end > count {
-            return Err(FormatError::Shape {
-                what: "range of rows",
-                found: format!("{rows:?}"),
-                expected: format!("one within 0..{count}"),
-            });
+            let (found, expected) = (format!("{rows:?}"), format!("one within 0..{count}"));
+            return Err(check::shape("range of rows", found, expected));
         }
         let name = self.path.display().to_string();
         let open = || {
