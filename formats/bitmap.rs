@@ -9,8 +9,9 @@ use rayon::prelude::*;
 
 pub(crate) use tile::*;
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, allocate, check};
+use crate::{Format, IndexArray, PAD, Pattern, Role, allocate, check};
 
 matrix! {
     /// Pattern of a bitmap matrix: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates encoded in bits.
@@ -54,12 +55,7 @@ impl BitmapPattern {
     /// Returns an error if the extents or the number of slots exceed u32, an array has the wrong length, the starts do
     /// not begin at 0, the distance of two starts does not match the bits of the tile, a middle is not the number of
     /// bits before it, or a bit past the last row or column is set.
-    pub fn new(
-        rows: usize,
-        cols: usize,
-        words: Vec<u32>,
-        starts: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, words: Vec<u32>, starts: Vec<u32>) -> Result<Self> {
         let grid = checked_grid(rows, cols)?;
         check::length("words", words.len(), grid.tiles() * WORDS)?;
         check::length("starts", starts.len(), grid.tiles() + 1)?;
@@ -112,7 +108,7 @@ impl BitmapPattern {
     ///
     /// # Errors
     /// Returns [`FormatError::Limit`] for many rows without columns, and [`FormatError::Memory`] if allocation fails.
-    pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
+    pub fn row_counts(&self) -> Result<Vec<u32>> {
         let grid = self.grid();
         allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
         let mut counts = check::zeroed("counts of rows", self.rows())?;
@@ -136,7 +132,7 @@ impl BitmapPattern {
 }
 
 /// Tile grid of a matrix. Returns an error if the number of words exceeds the index type.
-pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
+pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid> {
     check::matrix(rows, cols)?;
     let grid = Grid::new(rows, cols);
     check::product("words", &[grid.down, grid.across, WORDS])?;

@@ -1,7 +1,8 @@
 //! BlockCOO: block coordinates of dense blocks, sorted by block row, then by block column.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, check};
+use crate::{Format, IndexArray, check};
 
 matrix! {
     /// Pattern of a BlockCOO matrix: `C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]`.
@@ -38,7 +39,7 @@ impl BlockCooPattern {
         block: (usize, usize),
         block_rows: Vec<u32>,
         block_cols: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::block(block)?;
         check::product("slots", &[block_rows.len(), block.0, block.1])?;

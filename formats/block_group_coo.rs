@@ -1,8 +1,9 @@
 //! BlockGroupCOO: groups of `group` dense blocks of one block row (arXiv 2510.17505). A block row of `occ` blocks has
 //! ceil(occ / group) consecutive groups, called a run. Only the last group of a run is padded.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, check};
+use crate::{Format, IndexArray, check};
 
 matrix! {
     /// Pattern of a BlockGroupCOO matrix: `C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]`.
@@ -46,7 +47,7 @@ impl BlockGroupCooPattern {
         group: usize,
         block_rows: Vec<u32>,
         block_cols: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::block(block)?;
         check::positive("group", group)?;

@@ -1,8 +1,9 @@
 //! BSR: compressed block rows of dense blocks. The block grid is rounded up. Elements of edge blocks outside the
 //! shape are zero and never read.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, check};
+use crate::{Format, IndexArray, check};
 
 matrix! {
     /// Pattern of a BSR matrix: `C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]`.
@@ -39,7 +40,7 @@ impl BsrPattern {
         block: (usize, usize),
         offsets: Vec<u32>,
         columns: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::block(block)?;
         check::product("slots", &[columns.len(), block.0, block.1])?;

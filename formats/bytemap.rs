@@ -9,8 +9,9 @@ use rayon::prelude::*;
 pub(crate) use tile::*;
 
 use crate::bitmap::Grid;
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, allocate, check};
+use crate::{Format, IndexArray, PAD, Pattern, Role, allocate, check};
 
 matrix! {
     /// Pattern of a bytemap matrix: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates encoded in bytes.
@@ -64,12 +65,7 @@ impl BytemapPattern {
     /// Returns an error if the extents or the number of slots exceed u32, an array has the wrong length, the starts do
     /// not begin at 0, the distance of two starts does not match the counts of the tile, a position is past the last
     /// row or column or occurs twice, or padding is not as described above.
-    pub fn new(
-        rows: usize,
-        cols: usize,
-        words: Vec<u32>,
-        starts: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, words: Vec<u32>, starts: Vec<u32>) -> Result<Self> {
         let grid = checked_grid(rows, cols)?;
         check::length("starts", starts.len(), grid.tiles() + 1)?;
         let counts = grid.tiles() * COUNT_WORDS;
@@ -140,7 +136,7 @@ impl BytemapPattern {
     ///
     /// # Errors
     /// Returns [`FormatError::Limit`] for many rows without columns, and [`FormatError::Memory`] if allocation fails.
-    pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
+    pub fn row_counts(&self) -> Result<Vec<u32>> {
         let grid = self.grid();
         allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
         let mut counts = check::zeroed("counts of rows", self.rows())?;
@@ -155,7 +151,7 @@ impl BytemapPattern {
 }
 
 /// Tile grid of a matrix. Returns an error if the number of count words exceeds the index type.
-pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
+pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid> {
     check::matrix(rows, cols)?;
     let grid = grid(rows, cols);
     check::product("words", &[grid.down, grid.across, COUNT_WORDS])?;

@@ -1,7 +1,8 @@
 //! CSC: compressed sparse columns.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, check};
+use crate::{Format, IndexArray, check};
 
 matrix! {
     /// Pattern of a CSC matrix: `C[AM[p],n] += AV[p] * B[k,n], AP[k] <= p < AP[k+1]`.
@@ -27,12 +28,7 @@ impl CscPattern {
     /// # Errors
     /// Returns an error if the offsets are not `cols + 1` non-decreasing numbers from 0 to the number of entries, or if
     /// the rows of a column are not below `rows` and strictly ascending.
-    pub fn new(
-        rows: usize,
-        cols: usize,
-        offsets: Vec<u32>,
-        rows_idx: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, offsets: Vec<u32>, rows_idx: Vec<u32>) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::extent("entries", rows_idx.len())?;
         check::offsets(&offsets, cols, "rows_idx", rows_idx.len())?;

@@ -1,7 +1,8 @@
 //! CSR: compressed sparse rows. Conversions between matrix formats go through CSR.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, check};
+use crate::{Format, IndexArray, check};
 
 matrix! {
     /// Pattern of a CSR matrix: `C[m,n] += AV[p] * B[AK[p],n], AP[m] <= p < AP[m+1]`.
@@ -27,12 +28,7 @@ impl CsrPattern {
     /// # Errors
     /// Returns an error if the offsets are not `rows + 1` non-decreasing numbers from 0 to the number of entries, or if
     /// the columns of a row are not below `cols` and strictly ascending.
-    pub fn new(
-        rows: usize,
-        cols: usize,
-        offsets: Vec<u32>,
-        columns: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, offsets: Vec<u32>, columns: Vec<u32>) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::extent("entries", columns.len())?;
         check::offsets(&offsets, rows, "columns", columns.len())?;

@@ -1,7 +1,8 @@
 //! ELL: every row is padded to the same width. Efficient only if all rows have about the same length.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, check};
+use crate::{Format, IndexArray, check};
 
 matrix! {
     /// Pattern of an ELL matrix: `C[m,n] += AV[m,q] * B[AK[m,q],n]`.
@@ -27,12 +28,7 @@ impl EllPattern {
     /// # Errors
     /// Returns an error if the number of columns is not `rows * width`, if the columns of a row are not below `cols`
     /// and strictly ascending, or if padding precedes an entry of its row.
-    pub fn new(
-        rows: usize,
-        cols: usize,
-        width: usize,
-        columns: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, width: usize, columns: Vec<u32>) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::extent("width", width)?;
         let slots = check::product("slots", &[rows, width])?;

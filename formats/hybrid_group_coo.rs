@@ -3,8 +3,9 @@
 
 use rayon::prelude::*;
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, allocate, check};
+use crate::{Format, IndexArray, PAD, Pattern, allocate, check};
 
 /// Class of rows with one group size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ matrix! {
 }
 
 /// Number of groups and slots of the classes.
-fn sizes(classes: &[GroupClass]) -> Result<(usize, usize), FormatError> {
+fn sizes(classes: &[GroupClass]) -> Result<(usize, usize)> {
     let (mut groups, mut slots) = (0u128, 0u128);
     for class in classes {
         check::positive("group", class.group)?;
@@ -63,7 +64,7 @@ impl HybridGroupCooPattern {
         classes: Vec<GroupClass>,
         group_index: Vec<u32>,
         columns: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         let (groups, slots) = sizes(&classes)?;
         check::length("group_index", group_index.len(), groups)?;
@@ -114,7 +115,7 @@ impl HybridGroupCooPattern {
     /// # Errors
     /// Returns [`FormatError::Limit`] if there are many more rows than entries, and [`FormatError::Memory`] if
     /// allocation fails.
-    pub fn spans(&self) -> Result<Vec<(u32, u32)>, FormatError> {
+    pub fn spans(&self) -> Result<Vec<(u32, u32)>> {
         let rows = self.shape[0];
         allocate::extent("rows", rows as u128, 8, allocate::bytes_of(&self.arrays()))?;
         let mut spans = allocate::filled("spans of rows", rows, (0, 0))?;

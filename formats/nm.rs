@@ -3,8 +3,9 @@
 
 use rayon::prelude::*;
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Role, check};
+use crate::{Format, IndexArray, PAD, Role, check};
 
 /// Stored slots per group.
 pub(crate) const KEPT: usize = 2;
@@ -38,7 +39,7 @@ matrix! {
 }
 
 /// Words of positions per row. Returns an error if the number of slots exceeds u32.
-pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize, FormatError> {
+pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize> {
     check::matrix(rows, cols)?;
     let words = cols.div_ceil(WORD);
     check::product("slots", &[rows, words, WORD / GROUP * KEPT])?;
@@ -46,7 +47,7 @@ pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize, FormatErr
 }
 
 /// Returns an error for ratios other than 2:4.
-pub(crate) fn check_ratio(n: usize, m: usize) -> Result<(), FormatError> {
+pub(crate) fn check_ratio(n: usize, m: usize) -> Result<()> {
     if (n, m) == (KEPT, GROUP) {
         return Ok(());
     }
@@ -76,7 +77,7 @@ impl NmPattern {
     /// Returns an error if the number of slots exceeds u32, the number of words is wrong, the positions of a group do
     /// not ascend, or a group past the last column does not contain 0 and 1. In an error, `positions[i]` is the
     /// position of value slot `i`.
-    pub fn new(rows: usize, cols: usize, meta: Vec<u32>) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, meta: Vec<u32>) -> Result<Self> {
         let words = words_per_row(rows, cols)?;
         check::length("meta", meta.len(), rows * words)?;
         let inside = cols.div_ceil(GROUP);

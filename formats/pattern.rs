@@ -5,8 +5,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::error::*;
 use crate::parallel;
-use crate::{Element, Format, FormatError, allocate, check};
+use crate::{Element, Format, allocate, check};
 
 /// Index of a slot without entry. A term whose index slot is `PAD` is skipped, never multiplied.
 pub const PAD: u32 = u32::MAX;
@@ -234,7 +235,7 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
     ///
     /// # Errors
     /// Returns [`FormatError::Length`] if the number of values is not the number of slots.
-    pub fn new(pattern: impl Into<Arc<P>>, values: Vec<T>) -> Result<Self, FormatError> {
+    pub fn new(pattern: impl Into<Arc<P>>, values: Vec<T>) -> Result<Self> {
         let pattern = pattern.into();
         check::length("values", values.len(), pattern.slots())?;
         Ok(Sparse { pattern, values })

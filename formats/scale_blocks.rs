@@ -1,6 +1,7 @@
 //! Quantization to e4m3 with one scale per block of a matrix.
 
-use crate::{Dense, E4m3, Element, FormatError, check};
+use crate::error::*;
+use crate::{Dense, E4m3, Element, check};
 
 /// Rows and columns of a block with one scale.
 pub const SCALE_BLOCK: usize = 128;
@@ -20,9 +21,7 @@ pub const SCALE_BLOCK: usize = 128;
 /// # Errors
 /// Returns [`FormatError::Shape`] for fewer than two axes, [`FormatError::Unsupported`] for a block with an infinite
 /// element, and [`FormatError::Overflow`] or [`FormatError::Memory`] if allocation fails.
-pub fn scale_blocks<T: Element>(
-    matrices: &Dense<T>,
-) -> Result<(Dense<E4m3>, Dense<f32>), FormatError> {
+pub fn scale_blocks<T: Element>(matrices: &Dense<T>) -> Result<(Dense<E4m3>, Dense<f32>)> {
     let [before @ .., rows, columns] = matrices.shape() else {
         return Err(two_axes("matrix", matrices.shape()));
     };
@@ -86,10 +85,7 @@ fn two_axes(what: &'static str, shape: &[usize]) -> FormatError {
 /// # Errors
 /// Returns [`FormatError::Shape`] for fewer than two axes or if the number of scales does not match the blocks, and
 /// [`FormatError::Overflow`] or [`FormatError::Memory`] if allocation fails.
-pub fn unscale_blocks<T: Element>(
-    codes: &Dense<E4m3>,
-    scales: &Dense<f32>,
-) -> Result<Dense<T>, FormatError> {
+pub fn unscale_blocks<T: Element>(codes: &Dense<E4m3>, scales: &Dense<f32>) -> Result<Dense<T>> {
     let [before @ .., rows, columns] = codes.shape() else {
         return Err(two_axes("codes", codes.shape()));
     };

@@ -6,8 +6,9 @@
 use rayon::prelude::*;
 
 use crate::check::invalid;
+use crate::error::*;
 use crate::pattern::accessors;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
+use crate::{Format, IndexArray, PAD, Pattern, Role, Sparse, check};
 
 /// Rows per slice, C.
 pub(crate) const SLICE: usize = 32;
@@ -74,7 +75,7 @@ impl SlicedEllPattern {
         offsets: Vec<u32>,
         windows: Vec<u32>,
         columns: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         let slices = rows.div_ceil(SLICE);
         check::length("rows", order.len(), slices * SLICE)?;
@@ -115,7 +116,7 @@ impl SlicedEllPattern {
     }
 
     /// Returns the number of entries of a slice, or an error if the slice is invalid.
-    fn check_slice(&self, slice: usize) -> Result<usize, FormatError> {
+    fn check_slice(&self, slice: usize) -> Result<usize> {
         let mut last = [None; SLICE];
         let mut found = 0;
         for chunk in self.chunks(slice) {
@@ -205,7 +206,7 @@ impl SlicedEllPattern {
 }
 
 /// Validates that every row occurs once and that only padding follows the last row.
-fn check_order(order: &[u32], rows: usize) -> Result<(), FormatError> {
+fn check_order(order: &[u32], rows: usize) -> Result<()> {
     let mut seen = vec![false; rows];
     for (position, &row) in order.iter().enumerate() {
         let padding = position >= rows;

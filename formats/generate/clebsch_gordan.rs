@@ -1,7 +1,8 @@
 //! Clebsch-Gordan coefficients in the basis of real spherical harmonics: the sparse tensors that couple features of an
 //! equivariant network (Geiger, Smidt: e3nn, arXiv 2207.09453).
 
-use crate::{Coo, CooPattern, Element, FormatError, check};
+use crate::error::*;
+use crate::{Coo, CooPattern, Element, check};
 
 /// Maximum degree. For higher degrees the alternating sums of the Racah formula lose digits.
 const LIMIT: u128 = 10;
@@ -24,7 +25,7 @@ const LIMIT: u128 = 10;
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] for a degree over 10.
-pub fn clebsch_gordan<T: Element>(l1: usize, l2: usize, l3: usize) -> Result<Coo<T>, FormatError> {
+pub fn clebsch_gordan<T: Element>(l1: usize, l2: usize, l3: usize) -> Result<Coo<T>> {
     check::at_most("degree", l1.max(l2).max(l3) as u128, LIMIT)?;
     let (mut coords, mut values) = (vec![Vec::new(); 3], Vec::new());
     let imaginary = (l1 + l2 + l3) % 2;

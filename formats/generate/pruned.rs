@@ -3,7 +3,8 @@
 //! row.
 
 use super::random::{Purpose, Stream, by_rows};
-use crate::{CsrPattern, FormatError, allocate, check};
+use crate::error::*;
+use crate::{CsrPattern, allocate, check};
 
 /// Returns a pattern of `round(rows * cols * density)` entries. `row_std` is the standard deviation of the row lengths
 /// over all rows, including empty ones. `empty_rows` is the fraction of empty rows. With the columns of CHOSEN.txt:
@@ -29,7 +30,7 @@ pub fn pruned(
     row_std: f64,
     empty_rows: f64,
     seed: u64,
-) -> Result<CsrPattern, FormatError> {
+) -> Result<CsrPattern> {
     check::fraction("density", density)?;
     check::fraction("fraction of empty rows", empty_rows)?;
     if !(row_std >= 0.0 && row_std.is_finite()) {

@@ -1,7 +1,9 @@
 //! Atomic replacement of files: a write leaves the old file or the complete new one.
 
-use std::fs::{self, OpenOptions};
-use std::io::{Error, ErrorKind, Result};
+use super::Fault;
+use crate::FormatError;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Error, ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,6 +49,19 @@ pub fn replace_file<R, E: From<Error>>(
     let written = write(&beside.0)?;
     fs::rename(&beside.0, &target)?;
     Ok(written)
+}
+
+/// Replaces a file by what `write` writes. An error names the file.
+pub(super) fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> std::result::Result<(), FormatError> {
+    let written = replace_file(path, |beside| {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
+        write(&mut out)?;
+        out.flush()
+    });
+    written.map_err(|error: Error| Fault::from(error).at(&path.display().to_string()))
 }
 
 /// Target of a chain of links that ends at a path without a file.
