@@ -29,7 +29,7 @@ fn formats(block: (usize, usize), group: Option<usize>) -> [Format; 13] {
 }
 
 /// Checks that the checked constructor accepts the result of an unchecked converter, and gives an equal pattern.
-fn assert_valid<T: Element>(any: &AnySparse<T>) {
+pub fn assert_valid<T: Element>(any: &AnySparse<T>) {
     /// Calls the constructor of the pattern with its extents, these fields, and copies of these arrays.
     macro_rules! again {
         ($a:ident: $pattern:ident $($field:ident)*; $($array:ident)*) => {{
