@@ -4,14 +4,18 @@
 //! Benches use it to upload operands, to time einsparse and the baselines, and to write rows.
 
 use crate::Arguments;
-use crate::device::{Gpu, Reason, Result};
+use crate::check::{largest_error, over, worse};
+use crate::device::{Buffer, Gpu, Reason, Result, or_said};
+use crate::peers::cublas::{CuBlas, Order};
+use crate::peers::torch;
 use crate::problems::Dtype;
 use crate::record::{Recorder, Row};
 use crate::timing::{self, Effort, Times};
+use crate::values;
 use einsparse::formats::Dense;
 use einsparse::raw::{RawSpmm, RawStream};
 use einsparse::registry::{self, Scalar};
-use einsparse::{Context, Error, Graph, Operand, Options, Plan, Precision, Stream, Tensor};
+use einsparse::{Choice, Context, Error, Graph, Operand, Options, Plan, Precision, Stream, Tensor};
 use std::ops::Deref;
 use std::time::Instant;
 
@@ -45,6 +49,49 @@ impl Place<'_> {
     pub fn once<E: Into<Reason>>(&self, run: impl FnOnce() -> Result<(), E>) -> Result<()> {
         run().map_err(E::into)?;
         self.gpu.wait()
+    }
+
+    /// Times `run` and writes the row.
+    pub fn time<E: Into<Reason>>(
+        &self,
+        row: Row,
+        run: impl FnMut() -> Result<(), E>,
+    ) -> Result<Times> {
+        let times = self.measure(run)?;
+        self.add(row.timed(&times))?;
+        Ok(times)
+    }
+
+    /// Opens cuBLAS. If it is missing, prints why its rows are left out.
+    pub fn cublas(&self, tf32: bool) -> Option<CuBlas> {
+        or_said(CuBlas::open(self.gpu, tf32), "engine cublas")
+    }
+
+    /// Times cuBLAS on the whole product of two matrices at these addresses, in the precision of `dtype`. The row has a
+    /// variant.
+    pub fn whole(
+        &self,
+        row: Row,
+        (dtype, extents, order): (Dtype, [usize; 3], Order),
+        [a, b]: [u64; 2],
+    ) -> Result<()> {
+        let Some(cublas) = self.cublas(dtype == Dtype::Tf32) else {
+            return Ok(());
+        };
+        let c = Buffer::new(extents[0] * extents[2] * dtype.size())?;
+        let row = Row { engine: cublas.engine().into(), ..row };
+        self.time(row, || cublas.gemm(dtype, extents, [a, b, c.ptr], order)).map(drop)
+    }
+
+    /// Measures PyTorch's implementations and writes a row of the fastest.
+    pub fn torch(&self, row: Row, what: &str, asked: &str) -> Result<()> {
+        if !self.arguments.wants_engine("torch") {
+            return Ok(());
+        }
+        match torch::fastest(torch::measure(what, asked)) {
+            Some((name, times)) => self.add(row.by("torch", name).timed(&times)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -90,6 +137,19 @@ impl<'a> Bench<'a> {
         Ok(self.context.upload_dense(dense)?)
     }
 
+    /// Uploads values that are uniform in `-most..most`.
+    pub fn filled<T: Scalar>(&self, shape: &[usize], seed: usize, most: f64) -> Result<Tensor<T>> {
+        self.upload(&values::dense(shape, seed, most))
+    }
+
+    pub fn uploads<T: Scalar, const N: usize>(
+        &self,
+        all: [&Dense<T>; N],
+    ) -> Result<[Tensor<T>; N]> {
+        let all: Vec<Tensor<T>> = all.iter().map(|x| self.upload(x)).collect::<Result<_>>()?;
+        all.try_into().map_err(|_| "as many as given".into())
+    }
+
     /// Uploads values as a tensor.
     pub fn tensor<T: Scalar>(&self, shape: &[usize], values: Vec<T>) -> Result<Tensor<T>> {
         self.upload(&Dense::new(shape.to_vec(), values)?)
@@ -129,6 +189,69 @@ impl<'a> Bench<'a> {
         })
     }
 
+    /// The plan's choice (`None`), and the other kernels of a choice that the arguments select.
+    pub fn variants(&self, choice: &Choice) -> Vec<Option<&'static str>> {
+        let names = choice.candidates.iter().map(|c| c.name);
+        let names = names.filter(|name| self.arguments.forces(name));
+        [None].into_iter().chain(names.map(Some)).collect()
+    }
+
+    /// Runs once, checks the output, times `run`, and writes the row. `check` returns the error in multiples of its
+    /// bound.
+    pub fn checked<O, E: Into<Reason>>(
+        &self,
+        row: Row,
+        out: &mut O,
+        mut run: impl FnMut(&mut O) -> Result<(), E>,
+        check: impl FnOnce(&O) -> Result<f64>,
+    ) -> Result<Times> {
+        self.once(|| run(out))?;
+        let error = check(out)?;
+        let times = self.measure(|| run(out))?;
+        self.add(row.timed(&times).error(error))?;
+        Ok(times)
+    }
+
+    /// Makes a step on the CPU and on the GPU, compares their results, times the GPU, and writes the row. A difference is at
+    /// most `within` of the max element.
+    pub fn against_cpu<T: Scalar, const N: usize>(
+        &self,
+        make: impl Fn(&Context) -> Result<Step<T, N>>,
+        within: [f64; N],
+    ) -> Result<()> {
+        let cpu = Context::cpu();
+        let (_, mut wanted, mut reference) = make(&cpu)?;
+        reference(&mut wanted, &cpu.stream()?)?;
+        let (row, mut found, mut run) = make(&self.context)?;
+        let check = |found: &[Tensor<T>; N]| {
+            let pairs = found.iter().zip(&wanted).zip(within);
+            let errors = pairs
+                .map(|((found, wanted), within)| Ok(over(largest_error(found, wanted)?, within)));
+            Ok(errors.collect::<Result<Vec<f64>>>()?.into_iter().fold(0.0, worse))
+        };
+        self.checked(row, &mut found, |out| run(out, &self.stream), check).map(drop)
+    }
+
+    /// Plans a product, checks its output, times it, and writes the row. A row without a variant gets the kernel's name.
+    pub fn product<In: Scalar, Out: Scalar>(
+        &self,
+        row: Row,
+        (expression, options): (&str, &Options),
+        operands: &[(&str, Operand<'_, In>)],
+        check: impl FnOnce(&Tensor<Out>) -> Result<f64>,
+    ) -> Result<(Plan<In, Out>, Times)> {
+        let (plan, prepare_ms) = self.plan(expression, operands, options)?;
+        let mut out = self.poisoned(plan.out_shape())?;
+        let row = match row.variant.as_str() {
+            "" => row.ours(plan.variant()),
+            _ => row.also(plan.variant()),
+        };
+        let row = row.prepared(prepare_ms, plan.workspace_bytes());
+        let run = |out: &mut Tensor<Out>| plan.run(operands, out, &self.stream);
+        let times = self.checked(row, &mut out, run, check)?;
+        Ok((plan, times))
+    }
+
     /// Times `run`, captured once and launched as a CUDA graph.
     pub fn in_a_graph(&self, mut run: impl FnMut() -> Result<()>) -> Result<Times> {
         // The first call loads modules and allocates memory, which cannot be captured.
@@ -144,6 +267,18 @@ impl<'a> Bench<'a> {
         // SAFETY: the operands of the captured run outlive the measurement: the caller holds them.
         self.measure(|| unsafe { graph.launch(self.stream.raw()) })
     }
+}
+
+/// Row of a step, its results, and the closure that computes them.
+pub type Step<T, const N: usize> =
+    (Row, [Tensor<T>; N], Box<dyn FnMut(&mut [Tensor<T>; N], &Stream) -> Result<()>>);
+
+/// Operands `A` and `B`.
+pub fn ab<'a, T: Scalar>(
+    a: impl Into<Operand<'a, T>>,
+    b: impl Into<Operand<'a, T>>,
+) -> [(&'static str, Operand<'a, T>); 2] {
+    [("A", a.into()), ("B", b.into())]
 }
 
 /// Device address of a tensor.

@@ -1,8 +1,13 @@
-//! Validation of C against a reference in f64: all rows of small problems, a sample of rows of large ones.
+//! Validation of results against references in f64: all rows of small problems, a sample of rows of large ones. Errors
+//! are in multiples of their bound.
 
 use crate::case::{Case, decode};
 use crate::device::{Buffer, Result};
 use crate::problems::Dtype;
+use einsparse::formats::CsrPattern;
+use einsparse::registry;
+use einsparse::{Scalar, Tensor};
+use rayon::prelude::*;
 
 /// Max multiplications of the reference. Problems that need more are sampled.
 const REFERENCE_PRODUCTS: usize = 1 << 24;
@@ -37,6 +42,111 @@ pub fn worse(worst: f64, error: f64) -> f64 {
         true => f64::INFINITY,
         false => worst.max(error),
     }
+}
+
+/// Error of a comparison that allows no difference.
+pub fn exact(right: bool) -> f64 {
+    if right { 0.0 } else { f64::INFINITY }
+}
+
+/// Error in multiples of its bound.
+pub fn over(error: f64, bound: f64) -> f64 {
+    if error == 0.0 { 0.0 } else { error / bound }
+}
+
+/// Unit roundoff of values of a type.
+pub fn roundoff<T: Scalar>() -> f64 {
+    0.5f64.powi(match T::DTYPE {
+        registry::Dtype::F64 => 53,
+        registry::Dtype::F16 => 11,
+        registry::Dtype::Bf16 => 8,
+        _ => 24,
+    })
+}
+
+/// Error of a sum of `count` terms. The bound is one rounding of the result, and those of sums in f32 (f64 for f64).
+pub fn rounding<T: Scalar>(count: usize) -> impl Fn(f64, &Sum) -> f64 {
+    let (out, sums) = (roundoff::<T>(), roundoff::<T>().min(0.5f64.powi(24)));
+    let sums = 4.0 * sums * (count as f64).sqrt();
+    move |found, sum| {
+        let bound = out * sum.value.abs() + sums * sum.size + 0.5f64.powi(25);
+        over((found - sum.value).abs(), bound)
+    }
+}
+
+/// Error of a sum. The bound is a share of the magnitudes of the terms; 0 for sums of integers, which are exact.
+pub fn relative(share: f64) -> impl Fn(f64, &Sum) -> f64 {
+    move |found, sum| over((found - sum.value).abs(), share * sum.size)
+}
+
+/// Max error of some rows of `c`, which has rows of `n` elements. `terms` adds the terms of a row to the sums of its
+/// elements. `error` compares an element with its sum.
+pub fn rows_error<T: Scalar>(
+    c: &[T],
+    n: usize,
+    rows: impl IntoIterator<Item = usize>,
+    terms: impl Fn(usize, &mut [Sum]) + Sync,
+    error: impl Fn(f64, &Sum) -> f64 + Sync,
+) -> f64 {
+    let rows: Vec<usize> = rows.into_iter().collect();
+    let of_row = |&row: &usize| {
+        let mut sums = vec![Sum::default(); n];
+        terms(row, &mut sums);
+        let pairs = c[row * n..][..n].iter().zip(&sums);
+        pairs.map(|(found, sum)| error(found.to_f64(), sum)).fold(0.0, worse)
+    };
+    rows.par_iter().map(of_row).reduce(|| 0.0, worse)
+}
+
+/// [`rows_error`] of `A B`, with A by index and B row-major.
+pub fn product_error<T: Scalar>(
+    a: impl Fn(usize, usize) -> T + Sync,
+    b: &[T],
+    c: &Tensor<T>,
+    rows: impl IntoIterator<Item = usize>,
+) -> Result<f64> {
+    let c = c.to_dense()?;
+    let n = c.shape()[1];
+    let depth = b.len() / n;
+    let terms = |row: usize, sums: &mut [Sum]| {
+        for k in 0..depth {
+            let x = a(row, k).to_f64();
+            if x != 0.0 {
+                add_line(sums, x, &b[k * n..]);
+            }
+        }
+    };
+    Ok(rows_error(c.values(), n, rows, terms, rounding::<T>(depth)))
+}
+
+/// Adds the products of `x` and each element of `line`.
+pub fn add_line<T: Scalar>(sums: &mut [Sum], x: f64, line: &[T]) {
+    sums.iter_mut().zip(line).for_each(|(sum, y)| sum.add(x * y.to_f64()));
+}
+
+/// Terms of a row of a product of a sparse matrix: nonzero `p` is `a(p)`, element `(k, j)` of the dense one `b(k, j)`.
+pub fn gathered(
+    pattern: &CsrPattern,
+    a: impl Fn(usize) -> f64,
+    b: impl Fn(usize, usize) -> f64,
+) -> impl Fn(usize, &mut [Sum]) {
+    move |row, sums| {
+        for p in pattern.row(row) {
+            let (x, k) = (a(p), pattern.columns()[p] as usize);
+            sums.iter_mut().enumerate().for_each(|(j, sum)| sum.add(x * b(k, j)));
+        }
+    }
+}
+
+/// Max difference of two tensors, as a share of the max element.
+pub fn largest_error<T: Scalar>(found: &Tensor<T>, wanted: &Tensor<T>) -> Result<f64> {
+    let (found, wanted) = (found.to_dense()?, wanted.to_dense()?);
+    let pairs = found.values().iter().zip(wanted.values());
+    let pairs = pairs.map(|(found, wanted)| (found.to_f64(), wanted.to_f64()));
+    let (worst, largest) = pairs.fold((0f64, 0f64), |(worst, largest), (found, wanted)| {
+        (worse(worst, (found - wanted).abs()), largest.max(wanted.abs()))
+    });
+    Ok(over(worst, largest))
 }
 
 /// Relative error in the Frobenius norm; NaN if `found` contains NaN.

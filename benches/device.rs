@@ -60,6 +60,15 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// Fills a new buffer of `bytes` bytes with `data`, which repeats.
+    pub fn repeated<T: bytemuck::NoUninit>(data: &[T], bytes: usize) -> Result<Self> {
+        let (piece, buffer): (&[u8], _) = (bytemuck::cast_slice(data), Self::new(bytes)?);
+        for from in (0..bytes).step_by(piece.len()) {
+            buffer.write(from, &piece[..piece.len().min(bytes - from)])?;
+        }
+        Ok(buffer)
+    }
+
     /// Copies `data` to byte `offset` and waits.
     pub fn write(&self, offset: usize, data: &[u8]) -> Result<()> {
         assert!(offset + data.len() <= self.bytes);

@@ -23,6 +23,7 @@ mod rows;
 mod smtx;
 mod sweep;
 mod timing;
+mod values;
 
 use clap::Parser;
 use device::{Gpu, Result};
@@ -163,6 +164,17 @@ impl Arguments {
         }
     }
 
+    /// Whether only the plan's choice is measured.
+    pub fn is_auto(&self) -> bool {
+        self.auto || self.quick && self.variant.is_empty()
+    }
+
+    /// Whether the kernel of this name is forced, in addition to the plan's choice.
+    pub fn forces(&self, name: &str) -> bool {
+        let named = self.variant.iter().any(|wanted| wanted == name);
+        !self.is_auto() && (named || self.variant.is_empty())
+    }
+
     /// Number of runs per time.
     pub fn effort(&self) -> Effort {
         match self.quick {
@@ -204,8 +216,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         return Ok(true);
     }
     if arguments.rows {
-        let gpu = Gpu::open().inspect_err(|reason| println!("no GPU, predictions only: {reason}"));
-        return rows::run(gpu.as_ref().ok(), arguments);
+        return rows::run(&Gpu::open()?, arguments);
     }
     for op in &arguments.op {
         operations::known(op)?;

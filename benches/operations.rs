@@ -5,7 +5,6 @@ use crate::device::{Gpu, Result};
 use crate::layers::{encoder, ffn_layer, models, ranks, training};
 use crate::problems::Workload;
 use crate::record::{self, Recorder};
-use crate::sweep::Tally;
 use crate::{Arguments, Part, calibrate, families, host_ops, selected};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -19,7 +18,7 @@ pub enum Operation {
     /// Runs its own cases.
     Own(fn(&Bench<'_>) -> Result<()>),
     /// Runs workloads of the tables.
-    Table(fn(&Place<'_>, &[Workload]) -> Result<Tally>),
+    Table(fn(&Bench<'_>, &[Workload]) -> Result<()>),
 }
 
 pub use Operation::{Bare, Host, Own, Table};
@@ -103,7 +102,7 @@ impl Machine {
         let (arguments, wrong) = (&arguments.of(op), recorder.wrong());
         let place = self.gpu.as_ref().map(|gpu| Place { gpu, arguments, recorder });
         let outcome = match (operation, place) {
-            (Host(measure), _) => measure(recorder).map(|()| Tally::default()),
+            (Host(measure), _) => measure(recorder),
             (_, Err(reason)) => {
                 println!("{op} skipped, no GPU: {reason}");
                 let required = std::env::var("EINSPARSE_REQUIRE_GPU").is_ok_and(|v| v == "1");
@@ -112,13 +111,11 @@ impl Machine {
                     false => Outcome::Right,
                 };
             }
-            (Bare(measure), Ok(place)) => measure(&place).map(|()| Tally::default()),
-            (Own(measure), Ok(place)) => {
-                let outcome = Bench::new(place).and_then(|bench| measure(&bench));
-                outcome.map(|()| Tally::default())
-            }
+            (Bare(measure), Ok(place)) => measure(&place),
+            (Own(measure), Ok(place)) => Bench::new(place).and_then(|bench| measure(&bench)),
             (Table(measure), Ok(place)) => {
-                measure(&place, &selected(arguments, self.data.as_deref()))
+                let own = selected(arguments, self.data.as_deref());
+                Bench::new(place).and_then(|bench| measure(&bench, &own))
             }
         };
         match outcome {
@@ -126,15 +123,11 @@ impl Machine {
                 println!("{op} failed: {reason}");
                 Outcome::Stopped
             }
-            Ok(Tally { cases, faults }) if faults > 0 => {
-                println!("{op}: {faults} faults of ours in {cases} cases");
+            Ok(()) if recorder.wrong() > wrong => {
+                println!("{op}: {} faults of ours", recorder.wrong() - wrong);
                 Outcome::Wrong
             }
-            Ok(_) if recorder.wrong() > wrong => {
-                println!("{op}: {} rows of ours are wrong", recorder.wrong() - wrong);
-                Outcome::Wrong
-            }
-            Ok(_) => Outcome::Right,
+            Ok(()) => Outcome::Right,
         }
     }
 

@@ -4,7 +4,7 @@
 //! format. No time includes the conversion of A. A prepacked form of A (`<name>@prepacked`) is included in `prepare_ms`
 //! and `prepared_bytes`.
 
-use crate::bench::{precise, raw_spmm};
+use crate::bench::{Bench, ab, precise, raw_spmm};
 use crate::case::{Case, Engine, Prepared};
 use crate::device::{Buffer, Result};
 use crate::problems::{Dtype, Problem};
@@ -12,7 +12,7 @@ use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
 use einsparse::kernels::abi::{WalkKind, Zeros};
 use einsparse::raw::RawStream;
 use einsparse::registry::{Scalar, find};
-use einsparse::{Context, Error, Options, Plan, SparseTensor, Weights};
+use einsparse::{Error, Options, Plan, SparseTensor, Weights};
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,11 +20,8 @@ use std::time::Instant;
 
 pub const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-pub struct Einsparse {
-    context: Context,
-    auto_only: bool,
-    /// Variants to force; empty for all.
-    chosen: Vec<String>,
+pub struct Einsparse<'b> {
+    bench: &'b Bench<'b>,
     /// Tensors of the current workload and element type, by format. Patterns of millions of nonzeros are thus converted
     /// once for all variants.
     stored: RefCell<Vec<(String, Rc<dyn Any>)>>,
@@ -64,13 +61,6 @@ macro_rules! by_dtype {
 
 pub(crate) use by_dtype;
 
-/// Opens einsparse on the GPU's primary context. `auto_only` omits forced variants. A nonempty `chosen` restricts them.
-pub fn open(auto_only: bool, chosen: Vec<String>) -> Result<Einsparse> {
-    let context = Context::cuda(0)?;
-    let stored = RefCell::default();
-    Ok(Einsparse { context, auto_only, chosen, stored })
-}
-
 /// Natural format of a case's operand.
 fn natural(problem: &Problem) -> Format {
     if problem.two_of_four {
@@ -91,7 +81,11 @@ const PREPACKED: &str = "prepacked";
 
 const GROUPS: Format = Format::GroupCoo { axis: 0, group: None };
 
-impl Einsparse {
+impl<'b> Einsparse<'b> {
+    pub fn new(bench: &'b Bench<'b>) -> Self {
+        Self { bench, stored: RefCell::default() }
+    }
+
     /// Returns A in `format`, from the cache or converted and uploaded.
     fn tensor<T: Scalar>(&self, case: &Case<'_>, format: Format) -> Result<Rc<Stored<T>>> {
         let base = format!("{} {} ", case.problem.workload, case.dtype());
@@ -114,13 +108,13 @@ impl Einsparse {
         let csr = AnySparse::from(csr);
         if format == Format::Csr {
             return Ok(Stored {
-                tensor: self.context.upload(csr)?,
+                tensor: self.bench.context.upload(csr)?,
                 columns: case.operands.columns.ptr,
                 values: case.operands.values.ptr,
                 _own: Vec::new(),
             });
         }
-        let tensor = self.context.upload(convert(&csr, format)?)?;
+        let tensor = self.bench.context.upload(convert(&csr, format)?)?;
         let host = tensor.to_host()?;
         let arrays = host.arrays();
         let columns = arrays.iter().find(|a| COLUMNS.contains(&a.role));
@@ -141,10 +135,10 @@ impl Einsparse {
             Options { weights, variant: variant.map(str::to_owned), ..precise(case.dtype()) };
         // Planning reads only the shape of B.
         let b = Dense::<T>::zeros(vec![case.problem.extents().1, case.n])?;
-        let operands = [("A", a.into()), ("B", (&b).into())];
+        let (operands, context) = (ab(a, &b), &self.bench.context);
         let start = Instant::now();
-        let plan = self.context.plan(SPMM).operands(&operands).options(&options).build()?;
-        self.context.synchronize()?;
+        let plan = context.plan(SPMM).operands(&operands).options(&options).build()?;
+        context.synchronize()?;
         Ok((plan, start.elapsed().as_secs_f64() * 1e3))
     }
 
@@ -248,17 +242,18 @@ fn format_of(variant: &str, problem: &Problem) -> Format {
     }
 }
 
-impl Engine for Einsparse {
+impl Engine for Einsparse<'_> {
     fn name(&self) -> &'static str {
         "einsparse"
     }
 
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
         let mut all = vec!["auto".to_owned()];
-        if case.problem.block.is_none() && !case.problem.two_of_four {
+        let natural = case.problem.block.is_none() && !case.problem.two_of_four;
+        if natural {
             all.push(format!("auto@{PREPACKED}"));
         }
-        if self.auto_only {
+        if self.bench.arguments.is_auto() {
             return all;
         }
         let other = match case.problem.block {
@@ -279,12 +274,11 @@ impl Engine for Einsparse {
             }
             Err(reason) => println!("einsparse on {}: {reason}", case.problem.workload),
         }
-        let asked = |name: &String| {
+        let asked = |name: &str| {
             let row = name.split('@').next().unwrap_or(name);
-            let mut chosen = self.chosen.iter();
-            chosen.any(|chosen| chosen == row || chosen == name)
+            self.bench.arguments.forces(row) || self.bench.arguments.forces(name)
         };
-        all.retain(|name| name == "auto" || self.chosen.is_empty() || asked(name));
+        all.retain(|name| name == "auto" || asked(name));
         all
     }
 

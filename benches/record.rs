@@ -69,6 +69,17 @@ pub struct Row {
     pub zeros: String,
     /// Algorithm, work that the time excludes, error against the reference.
     pub note: String,
+    /// Work of the case, from which the rates are derived.
+    #[serde(skip)]
+    pub work: Work,
+}
+
+/// Work of a case. Engines share it; the recorder derives the rates from it and the engine's time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    flops: Option<f64>,
+    bytes: Option<f64>,
+    floor_ms: Option<f64>,
 }
 
 /// Rounds to six significant digits: the GPU's clock has a resolution of half a microsecond, so further digits are
@@ -122,19 +133,28 @@ impl Recorder {
         self.rows.get()
     }
 
-    /// Number of wrong results of einsparse so far.
+    /// Number of wrong results and failures of einsparse so far.
     pub fn wrong(&self) -> usize {
         self.wrong.get()
     }
 
+    /// Counts a failure of einsparse.
+    pub fn fail(&self) {
+        self.wrong.set(self.wrong.get() + 1);
+    }
+
     /// Completes, prints and writes one row. A row whose note begins with WRONG has no times and no rates.
     pub fn add(&self, mut row: Row) -> Result<()> {
-        if row.note.starts_with(WRONG) {
-            row.ms = f64::NAN;
-            (row.ms_warm, row.gflops, row.gbps, row.limit_fraction) = (None, None, None, None);
-            let ours = row.engine == OURS;
-            self.wrong.set(self.wrong.get() + usize::from(ours));
+        if row.is_wrong() {
+            (row.ms, row.ms_warm, row.work) = (f64::NAN, None, Work::default());
+            if row.engine == OURS {
+                self.fail();
+            }
         }
+        let rate = |work: f64| work / row.ms / 1e6;
+        row.gflops = row.work.flops.map(rate);
+        row.gbps = row.work.bytes.map(rate);
+        row.limit_fraction = row.work.floor_ms.map(|ms| ms / row.ms);
         row.date.clone_from(&self.stamp.date);
         row.commit.clone_from(&self.stamp.commit);
         row.gpu.clone_from(&self.stamp.gpu);
@@ -188,35 +208,17 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// Limits of a machine.
-pub struct Limits {
-    /// Bytes read and written per second by a large copy.
-    pub copy: f64,
-    /// Floating-point operations per second of a large dense product.
-    pub rates: Vec<(Dtype, f64)>,
-}
-
-impl Limits {
-    /// Limits measured on one H200.
-    pub fn published() -> Self {
-        let rates = [
-            (Dtype::F32, 51.3e12),
-            (Dtype::F64, 60e12),
-            (Dtype::Tf32, 400e12),
-            (Dtype::F16, 766e12),
-            (Dtype::Bf16, 801e12),
-        ];
-        Self { copy: 4.28e12, rates: rates.to_vec() }
-    }
-
-    /// Min time of a case in milliseconds: (A) bytes once over HBM, (C) arithmetic.
-    pub fn floor_ms(&self, problem: &Problem, n: usize, dtype: Dtype) -> f64 {
-        let flops = 2.0 * problem.extents().2 as f64 * n as f64;
-        let rate =
-            self.rates.iter().find(|(known, _)| *known == dtype).map_or(f64::INFINITY, |r| r.1);
-        1e3 * (problem.bytes(n, dtype) / self.copy).max(flops / rate)
-    }
-}
+/// Bytes per second of a large copy, read and written, and of L2, measured on one H200.
+pub const HBM: f64 = 4.28e12;
+pub const L2: f64 = 8.9e12;
+/// Operations per second of a large dense product, measured on one H200.
+const RATES: [(Dtype, f64); 5] = [
+    (Dtype::F32, 51.3e12),
+    (Dtype::F64, 60e12),
+    (Dtype::Tf32, 400e12),
+    (Dtype::F16, 766e12),
+    (Dtype::Bf16, 801e12),
+];
 
 impl Row {
     /// Row of an operation on `[m, k, n]`, with `nnz` nonzeros in A.
@@ -239,18 +241,29 @@ impl Row {
         }
     }
 
-    /// Row of a product with `n` columns, with all values derived from the time.
-    pub fn product(problem: &Problem, n: usize, dtype: Dtype, times: &Times) -> Self {
+    /// Row of a product with `n` columns, with its work.
+    pub fn product(problem: &Problem, n: usize, dtype: Dtype) -> Self {
         let (m, k, nnz) = problem.extents();
-        Self::new(problem.op, &problem.workload, [m, k, n], nnz, dtype)
-            .timed(times)
-            .flops(2.0 * nnz as f64 * n as f64)
-            .bytes(problem.bytes(n, dtype))
-            .limit(Limits::published().floor_ms(problem, n, dtype))
+        Self::new(problem.op, &problem.workload, [m, k, n], nnz, dtype).rated(
+            dtype,
+            2.0 * nnz as f64 * n as f64,
+            problem.bytes(n, dtype),
+        )
+    }
+
+    /// Sets operations, bytes, and the min time of a case: (A) bytes once over HBM, (C) arithmetic.
+    pub fn rated(self, dtype: Dtype, flops: f64, bytes: f64) -> Self {
+        let rate = RATES.iter().find(|(known, _)| *known == dtype).map_or(f64::INFINITY, |r| r.1);
+        self.flops(flops).bytes(bytes).limit(1e3 * (bytes / HBM).max(flops / rate))
     }
 
     pub fn by(self, engine: &str, variant: impl Into<String>) -> Self {
         Self { engine: engine.into(), variant: variant.into(), ..self }
+    }
+
+    /// Sets the variant.
+    pub fn named(self, variant: impl Into<String>) -> Self {
+        Self { variant: variant.into(), ..self }
     }
 
     /// Sets the engine to einsparse, and the variant.
@@ -263,22 +276,28 @@ impl Row {
         Self { ms: times.cold, ms_warm: Some(times.warm), ..self }
     }
 
-    /// Sets the rate of `flops` operations. `flops`, `bytes` and `limit` require the time.
-    pub fn flops(self, flops: f64) -> Self {
-        let gflops = Some(flops / self.ms / 1e6);
-        Self { gflops, ..self }
+    /// Sets the number of operations.
+    pub fn flops(mut self, flops: f64) -> Self {
+        self.work.flops = Some(flops);
+        self
     }
 
-    /// Sets the rate of `bytes` bytes.
-    pub fn bytes(self, bytes: f64) -> Self {
-        let gbps = Some(bytes / self.ms / 1e6);
-        Self { gbps, ..self }
+    /// Sets the number of bytes.
+    pub fn bytes(mut self, bytes: f64) -> Self {
+        self.work.bytes = Some(bytes);
+        self
     }
 
-    /// Sets the share of the min time.
-    pub fn limit(self, floor_ms: f64) -> Self {
-        let limit_fraction = Some(floor_ms / self.ms);
-        Self { limit_fraction, ..self }
+    /// Sets the min time.
+    pub fn limit(mut self, floor_ms: f64) -> Self {
+        self.work.floor_ms = Some(floor_ms);
+        self
+    }
+
+    /// Removes the min time.
+    pub fn unlimited(mut self) -> Self {
+        self.work.floor_ms = None;
+        self
     }
 
     /// Sets milliseconds and bytes of the preparation.
@@ -303,11 +322,29 @@ impl Row {
         Self { note, ..self }
     }
 
-    /// Sets the note, with WRONG if the result is wrong.
-    pub fn judged(self, right: bool, note: impl Display) -> Self {
-        match right {
-            true => self.note(note.to_string()),
-            false => self.note(format!("{WRONG}: {note}")),
+    /// Adds to the note.
+    pub fn also(mut self, note: impl Display) -> Self {
+        let between = if self.note.is_empty() { "" } else { "; " };
+        self.note += &format!("{between}{note}");
+        self
+    }
+
+    pub fn is_wrong(&self) -> bool {
+        self.note.starts_with(WRONG)
+    }
+
+    /// Marks a wrong result.
+    pub fn wrong(self) -> Self {
+        let note = format!("{WRONG}: {}", self.note);
+        Self { note, ..self }
+    }
+
+    /// Adds an error in multiples of its bound to the note. The result is wrong above 1.
+    pub fn error(self, error: f64) -> Self {
+        let row = self.also(format!("err {error:.2} of the bound"));
+        match error <= 1.0 {
+            true => row,
+            false => row.wrong(),
         }
     }
 }

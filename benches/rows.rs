@@ -1,17 +1,17 @@
 //! `--rows`: times every row of the table on every case that it can run, to find rows that no case needs.
 //!
 //! Runs are short: five cold ones and a warm series of .3 ms. `--part i/n` measures every n-th group of cases.
-//! `--seconds` ends a part early without loss of results. Without a GPU the record contains the plans' choices by
-//! prediction alone.
+//! `--seconds` ends a part early without loss of results.
 
 mod other;
 mod products;
 mod sampled;
-mod sweep;
 
 use crate::Arguments;
+use crate::bench::ab;
 use crate::device::{Gpu, Reason, Result, check};
 use crate::timing::{Effort, Times, measure};
+use crate::values::{hash, value};
 use cudarc::driver::sys;
 use einsparse::driver::trial;
 use einsparse::formats::Dense;
@@ -86,62 +86,95 @@ impl Launches {
 }
 
 /// Planned operation: the selected rows, candidates with their predictions, and a closure that runs it.
-struct Made<'m> {
+struct Made<'m, O> {
     taken: Vec<&'static str>,
     candidates: Vec<(&'static str, f64)>,
-    run: Box<dyn FnMut() -> Result<()> + 'm>,
+    run: Box<dyn FnMut(&mut O) -> Result<(), Error> + 'm>,
 }
 
-impl<'m> Made<'m> {
+impl<'m, O> Made<'m, O> {
     /// From the choice of a plan.
     fn chosen(
         choice: &Choice,
         variant: &'static str,
-        run: impl FnMut() -> Result<(), Error> + 'm,
+        run: impl FnMut(&mut O) -> Result<(), Error> + 'm,
     ) -> Self {
-        let candidates: Vec<_> = choice.candidates.iter().map(|c| (c.name, c.cost.us)).collect();
-        let taken = match variant {
-            "cpu" => candidates.first().map_or("cpu", |c| c.0),
-            name => name,
-        };
-        Self { candidates, ..Self::alone(taken, run) }
+        let candidates = choice.candidates.iter().map(|c| (c.name, c.cost.us)).collect();
+        Self { candidates, ..Self::alone(variant, run) }
     }
 
     /// From an operator without other candidates.
-    fn alone(variant: &'static str, mut run: impl FnMut() -> Result<(), Error> + 'm) -> Self {
-        Self { taken: vec![variant], candidates: Vec::new(), run: Box::new(move || Ok(run()?)) }
+    fn alone(variant: &'static str, run: impl FnMut(&mut O) -> Result<(), Error> + 'm) -> Self {
+        Self { taken: vec![variant], candidates: Vec::new(), run: Box::new(run) }
+    }
+
+    /// Runs once and times. Returns the times, and the distance from the first result of the case.
+    fn measured(
+        mut self,
+        gpu: &Gpu,
+        (out, start): (&mut O, u8),
+        truth: &mut Option<Vec<f64>>,
+    ) -> Result<(Times, f64)>
+    where
+        O: Written,
+    {
+        out.fill(gpu, start)?;
+        (self.run)(out)?;
+        gpu.wait()?;
+        let found = out.read()?;
+        let off = truth.as_ref().map_or(0.0, |truth| distance(truth, &found));
+        truth.get_or_insert(found);
+        Ok((measure(gpu, EFFORT, &mut || Ok((self.run)(out)?))?, off))
     }
 }
 
-/// Output of a case, and the comparison of results.
-struct Output<'o> {
-    poison: Box<dyn Fn() -> Result<()> + 'o>,
-    read: Box<dyn Fn() -> Result<Vec<f64>> + 'o>,
-    /// Max relative difference of two rows in the Frobenius norm.
-    tolerance: f64,
+/// Output of an operation.
+trait Written {
+    const DTYPE: Dtype;
+    /// Sets all bytes.
+    fn fill(&self, gpu: &Gpu, byte: u8) -> Result<()>;
+    /// Values for a comparison; none of large outputs.
+    fn read(&self) -> Result<Vec<f64>>;
 }
 
-impl Output<'_> {
-    /// Runs once and times. Returns the times, and the distance from the first result of the case.
-    fn run(
-        &self,
-        gpu: &Gpu,
-        mut made: Made<'_>,
-        truth: &mut Option<Vec<f64>>,
-    ) -> Result<(Times, f64)> {
-        (self.poison)()?;
-        (made.run)()?;
-        gpu.wait()?;
-        let found = (self.read)()?;
-        let off = truth.as_ref().map_or(0.0, |truth| distance(truth, &found));
-        truth.get_or_insert(found);
-        Ok((measure(gpu, EFFORT, &mut made.run)?, off))
+impl<T: Scalar> Written for Tensor<T> {
+    const DTYPE: Dtype = T::DTYPE;
+
+    fn fill(&self, gpu: &Gpu, byte: u8) -> Result<()> {
+        let (Some(address), bytes) = (self.address(), elements(self) * size_of::<T>()) else {
+            return Ok(());
+        };
+        // SAFETY: the range is that of the tensor.
+        let status = unsafe { sys::cuMemsetD8Async(address, byte, bytes, gpu.stream) };
+        check(status, "cuMemsetD8Async")
+    }
+
+    fn read(&self) -> Result<Vec<f64>> {
+        match elements(self) {
+            COMPARED.. => Ok(Vec::new()),
+            _ => Ok(self.to_dense()?.values().iter().map(|x| x.to_f64()).collect()),
+        }
+    }
+}
+
+impl<T: Scalar> Written for &RefCell<SparseTensor<T>> {
+    const DTYPE: Dtype = T::DTYPE;
+
+    fn fill(&self, _: &Gpu, _: u8) -> Result<()> {
+        Ok(())
+    }
+
+    fn read(&self) -> Result<Vec<f64>> {
+        let tensor = self.borrow();
+        let host = tensor.to_host()?;
+        let values = Some(host.values()).filter(|values| values.len() < COMPARED);
+        Ok(values.into_iter().flatten().map(|x| x.to_f64()).collect())
     }
 }
 
 /// Data that all cases share.
 struct Rows<'a> {
-    gpu: Option<&'a Gpu>,
+    gpu: &'a Gpu,
     context: Context,
     arguments: &'a Arguments,
     file: Option<csv::Writer<File>>,
@@ -153,15 +186,11 @@ struct Rows<'a> {
 }
 
 /// Measures this part of all cases.
-pub fn run(gpu: Option<&Gpu>, arguments: &Arguments) -> Result<bool> {
-    let context = match gpu {
-        Some(_) => Context::cuda(0)?,
-        None => Context::cpu(),
-    };
+pub fn run(gpu: &Gpu, arguments: &Arguments) -> Result<bool> {
     let file = arguments.out.as_deref().map(csv::Writer::from_path);
     let mut rows = Rows {
         gpu,
-        context,
+        context: Context::cuda(0)?,
         arguments,
         file: file.transpose()?,
         deadline: arguments.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
@@ -178,9 +207,6 @@ pub fn run(gpu: Option<&Gpu>, arguments: &Arguments) -> Result<bool> {
     let mut outcome = other::run(&mut rows);
     outcome = outcome.and_then(|()| sampled::run(&mut rows));
     outcome = outcome.and_then(|()| products::run(&mut rows));
-    if gpu.is_none() {
-        outcome = outcome.and_then(|()| sweep::run(&mut rows));
-    }
     println!(
         "{} cases of {} groups, {} lines, {} wrong, {:.0} s{}",
         rows.cases,
@@ -239,7 +265,7 @@ impl Rows<'_> {
         if let Err(reason) = cases(self) {
             println!("{operation} {name}: {reason}");
             // After a fatal error of the GPU, the bench stops.
-            self.gpu.map_or(Ok(()), Gpu::wait)?;
+            self.gpu.wait()?;
         }
         let took = start.elapsed().as_secs_f64();
         println!("{operation} {name}: {} lines, {took:.1} s", self.lines - lines);
@@ -257,13 +283,14 @@ impl Rows<'_> {
         }
     }
 
-    /// Measures one case: the default choice, then every candidate and the `others` by name.
-    fn case<'m>(
+    /// Measures one case: the default choice, then every candidate and the `others` by name. The output's bytes are all
+    /// `start` before a run. `operands` is the element type of the operands.
+    fn case<'m, O: Written>(
         &mut self,
         [operation, case]: [&str; 2],
-        output: &Output<'_>,
+        (out, start, operands): (&mut O, u8, Dtype),
         others: &[&'static str],
-        make: &dyn Fn(Option<&str>) -> Result<Made<'m>>,
+        make: &dyn Fn(Option<&str>) -> Result<Made<'m, O>>,
     ) -> Result<()> {
         if self.is_late() {
             return Ok(());
@@ -275,8 +302,7 @@ impl Rows<'_> {
         };
         let first = auto.candidates.first().map(|c| c.1);
         let mut names = auto.candidates.clone();
-        let more = auto.taken.iter().chain(others);
-        for name in more {
+        for name in auto.taken.iter().chain(others) {
             if names.iter().all(|(known, _)| known != name) {
                 names.push((name, f64::NAN));
             }
@@ -295,27 +321,22 @@ impl Rows<'_> {
                 predicted_us: Some(predicted).filter(|us| us.is_finite()),
                 ..Line::new(operation, case)
             };
-            let hopeless =
-                predicted > HOPELESS.1 && first.is_some_and(|us| predicted > us * HOPELESS.0);
-            let (Some(gpu), false) = (self.gpu, hopeless) else {
-                line.outcome = match hopeless {
-                    true => "left out: hopeless",
-                    false => "predicted",
-                };
+            if predicted > HOPELESS.1 && first.is_some_and(|us| predicted > us * HOPELESS.0) {
+                line.outcome = "left out: hopeless";
                 self.line(&line)?;
                 continue;
-            };
+            }
             let made = match auto.take() {
                 Some(auto) if chosen => Ok(auto),
                 _ => make(Some(name)),
             };
             let said;
-            match made.and_then(|made| output.run(gpu, made, &mut truth)) {
+            match made.and_then(|made| made.measured(self.gpu, (out, start), &mut truth)) {
                 Ok((times, off)) => {
                     line.cold_us = Some(times.cold * 1e3);
                     line.warm_us = Some(times.warm * 1e3);
                     said = format!("WRONG: {off:.1e} from {}", taken.join(" "));
-                    if off.is_nan() || off > output.tolerance {
+                    if off.is_nan() || off > tolerance(operands, O::DTYPE) {
                         self.wrong += 1;
                         println!("{operation} {case} {name} {said}");
                         line.outcome = &said;
@@ -329,7 +350,7 @@ impl Rows<'_> {
                 }
             }
             self.line(&line)?;
-            gpu.wait().map_err(|reason| format!("{name} on {case}: {reason}"))?;
+            self.gpu.wait().map_err(|reason| format!("{name} on {case}: {reason}"))?;
         }
         Ok(())
     }
@@ -346,7 +367,7 @@ impl Rows<'_> {
         if self.is_late() {
             return Ok(());
         }
-        let (context, stream) = (self.context.clone(), self.stream()?);
+        let (context, stream) = (self.context.clone(), self.stream());
         let planned = |variant: Option<&str>| {
             let options = Options {
                 variant: variant.map(str::to_owned).or(options.variant.clone()),
@@ -363,45 +384,34 @@ impl Rows<'_> {
             Ok(plan) => plan,
             Err(reason) => return self.refused(label, reason),
         };
-        let shape = first.out_shape().to_vec();
-        let first = RefCell::new(Some(first));
         let given = operands.iter().find(|(name, _)| *name == "C");
-        let out = match (self.gpu, given) {
+        let mut out = match given {
             // The output has the row stride of the planned one.
-            (Some(_), Some((_, Operand::Dense(like)))) => {
-                let zeros = Dense::zeros(shape.clone())?;
-                context.upload_strided(&zeros, like.leading(), Out::ZERO)
+            Some((_, Operand::Dense(like))) => {
+                let zeros = Dense::zeros(first.out_shape().to_vec())?;
+                context.upload_strided(&zeros, like.leading(), Out::ZERO)?
             }
-            (Some(_), _) => context.zeros::<Out>(&shape),
-            (None, _) => context.zeros::<Out>(&[1]),
+            _ => context.zeros::<Out>(first.out_shape())?,
         };
-        let out = RefCell::new(out?);
-        let bound: Vec<_> = operands
-            .iter()
-            .filter(|(name, o)| *name != "C" && !matches!(o, Operand::Index(..)))
-            .cloned()
-            .collect();
+        let first = RefCell::new(Some(first));
+        let given = |(name, o): &&(&str, _)| *name != "C" && !matches!(o, Operand::Index(..));
+        let bound: Vec<_> = operands.iter().filter(given).cloned().collect();
         let make = |variant: Option<&str>| {
             let known = first.borrow_mut().take().filter(|_| variant.is_none());
             let plan = known.map_or_else(|| planned(variant), Ok)?;
             let (choice, taken) = (plan.choice().clone(), plan.variant());
-            let (out, stream, bound) = (&out, &stream, &bound);
-            let run = move || plan.run(bound, &mut *out.borrow_mut(), stream);
-            Ok(Made::chosen(&choice, taken, run))
+            let (stream, bound) = (&stream, &bound);
+            Ok(Made::chosen(&choice, taken, move |out| plan.run(bound, out, stream)))
         };
         // Outputs that are accumulated start at zero.
         let start = if expression.contains("+=") { 0 } else { NAN };
-        let output = self.output_from::<T, Out>(&out, start);
-        self.case(label, &output, others, &make)
+        self.case(label, (&mut out, start, T::DTYPE), others, &make)
     }
 
     /// The bench's stream, for closures that outlive a borrow of `self`.
-    fn stream(&self) -> Result<Stream> {
-        match self.gpu {
-            // SAFETY: the bench's stream belongs to the primary context and outlives every case.
-            Some(gpu) => Ok(unsafe { Stream::from_raw(gpu.stream.cast()) }),
-            None => Ok(self.context.stream()?),
-        }
+    fn stream(&self) -> Stream {
+        // SAFETY: the bench's stream belongs to the primary context and outlives every case.
+        unsafe { Stream::from_raw(self.gpu.stream.cast()) }
     }
 
     fn refused(&mut self, [operation, case]: [&str; 2], reason: impl Into<Reason>) -> Result<()> {
@@ -425,57 +435,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// A dense output, compared if it is small.
-    fn output<'o, T: Scalar, Out: Scalar>(&self, out: &'o RefCell<Tensor<Out>>) -> Output<'o> {
-        self.output_from::<T, Out>(out, NAN)
-    }
-
-    /// An output whose bytes are all `start` before a run.
-    fn output_from<'o, T: Scalar, Out: Scalar>(
-        &self,
-        out: &'o RefCell<Tensor<Out>>,
-        start: u8,
-    ) -> Output<'o> {
-        let stream = self.gpu.map(|gpu| gpu.stream);
-        Output {
-            poison: Box::new(move || {
-                let out = out.borrow();
-                let bytes = elements(&out) * size_of::<Out>();
-                fill(stream, out.address(), bytes, start)
-            }),
-            read: Box::new(move || {
-                let out = out.borrow();
-                if elements(&out) > COMPARED {
-                    return Ok(Vec::new());
-                }
-                let dense = out.to_dense()?;
-                Ok(dense.values().iter().map(|x| x.to_f64()).collect())
-            }),
-            tolerance: tolerance(T::DTYPE, Out::DTYPE),
-        }
-    }
-
-    /// A sparse output.
-    fn sparse_output<'o, T: Scalar, Out: Scalar>(
-        &self,
-        out: &'o RefCell<SparseTensor<Out>>,
-    ) -> Output<'o> {
-        Output {
-            poison: Box::new(|| Ok(())),
-            read: Box::new(move || {
-                let out = out.borrow();
-                let host = out.to_host()?;
-                let values = host.values();
-                if values.len() > COMPARED {
-                    return Ok(Vec::new());
-                }
-                Ok(values.iter().map(|x| x.to_f64()).collect())
-            }),
-            tolerance: tolerance(T::DTYPE, Out::DTYPE),
-        }
-    }
-
-    /// Values from a short table, in device memory. Without a GPU the values are not used.
+    /// Tensor of values.
     fn dense<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
         let dense = Dense::new(shape.to_vec(), values(shape.iter().product(), 77))?;
         Ok(self.context.upload_dense(&dense)?)
@@ -495,8 +455,7 @@ impl Rows<'_> {
         (a, b): (impl Into<Operand<'o, T>>, &'o Tensor<T>),
         options: &Options,
     ) -> Result<()> {
-        let operands = [("A", a.into()), ("B", b.into())];
-        self.plan::<T, Out>([operation, &case], expression, &operands, options, &[])
+        self.plan::<T, Out>([operation, &case], expression, &ab(a, b), options, &[])
     }
 }
 
@@ -515,27 +474,13 @@ fn elements<T: Scalar>(tensor: &Tensor<T>) -> usize {
 /// Byte of a NaN in every floating-point type.
 const NAN: u8 = 0xff;
 
-fn fill(stream: Option<sys::CUstream>, address: Option<u64>, bytes: usize, byte: u8) -> Result<()> {
-    let (Some(stream), Some(address)) = (stream, address) else {
-        return Ok(());
-    };
-    // SAFETY: the range is that of a tensor that the caller holds.
-    let status = unsafe { sys::cuMemsetD8Async(address, byte, bytes, stream) };
-    check(status, "cuMemsetD8Async")
-}
-
-/// Non-integers in -1 .. 1; for integer types, integers of four bits.
+/// Uniform in -1..1; for integer types, integers of four bits.
 fn values<T: Scalar>(count: usize, start: usize) -> Vec<T> {
-    let table: Vec<T> = (0..8191usize)
-        .map(|i| {
-            let hash = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-            match T::DTYPE {
-                Dtype::Int8 | Dtype::Int32 => T::from_f64((hash % 15) as f64 - 7.0),
-                _ => T::from_f64(hash as f64 / f64::from(1 << 23) - 1.0),
-            }
-        })
-        .collect();
-    (0..count).into_par_iter().map(|i| table[(i + start) % table.len()]).collect()
+    let own = |i: usize| match T::DTYPE {
+        Dtype::Int8 | Dtype::Int32 => T::from_f64((hash(i) % 15) as f64 - 7.0),
+        _ => value(i),
+    };
+    (start..start + count).into_par_iter().map(own).collect()
 }
 
 /// Max difference of two orders of sums and of two precisions of products.

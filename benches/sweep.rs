@@ -1,81 +1,58 @@
 //! Sweep on the GPU: every selected workload, element type and N, with every engine on the same buffers.
 
-use crate::bench::Place;
-use crate::case::{Case, Engine, Operands, Prepared, Tables, Values};
+use crate::case::{Case, Engine, Operands, Prepared, Tables};
 use crate::check::{Reference, Verdict};
-use crate::device::{Result, or_said};
 use crate::ours;
-use crate::peers::cublas::CuBlas;
 use crate::peers::cusparse::CuSparse;
 use crate::peers::cusparselt::CuSparseLt;
-use crate::problems::{Dtype, Problem, Workload};
-use crate::record::Row;
-use crate::timing::Times;
+use crate::prelude::*;
+use crate::problems::Workload;
 
-#[derive(Default)]
-pub struct Tally {
-    pub cases: usize,
-    /// Wrong results and failures of einsparse.
-    pub faults: usize,
-}
-
-pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
-    let (mut engines, faults) = open(place);
-    engines.retain(|e| place.arguments.wants_engine(e.name()));
-    let mut sweep = Sweep { place, engines, tally: Tally { cases: 0, faults } };
+pub fn run(bench: &Bench<'_>, workloads: &[Workload]) -> Result<()> {
+    let mut engines = open(bench);
+    engines.retain(|e| bench.arguments.wants_engine(e.name()));
     let mut tables = Tables::default();
-    for workload in workloads {
-        let problem = match Problem::load(workload) {
-            Ok(problem) => problem,
-            Err(reason) => {
-                println!("left out: {reason}");
-                continue;
-            }
-        };
-        let ns = place.arguments.ns(workload.ns);
-        for dtype in place.arguments.dtypes(workload.dtypes) {
-            if let Err(reason) = sweep.workload(&problem, tables.of(dtype), &ns) {
-                println!("left out: {} {dtype}: {reason}", workload.name);
+    each(bench, workloads, |problem, dtype, ns| {
+        let values = tables.of(dtype);
+        let operands = Operands::upload(problem, values, ns.iter().copied().max().unwrap_or(0))?;
+        for &n in ns {
+            let case = Case { gpu: bench.gpu, problem, values, operands: &operands, n };
+            let reference = Reference::new(&case);
+            for engine in &engines {
+                measured(bench, engine.as_ref(), &case, &reference)?;
             }
         }
-    }
-    Ok(sweep.tally)
+        Ok(())
+    })
 }
 
-/// Measures every workload and element type. `measure` returns the number of wrong results of einsparse.
+/// Measures every workload and element type, for its numbers of columns. A failure is printed and counted.
 pub fn each(
-    place: &Place<'_>,
+    bench: &Bench<'_>,
     workloads: &[Workload],
-    mut measure: impl FnMut(&Problem, Dtype) -> Result<usize>,
-) -> Result<Tally> {
-    let mut tally = Tally::default();
+    mut measure: impl FnMut(&Problem, Dtype, &[usize]) -> Result<()>,
+) -> Result<()> {
     for workload in workloads {
-        let problem = Problem::load(workload)?;
-        for dtype in place.arguments.dtypes(workload.dtypes) {
-            tally.cases += 1;
-            tally.faults += measure(&problem, dtype).unwrap_or_else(|reason| {
+        let Some(problem) = or_said(Problem::load(workload), &workload.name) else {
+            continue;
+        };
+        let ns = bench.arguments.ns(workload.ns);
+        for dtype in bench.arguments.dtypes(workload.dtypes) {
+            if let Err(reason) = measure(&problem, dtype, &ns) {
                 println!("{} on {} {dtype}: {reason}", workload.op, workload.name);
-                1
-            });
+                bench.recorder.fail();
+            }
         }
     }
-    Ok(tally)
+    Ok(())
 }
 
-/// Opens the engines, and counts failures of einsparse. A line is printed for each engine that does not open.
-fn open(place: &Place<'_>) -> (Vec<Box<dyn Engine>>, usize) {
-    let (gpu, arguments) = (place.gpu, place.arguments);
-    let mut all: Vec<Box<dyn Engine>> = Vec::new();
-    let mut missing = 0;
-    let chosen = &arguments.variant;
-    let auto_only = arguments.auto || arguments.quick && chosen.is_empty();
-    match or_said(ours::open(auto_only, chosen.clone()), "engine einsparse") {
-        Some(engine) => all.push(Box::new(engine)),
-        None => missing = usize::from(arguments.wants_engine("einsparse")),
-    }
+/// Opens the engines. A line is printed for each that does not open.
+fn open<'b>(bench: &'b Bench<'b>) -> Vec<Box<dyn Engine + 'b>> {
+    let mut all: Vec<Box<dyn Engine + 'b>> = vec![Box::new(ours::Einsparse::new(bench))];
     let said = |engine: &dyn Engine, version: i32| println!("{} {version}", engine.name());
     for default in [false, true] {
-        if let Some(engine) = or_said(CuSparse::open(gpu, default), "engine cusparse") {
+        if let Some(engine) = or_said(CuSparse::open(bench.gpu, default), "engine cusparse") {
             said(&engine, engine.version());
             all.push(Box::new(engine));
         }
@@ -84,143 +61,86 @@ fn open(place: &Place<'_>) -> (Vec<Box<dyn Engine>>, usize) {
         all.push(Box::new(engine));
     }
     for tf32 in [false, true] {
-        if let Some(engine) = or_said(CuBlas::open(gpu, tf32), "engine cublas") {
+        if let Some(engine) = bench.cublas(tf32) {
             said(&engine, engine.version());
             all.push(Box::new(engine));
         }
     }
-    (all, missing)
+    all
 }
 
-struct Sweep<'a> {
-    place: &'a Place<'a>,
-    engines: Vec<Box<dyn Engine>>,
-    tally: Tally,
-}
-
-struct Timed {
-    variant: String,
-    times: Times,
-    prepare_ms: f64,
-    prepared_bytes: usize,
-    zeros: &'static str,
-    verdict: Verdict,
-    note: String,
-}
-
-impl Sweep<'_> {
-    fn workload(&mut self, problem: &Problem, values: &Values, ns: &[usize]) -> Result<()> {
-        let Some(&widest) = ns.iter().max() else {
-            return Ok(());
-        };
-        let operands = Operands::upload(problem, values, widest)?;
-        for &n in ns {
-            let case = Case { gpu: self.place.gpu, problem, values, operands: &operands, n };
-            let reference = Reference::new(&case);
-            self.tally.cases += 1;
-            for engine in 0..self.engines.len() {
-                self.engine(engine, &case, &reference)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn engine(&mut self, index: usize, case: &Case<'_>, reference: &Reference) -> Result<()> {
-        let engine = &self.engines[index];
-        let (name, best_only) = (engine.name(), engine.best_only());
-        let mut timed = Vec::new();
-        for variant in engine.variants(case) {
-            match self.variant(engine.as_ref(), case, reference, &variant) {
-                Ok(one) => timed.push(one),
-                Err(reason) => {
-                    println!(
-                        "{name} {variant} on {} n {}: {reason}",
-                        case.problem.workload, case.n
-                    );
-                    self.tally.faults += usize::from(!best_only);
+/// Measures the variants of an engine: each one of einsparse, the best one of a baseline.
+fn measured(
+    bench: &Bench<'_>,
+    engine: &dyn Engine,
+    case: &Case<'_>,
+    reference: &Reference,
+) -> Result<()> {
+    let (name, best_only) = (engine.name(), engine.best_only());
+    let mut rows = Vec::new();
+    for name_of_variant in engine.variants(case) {
+        match variant(bench, engine, case, reference, &name_of_variant) {
+            Ok(row) => rows.push(row),
+            Err(reason) => {
+                let (on, n) = (&case.problem.workload, case.n);
+                println!("{name} {name_of_variant} on {on} n {n}: {reason}");
+                if !best_only {
+                    bench.recorder.fail();
                 }
             }
         }
-        if best_only {
-            timed = best(timed).into_iter().collect();
-        }
-        for one in timed {
-            self.tally.faults += usize::from(!best_only && one.verdict.wrong.is_some());
-            let note = one.describe();
-            let row = Row::product(case.problem, case.n, case.dtype(), &one.times)
-                .by(name, one.variant)
-                .prepared(one.prepare_ms, one.prepared_bytes)
-                .note(note);
-            self.place.add(Row { zeros: one.zeros.into(), ..row })?;
-        }
-        Ok(())
     }
-
-    /// Poisons C, runs once, checks the result, then times the variant.
-    fn variant(
-        &self,
-        engine: &dyn Engine,
-        case: &Case<'_>,
-        truth: &Reference,
-        variant: &str,
-    ) -> Result<Timed> {
-        let prepared = engine.prepare(case, variant)?;
-        let Prepared { mut run, prepare_ms, prepared_bytes, zeros, note } = prepared;
-        case.operands.c.fill(0xff, case.gpu.stream)?;
-        self.place.once(&mut run)?;
-        let verdict = truth.compare(case, engine.tolerance(case.dtype()))?;
-        let times = self.place.measure(run)?;
-        Ok(Timed {
-            variant: variant.to_owned(),
-            times,
-            prepare_ms,
-            prepared_bytes,
-            zeros,
-            verdict,
-            note,
-        })
+    if best_only {
+        rows = best(rows).into_iter().collect();
     }
+    rows.into_iter().try_for_each(|row| bench.add(row))
 }
 
-/// Returns the correct variant with the min cold time. Its warm time is the min over all variants, so that a baseline
-/// is not penalized if another algorithm is faster warm.
-fn best(mut timed: Vec<Timed>) -> Option<Timed> {
-    if timed.iter().any(|t| t.verdict.wrong.is_none()) {
-        timed.retain(|t| t.verdict.wrong.is_none());
+/// Poisons C, runs once, checks the result, then times the variant.
+fn variant(
+    bench: &Bench<'_>,
+    engine: &dyn Engine,
+    case: &Case<'_>,
+    truth: &Reference,
+    variant: &str,
+) -> Result<Row> {
+    let prepared = engine.prepare(case, variant)?;
+    let Prepared { mut run, prepare_ms, prepared_bytes, zeros, note } = prepared;
+    case.operands.c.fill(0xff, case.gpu.stream)?;
+    bench.once(&mut run)?;
+    let verdict = truth.compare(case, engine.tolerance(case.dtype()))?;
+    let times = bench.measure(run)?;
+    let row = Row::product(case.problem, case.n, case.dtype()).by(engine.name(), variant);
+    let mut row = row.prepared(prepare_ms, prepared_bytes).timed(&times);
+    row.zeros = zeros.into();
+    row = match &verdict {
+        Verdict { wrong: Some(wrong), .. } => row.note(wrong).wrong(),
+        Verdict { relative, .. } => row.note(format!("err {relative:.1e}")),
+    };
+    if times.host_inside {
+        row = row.also("waits for the host inside");
     }
-    let each = timed.iter();
-    let all = each.map(|t| format!("{} {:.4}", t.variant, t.times.cold));
+    Ok(if note.is_empty() { row } else { row.also(note) })
+}
+
+/// Returns the correct row with the min cold time. Its warm time is the min over all rows, so that a baseline is not
+/// penalized if another algorithm is faster warm.
+fn best(mut rows: Vec<Row>) -> Option<Row> {
+    if rows.iter().any(|row| !row.is_wrong()) {
+        rows.retain(|row| !row.is_wrong());
+    }
+    let all = rows.iter().map(|row| format!("{} {:.4}", row.variant, row.ms));
     let all: Vec<String> = all.collect();
-    let warm = |a: &&Timed, b: &&Timed| a.times.warm.total_cmp(&b.times.warm);
-    let warmest = timed.iter().min_by(warm)?;
-    let (warm, by) = (warmest.times.warm, warmest.variant.clone());
-    let cold = |a: &Timed, b: &Timed| a.times.cold.total_cmp(&b.times.cold);
-    let mut best = timed.into_iter().min_by(cold)?;
-    best.times.warm = warm;
+    let warm = |row: &Row| row.ms_warm.unwrap_or(f64::INFINITY);
+    let warmest = rows.iter().min_by(|a, b| warm(a).total_cmp(&warm(b)))?;
+    let (warm, by) = (warmest.ms_warm, warmest.variant.clone());
+    let best = rows.into_iter().min_by(|a, b| a.ms.total_cmp(&b.ms))?;
+    let mut best = Row { ms_warm: warm, ..best };
     if all.len() > 1 {
-        let other = match by == best.variant {
-            true => String::new(),
-            false => format!("; warm by {by}"),
-        };
-        let note = format!("{} {}{other}", best.note, all.join(", "));
-        best.note = note.trim().to_owned();
+        best = best.also(all.join(", "));
+        if by != best.variant {
+            best = best.also(format!("warm by {by}"));
+        }
     }
     Some(best)
-}
-
-impl Timed {
-    fn describe(&self) -> String {
-        let mut parts = Vec::new();
-        match &self.verdict.wrong {
-            Some(wrong) => parts.push(format!("WRONG: {wrong}")),
-            None => parts.push(format!("err {:.1e}", self.verdict.relative)),
-        }
-        if self.times.host_inside {
-            parts.push("waits for the host inside".into());
-        }
-        if !self.note.is_empty() {
-            parts.push(self.note.clone());
-        }
-        parts.join("; ")
-    }
 }

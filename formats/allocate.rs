@@ -8,9 +8,10 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::IndexArray;
+use crate::error::*;
 use crate::io::Limits;
 use crate::parallel;
-use crate::{FormatError, IndexArray};
 
 /// 64 MB.
 static BYTES: AtomicU64 = AtomicU64::new(64_000_000);
@@ -56,13 +57,7 @@ pub fn bytes_of(arrays: &[IndexArray<'_>]) -> u64 {
     arrays.iter().map(|array| 4 * array.data.len() as u64).sum()
 }
 
-fn within(
-    what: &'static str,
-    count: u128,
-    bytes: u128,
-    held: u64,
-    limit: u64,
-) -> Result<(), FormatError> {
+fn within(what: &'static str, count: u128, bytes: u128, held: u64, limit: u64) -> Result<()> {
     if bytes <= u128::from(limit) {
         return Ok(());
     }
@@ -74,29 +69,18 @@ fn within(
 ///
 /// # Errors
 /// Returns [`FormatError::Limit`] with the count, the bytes and the limit.
-pub fn extent(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
+pub fn extent(what: &'static str, count: u128, each: usize, held: u64) -> Result<()> {
     extent_bytes(what, count, count.saturating_mul(each as u128), held)
 }
 
 /// [`extent`] for arrays of `bytes` bytes in total.
-///
-/// # Errors
-/// See [`extent`].
-pub fn extent_bytes(
-    what: &'static str,
-    count: u128,
-    bytes: u128,
-    held: u64,
-) -> Result<(), FormatError> {
+pub fn extent_bytes(what: &'static str, count: u128, bytes: u128, held: u64) -> Result<()> {
     within(what, count, bytes, held, limits().of(held))
 }
 
 /// [`extent`] for lists of terms. A product of tensors may have many more terms than the tensors have entries, so the
 /// limit is 64 times as high.
-///
-/// # Errors
-/// See [`extent`].
-pub fn terms(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
+pub fn terms(what: &'static str, count: u128, each: usize, held: u64) -> Result<()> {
     let limit = limits().of(held).saturating_mul(TERMS);
     let bytes = count.saturating_mul(each as u128);
     within(what, count, bytes, held, limit)
@@ -111,10 +95,7 @@ fn none<T>(what: &'static str, len: usize) -> FormatError {
 ///
 /// # Errors
 /// Returns [`FormatError::Memory`] if allocation fails.
-pub fn zeroed<T: bytemuck::Zeroable>(
-    what: &'static str,
-    len: usize,
-) -> Result<Vec<T>, FormatError> {
+pub fn zeroed<T: bytemuck::Zeroable>(what: &'static str, len: usize) -> Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| none::<T>(what, len))
 }
 
@@ -122,7 +103,7 @@ pub fn zeroed<T: bytemuck::Zeroable>(
 ///
 /// # Errors
 /// See [`zeroed`].
-pub fn reserved<T>(what: &'static str, len: usize) -> Result<Vec<T>, FormatError> {
+pub fn reserved<T>(what: &'static str, len: usize) -> Result<Vec<T>> {
     let mut room = Vec::new();
     let found = room.try_reserve_exact(len);
     found.map_err(|_| none::<T>(what, len))?;
@@ -133,7 +114,7 @@ pub fn reserved<T>(what: &'static str, len: usize) -> Result<Vec<T>, FormatError
 ///
 /// # Errors
 /// See [`zeroed`].
-pub fn filled<T: Clone>(what: &'static str, len: usize, value: T) -> Result<Vec<T>, FormatError> {
+pub fn filled<T: Clone>(what: &'static str, len: usize, value: T) -> Result<Vec<T>> {
     let mut all = reserved(what, len)?;
     all.resize(len, value);
     Ok(all)
@@ -143,10 +124,7 @@ pub fn filled<T: Clone>(what: &'static str, len: usize, value: T) -> Result<Vec<
 ///
 /// # Errors
 /// See [`zeroed`].
-pub fn collected<T>(
-    what: &'static str,
-    items: impl ExactSizeIterator<Item = T>,
-) -> Result<Vec<T>, FormatError> {
+pub fn collected<T>(what: &'static str, items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut all = reserved(what, items.len())?;
     all.extend(items);
     Ok(all)
@@ -160,7 +138,7 @@ pub fn each<T: Clone + Default + Send>(
     what: &'static str,
     count: usize,
     work: &(dyn Fn(usize) -> T + Sync),
-) -> Result<Vec<T>, FormatError> {
+) -> Result<Vec<T>> {
     const CHUNK: usize = 256;
     let mut all = filled(what, count, T::default())?;
     parallel::chunks(&mut all, CHUNK, &|at, chunk| {

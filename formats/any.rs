@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use crate::allocate;
 use crate::check;
+use crate::error::*;
 use crate::pattern::{Sealed, mapped};
 use crate::{
     Bitmap, BitmapPattern, BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr,
     BsrPattern, Bytemap, BytemapPattern, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern,
-    Element, Ell, EllPattern, Format, FormatError, GroupCoo, GroupCooPattern, HybridGroupCoo,
+    Element, Ell, EllPattern, Format, GroupCoo, GroupCooPattern, HybridGroupCoo,
     HybridGroupCooPattern, IndexArray, Nm, NmPattern, Pattern, SlicedEll, SlicedEllPattern, Sparse,
 };
 
@@ -289,7 +290,7 @@ impl SharedPattern {
     ///
     /// # Errors
     /// Returns [`FormatError::Length`] if the number of values is not the number of slots.
-    pub fn with_values<T: Element>(self, values: Vec<T>) -> Result<AnySparse<T>, FormatError> {
+    pub fn with_values<T: Element>(self, values: Vec<T>) -> Result<AnySparse<T>> {
         check::length("values", values.len(), self.view().slots())?;
         Ok(self.joined(values))
     }

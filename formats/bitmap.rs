@@ -9,35 +9,44 @@ use rayon::prelude::*;
 
 pub(crate) use tile::*;
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, allocate, check};
+use crate::{Format, IndexArray, PAD, Pattern, Role, allocate, check};
 
-/// Pattern of a bitmap matrix: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates encoded in bits.
-///
-/// The matrix is divided into tiles of 64 x 64. Four rows of tiles are a panel. The tiles of a panel are stored column
-/// by column (of tiles). The last panel may have fewer rows of tiles.
-///
-/// - Words: 136 u32 per tile. Word `32 s + l` (`s` < 4, `l` < 32) contains the bits of lane `l` in rows
-///   `16 s .. 16 s + 16`. Bit `8 (i % 4) + 2 t + i / 4` (`t` < 4, `i` < 8) is row `16 s + l / 4 + 8 (i / 2 % 2)`,
-///   column `16 t + 2 (l % 4) + i % 2 + 8 (i / 4)` of the tile. The next 8 words contain 16 numbers of 16 bits, the
-///   middles, low half first. Number `4 s + t` counts the values of the tile before the right half (`i >= 4`) of square
-///   `(s, t)`. From there, kernels count backward for the left half and forward for the right half.
-/// - Starts: one u32 per tile and one more: the start of the values of the tile, in units of 8 slots.
-/// - Values: those of each tile in ascending order of `(s, t, i / 4, l, i % 4)`, padded to a multiple of 8 slots.
-///   Padding is never read.
-///
-/// An element therefore needs 1 bit, 0.0625 bits for the middles, on average 0.0078 bits for the starts, and for 16-bit
-/// values 0.0137 bits of padding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BitmapPattern {
-    shape: [usize; 2],
-    nnz: usize,
-    words: Vec<u32>,
-    starts: Vec<u32>,
+matrix! {
+    /// Pattern of a bitmap matrix: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates encoded in bits.
+    ///
+    /// The matrix is divided into tiles of 64 x 64. Four rows of tiles are a panel. The tiles of a panel are stored column
+    /// by column (of tiles). The last panel may have fewer rows of tiles.
+    ///
+    /// - Words: 136 u32 per tile. Word `32 s + l` (`s` < 4, `l` < 32) contains the bits of lane `l` in rows
+    ///   `16 s .. 16 s + 16`. Bit `8 (i % 4) + 2 t + i / 4` (`t` < 4, `i` < 8) is row `16 s + l / 4 + 8 (i / 2 % 2)`,
+    ///   column `16 t + 2 (l % 4) + i % 2 + 8 (i / 4)` of the tile. The next 8 words contain 16 numbers of 16 bits, the
+    ///   middles, low half first. Number `4 s + t` counts the values of the tile before the right half (`i >= 4`) of square
+    ///   `(s, t)`. From there, kernels count backward for the left half and forward for the right half.
+    /// - Starts: one u32 per tile and one more: the start of the values of the tile, in units of 8 slots.
+    /// - Values: those of each tile in ascending order of `(s, t, i / 4, l, i % 4)`, padded to a multiple of 8 slots.
+    ///   Padding is never read.
+    ///
+    /// An element therefore needs 1 bit, 0.0625 bits for the middles, on average 0.0078 bits for the starts, and for 16-bit
+    /// values 0.0137 bits of padding.
+    BitmapPattern,
+    /// A bitmap matrix.
+    Bitmap() {
+        /// Bits and middles of the tiles, 136 words each.
+        words: u32,
+        /// Start of the values of each tile and the end of the last tile, in units of 8 slots.
+        starts: u32,
+    }
+    p is Format::Bitmap;
+    stores nnz: p.words.par_chunks_exact(WORDS).map(|tile| ones(&tile[..BITS])).sum();
+    nnz p.nnz;
+    values [p.first_slot(p.starts.len() - 1)];
+    arrays [
+        IndexArray::new(Role::Bits, [p.grid().tiles(), WORDS], &p.words),
+        IndexArray::new(Role::Starts, [p.starts.len()], &p.starts),
+    ]
 }
-
-/// A bitmap matrix.
-pub type Bitmap<T> = Sparse<BitmapPattern, T>;
 
 impl BitmapPattern {
     /// Validates and stores the words, 136 per tile, and the starts.
@@ -46,22 +55,12 @@ impl BitmapPattern {
     /// Returns an error if the extents or the number of slots exceed u32, an array has the wrong length, the starts do
     /// not begin at 0, the distance of two starts does not match the bits of the tile, a middle is not the number of
     /// bits before it, or a bit past the last row or column is set.
-    pub fn new(
-        rows: usize,
-        cols: usize,
-        words: Vec<u32>,
-        starts: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, words: Vec<u32>, starts: Vec<u32>) -> Result<Self> {
         let grid = checked_grid(rows, cols)?;
         check::length("words", words.len(), grid.tiles() * WORDS)?;
         check::length("starts", starts.len(), grid.tiles() + 1)?;
         if starts[0] != 0 {
-            return Err(FormatError::InvalidIndex {
-                array: "starts",
-                position: 0,
-                value: starts[0].into(),
-                bound: 1,
-            });
+            return Err(check::invalid("starts", 0, starts[0], 1));
         }
         let bad = |(tile, words): (usize, &[u32])| {
             let (down, across) = grid.place(tile);
@@ -69,34 +68,10 @@ impl BitmapPattern {
             bad_tile(tile, words, &starts[tile..tile + 2], inside)
         };
         let tiles = words.par_chunks_exact(WORDS).enumerate().with_min_len(64);
-        if let Some(error) = tiles.find_map_first(bad) {
-            return Err(error);
-        }
+        check::first(tiles.find_map_first(bad))?;
         check::product("slots", &[starts[grid.tiles()] as usize, ALIGN])?;
         // SAFETY: checked above.
         Ok(unsafe { Self::new_unchecked(rows, cols, words, starts) })
-    }
-
-    /// Stores the arrays without validation.
-    ///
-    /// # Safety
-    /// [`BitmapPattern::new`] would accept the arguments. Kernels and converters rely on this and index without bounds
-    /// checks.
-    pub unsafe fn new_unchecked(
-        rows: usize,
-        cols: usize,
-        words: Vec<u32>,
-        starts: Vec<u32>,
-    ) -> Self {
-        let count = |tile: &[u32]| -> usize {
-            tile[..BITS].iter().map(|word| word.count_ones() as usize).sum()
-        };
-        BitmapPattern {
-            shape: [rows, cols],
-            nnz: words.par_chunks_exact(WORDS).map(count).sum(),
-            words,
-            starts,
-        }
     }
 
     pub(crate) fn grid(&self) -> Grid {
@@ -133,7 +108,7 @@ impl BitmapPattern {
     ///
     /// # Errors
     /// Returns [`FormatError::Limit`] for many rows without columns, and [`FormatError::Memory`] if allocation fails.
-    pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
+    pub fn row_counts(&self) -> Result<Vec<u32>> {
         let grid = self.grid();
         allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
         let mut counts = check::zeroed("counts of rows", self.rows())?;
@@ -157,7 +132,7 @@ impl BitmapPattern {
 }
 
 /// Tile grid of a matrix. Returns an error if the number of words exceeds the index type.
-pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
+pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid> {
     check::matrix(rows, cols)?;
     let grid = Grid::new(rows, cols);
     check::product("words", &[grid.down, grid.across, WORDS])?;
@@ -171,9 +146,8 @@ fn bad_tile(
     starts: &[u32],
     (rows, cols): (usize, usize),
 ) -> Option<FormatError> {
-    let invalid = |array, position, value: u32, bound: u64| {
-        Some(FormatError::InvalidIndex { array, position, value: value.into(), bound })
-    };
+    let invalid =
+        |array, position, value, bound| Some(check::invalid(array, position, value, bound));
     let bits = &words[..BITS];
     if rows < TILE || cols < TILE {
         let outside = |bit: &(usize, usize)| {
@@ -189,45 +163,10 @@ fn bad_tile(
     let pairs = words[BITS..].iter().zip(middles(&offsets));
     for (i, (pair, wanted)) in pairs.enumerate() {
         if *pair != wanted {
-            return invalid("words", tile * WORDS + BITS + i, *pair, u64::from(wanted) + 1);
+            return invalid("words", tile * WORDS + BITS + i, *pair, wanted as usize + 1);
         }
     }
-    let wanted = u64::from(starts[0]) + units(offsets[32] as usize) as u64;
-    if u64::from(starts[1]) != wanted {
-        return invalid("starts", tile + 1, starts[1], wanted + 1);
-    }
-    None
-}
-
-matrix! { BitmapPattern {
-    /// Bits and middles of the tiles, 136 words each.
-    words,
-    /// Start of the values of each tile and the end of the last tile, in units of 8 slots.
-    starts,
-} }
-
-impl Pattern for BitmapPattern {
-    fn format(&self) -> Format {
-        Format::Bitmap
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.nnz
-    }
-
-    fn value_shape(&self) -> Vec<usize> {
-        vec![self.first_slot(self.starts.len() - 1)]
-    }
-
-    fn arrays(&self) -> Vec<IndexArray<'_>> {
-        let tiles = self.grid().tiles();
-        vec![
-            IndexArray::new(Role::Bits, [tiles, WORDS], &self.words),
-            IndexArray::new(Role::Starts, [tiles + 1], &self.starts),
-        ]
-    }
+    let wanted = starts[0] as usize + units(offsets[32] as usize);
+    (starts[1] as usize != wanted)
+        .then(|| check::invalid("starts", tile + 1, starts[1], wanted + 1))
 }

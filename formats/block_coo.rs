@@ -1,21 +1,31 @@
 //! BlockCOO: block coordinates of dense blocks, sorted by block row, then by block column.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
+use crate::{Format, IndexArray, check};
 
-/// Pattern of a BlockCOO matrix: `C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]`.
-///
-/// The shape of the values is `[blocks, bm, bk]`, row-major. Elements of edge blocks outside the shape are zero.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockCooPattern {
-    shape: [usize; 2],
-    block: (usize, usize),
-    block_rows: Vec<u32>,
-    block_cols: Vec<u32>,
+matrix! {
+    /// Pattern of a BlockCOO matrix: `C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]`.
+    ///
+    /// The shape of the values is `[blocks, bm, bk]`, row-major. Elements of edge blocks outside the shape are zero.
+    BlockCooPattern,
+    /// A BlockCOO matrix.
+    BlockCoo(
+        /// Rows and columns of a block.
+        block: (usize, usize)
+    ) {
+        /// Block row of every block.
+        block_rows: u32,
+        /// Block column of every block.
+        block_cols: u32,
+    }
+    p is Format::BlockCoo { block: p.block };
+    values [p.block_cols.len(), p.block.0, p.block.1];
+    arrays [
+        IndexArray::coordinate(0, [p.block_rows.len()], &p.block_rows),
+        IndexArray::coordinate(1, [p.block_cols.len()], &p.block_cols),
+    ]
 }
-
-/// A BlockCOO matrix.
-pub type BlockCoo<T> = Sparse<BlockCooPattern, T>;
 
 impl BlockCooPattern {
     /// Validates and stores the block row and the block column of every block.
@@ -29,7 +39,7 @@ impl BlockCooPattern {
         block: (usize, usize),
         block_rows: Vec<u32>,
         block_cols: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::block(block)?;
         check::product("slots", &[block_rows.len(), block.0, block.1])?;
@@ -39,52 +49,5 @@ impl BlockCooPattern {
         check::lexicographic(&["block_rows", "block_cols"], &[&block_rows, &block_cols])?;
         // SAFETY: checked above.
         Ok(unsafe { Self::new_unchecked(rows, cols, block, block_rows, block_cols) })
-    }
-
-    /// Stores the arrays without validation.
-    ///
-    /// # Safety
-    /// [`BlockCooPattern::new`] would accept the arguments.
-    pub unsafe fn new_unchecked(
-        rows: usize,
-        cols: usize,
-        block: (usize, usize),
-        block_rows: Vec<u32>,
-        block_cols: Vec<u32>,
-    ) -> Self {
-        BlockCooPattern { shape: [rows, cols], block, block_rows, block_cols }
-    }
-
-    /// Rows and columns of a block.
-    pub fn block(&self) -> (usize, usize) {
-        self.block
-    }
-}
-
-matrix! { BlockCooPattern {
-    /// Block row of every block.
-    block_rows,
-    /// Block column of every block.
-    block_cols,
-} }
-
-impl Pattern for BlockCooPattern {
-    fn format(&self) -> Format {
-        Format::BlockCoo { block: self.block }
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn value_shape(&self) -> Vec<usize> {
-        vec![self.block_cols.len(), self.block.0, self.block.1]
-    }
-
-    fn arrays(&self) -> Vec<IndexArray<'_>> {
-        vec![
-            IndexArray::coordinate(0, [self.block_rows.len()], &self.block_rows),
-            IndexArray::coordinate(1, [self.block_cols.len()], &self.block_cols),
-        ]
     }
 }

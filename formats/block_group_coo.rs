@@ -1,25 +1,37 @@
 //! BlockGroupCOO: groups of `group` dense blocks of one block row (arXiv 2510.17505). A block row of `occ` blocks has
 //! ceil(occ / group) consecutive groups, called a run. Only the last group of a run is padded.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
+use crate::{Format, IndexArray, check};
 
-/// Pattern of a BlockGroupCOO matrix: `C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]`.
-///
-/// The shape of the values is `[P, group, bm, bk]`, row-major. Padding and elements of edge blocks outside the shape
-/// are zero. The groups of one block row are consecutive and called a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockGroupCooPattern {
-    shape: [usize; 2],
-    block: (usize, usize),
-    group: usize,
-    block_rows: Vec<u32>,
-    block_cols: Vec<u32>,
-    blocks: usize,
+matrix! {
+    /// Pattern of a BlockGroupCOO matrix: `C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]`.
+    ///
+    /// The shape of the values is `[P, group, bm, bk]`, row-major. Padding and elements of edge blocks outside the shape
+    /// are zero. The groups of one block row are consecutive and called a run.
+    BlockGroupCooPattern,
+    /// A BlockGroupCOO matrix.
+    BlockGroupCoo(
+        /// Rows and columns of a block.
+        block: (usize, usize),
+        /// Block slots per group.
+        group: usize
+    ) {
+        /// Block row of every group.
+        block_rows: u32,
+        /// Block column of every slot, `[P, group]`.
+        block_cols: u32,
+    }
+    p is Format::BlockGroupCoo { block: p.block, group: Some(p.group) };
+    stores blocks: check::entries(&p.block_cols);
+    nnz p.blocks * p.block.0 * p.block.1;
+    values [p.block_rows.len(), p.group, p.block.0, p.block.1];
+    arrays [
+        IndexArray::coordinate(0, [p.block_rows.len()], &p.block_rows),
+        IndexArray::coordinate(1, [p.block_rows.len(), p.group], &p.block_cols),
+    ]
 }
-
-/// A BlockGroupCOO matrix.
-pub type BlockGroupCoo<T> = Sparse<BlockGroupCooPattern, T>;
 
 impl BlockGroupCooPattern {
     /// Validates and stores the block row of each of the P groups and the block columns of their `P * group` slots.
@@ -35,7 +47,7 @@ impl BlockGroupCooPattern {
         group: usize,
         block_rows: Vec<u32>,
         block_cols: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::block(block)?;
         check::positive("group", group)?;
@@ -61,38 +73,6 @@ impl BlockGroupCooPattern {
         })
     }
 
-    /// Stores the arrays without validation.
-    ///
-    /// # Safety
-    /// [`BlockGroupCooPattern::new`] would accept the arguments.
-    pub unsafe fn new_unchecked(
-        rows: usize,
-        cols: usize,
-        block: (usize, usize),
-        group: usize,
-        block_rows: Vec<u32>,
-        block_cols: Vec<u32>,
-    ) -> Self {
-        BlockGroupCooPattern {
-            shape: [rows, cols],
-            blocks: check::entries(&block_cols),
-            block,
-            group,
-            block_rows,
-            block_cols,
-        }
-    }
-
-    /// Rows and columns of a block.
-    pub fn block(&self) -> (usize, usize) {
-        self.block
-    }
-
-    /// Block slots per group.
-    pub fn group(&self) -> usize {
-        self.group
-    }
-
     /// Number of groups, P.
     pub fn groups(&self) -> usize {
         self.block_rows.len()
@@ -101,37 +81,5 @@ impl BlockGroupCooPattern {
     /// Number of stored blocks without padding.
     pub fn blocks(&self) -> usize {
         self.blocks
-    }
-}
-
-matrix! { BlockGroupCooPattern {
-    /// Block row of every group.
-    block_rows,
-    /// Block column of every slot, `[P, group]`.
-    block_cols,
-} }
-
-impl Pattern for BlockGroupCooPattern {
-    fn format(&self) -> Format {
-        Format::BlockGroupCoo { block: self.block, group: Some(self.group) }
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.blocks * self.block.0 * self.block.1
-    }
-
-    fn value_shape(&self) -> Vec<usize> {
-        vec![self.block_rows.len(), self.group, self.block.0, self.block.1]
-    }
-
-    fn arrays(&self) -> Vec<IndexArray<'_>> {
-        vec![
-            IndexArray::coordinate(0, [self.block_rows.len()], &self.block_rows),
-            IndexArray::coordinate(1, [self.block_rows.len(), self.group], &self.block_cols),
-        ]
     }
 }

@@ -1,22 +1,32 @@
 //! BSR: compressed block rows of dense blocks. The block grid is rounded up. Elements of edge blocks outside the
 //! shape are zero and never read.
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check};
+use crate::{Format, IndexArray, check};
 
-/// Pattern of a BSR matrix: `C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]`.
-///
-/// The shape of the values is `[blocks, bm, bk]`, row-major.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BsrPattern {
-    shape: [usize; 2],
-    block: (usize, usize),
-    offsets: Vec<u32>,
-    columns: Vec<u32>,
+matrix! {
+    /// Pattern of a BSR matrix: `C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]`.
+    ///
+    /// The shape of the values is `[blocks, bm, bk]`, row-major.
+    BsrPattern,
+    /// A BSR matrix.
+    Bsr(
+        /// Rows and columns of a block.
+        block: (usize, usize)
+    ) {
+        /// Start of each block row and the end of the last one, in blocks.
+        offsets: u32,
+        /// Block column of every block.
+        columns: u32,
+    }
+    p is Format::Bsr { block: p.block };
+    values [p.columns.len(), p.block.0, p.block.1];
+    arrays [
+        IndexArray::offsets(0, &p.offsets),
+        IndexArray::coordinate(1, [p.columns.len()], &p.columns),
+    ]
 }
-
-/// A BSR matrix.
-pub type Bsr<T> = Sparse<BsrPattern, T>;
 
 impl BsrPattern {
     /// Validates and stores the block-row offsets (one more than block rows) and the block column of every block.
@@ -30,7 +40,7 @@ impl BsrPattern {
         block: (usize, usize),
         offsets: Vec<u32>,
         columns: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         check::block(block)?;
         check::product("slots", &[columns.len(), block.0, block.1])?;
@@ -40,55 +50,8 @@ impl BsrPattern {
         Ok(unsafe { Self::new_unchecked(rows, cols, block, offsets, columns) })
     }
 
-    /// Stores the arrays without validation.
-    ///
-    /// # Safety
-    /// [`BsrPattern::new`] would accept the arguments.
-    pub unsafe fn new_unchecked(
-        rows: usize,
-        cols: usize,
-        block: (usize, usize),
-        offsets: Vec<u32>,
-        columns: Vec<u32>,
-    ) -> Self {
-        BsrPattern { shape: [rows, cols], block, offsets, columns }
-    }
-
-    /// Rows and columns of a block.
-    pub fn block(&self) -> (usize, usize) {
-        self.block
-    }
-
     /// Number of block rows and block columns of the matrix, including edge blocks.
     pub fn grid(&self) -> (usize, usize) {
         (self.shape[0].div_ceil(self.block.0), self.shape[1].div_ceil(self.block.1))
-    }
-}
-
-matrix! { BsrPattern {
-    /// Start of each block row and the end of the last one, in blocks.
-    offsets,
-    /// Block column of every block.
-    columns,
-} }
-
-impl Pattern for BsrPattern {
-    fn format(&self) -> Format {
-        Format::Bsr { block: self.block }
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn value_shape(&self) -> Vec<usize> {
-        vec![self.columns.len(), self.block.0, self.block.1]
-    }
-
-    fn arrays(&self) -> Vec<IndexArray<'_>> {
-        vec![
-            IndexArray::offsets(0, &self.offsets),
-            IndexArray::coordinate(1, [self.columns.len()], &self.columns),
-        ]
     }
 }

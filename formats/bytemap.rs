@@ -9,38 +9,54 @@ use rayon::prelude::*;
 pub(crate) use tile::*;
 
 use crate::bitmap::Grid;
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, allocate, check};
+use crate::{Format, IndexArray, PAD, Pattern, Role, allocate, check};
 
-/// Pattern of a bytemap matrix: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates encoded in bytes.
-///
-/// The matrix is divided into tiles of 64 x 128, in the panel order of a [bitmap](crate::BitmapPattern). In shared
-/// memory, a tile is two halves of 64 x 64, one after the other, with rows of 128 bytes (of 16-bit elements). The rows
-/// are swizzled for Tensor Cores: chunk `c` of 16 bytes of row `r` is stored at chunk `c ^ r % 8`. Each of the 32
-/// *banks* of 4 bytes contains 256 positions of this memory: position `2 q + h` of bank `b` is row `q % 64`, column
-/// `64 (q / 64) + 8 ((b / 4) ^ (q % 8)) + 2 (b % 4) + h`.
-///
-/// The entries of a bank are stored in chunks of four; the last chunk is padded. Chunk 0 of every bank that has one
-/// comes first, by bank, then chunk 1, and so on. The chunks of a tile are padded to a multiple of four chunks.
-///
-/// - Words: 8 u32 per tile, with one byte per bank: its number of chunks. After the words of all tiles follows one u32
-///   per chunk: the positions of its four slots, lowest byte first. In the last chunk of a bank, a slot without entry
-///   repeats the previous position. All other positions are distinct.
-/// - Starts: one u32 per tile and one more: the start of its chunks, in units of 4 chunks.
-/// - Values: four per chunk. Values in slots without entry are ignored.
-///
-/// An entry therefore needs 8 bits. An element of the matrix needs 0.031 bits for the counts, 0.004 bits for the starts
-/// and about 0.16 bits of padding (of 16-bit values and their positions).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BytemapPattern {
-    shape: [usize; 2],
-    nnz: usize,
-    words: Vec<u32>,
-    starts: Vec<u32>,
+matrix! {
+    /// Pattern of a bytemap matrix: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates encoded in bytes.
+    ///
+    /// The matrix is divided into tiles of 64 x 128, in the panel order of a [bitmap](crate::BitmapPattern). In shared
+    /// memory, a tile is two halves of 64 x 64, one after the other, with rows of 128 bytes (of 16-bit elements). The rows
+    /// are swizzled for Tensor Cores: chunk `c` of 16 bytes of row `r` is stored at chunk `c ^ r % 8`. Each of the 32
+    /// *banks* of 4 bytes contains 256 positions of this memory: position `2 q + h` of bank `b` is row `q % 64`, column
+    /// `64 (q / 64) + 8 ((b / 4) ^ (q % 8)) + 2 (b % 4) + h`.
+    ///
+    /// The entries of a bank are stored in chunks of four; the last chunk is padded. Chunk 0 of every bank that has one
+    /// comes first, by bank, then chunk 1, and so on. The chunks of a tile are padded to a multiple of four chunks.
+    ///
+    /// - Words: 8 u32 per tile, with one byte per bank: its number of chunks. After the words of all tiles follows one u32
+    ///   per chunk: the positions of its four slots, lowest byte first. In the last chunk of a bank, a slot without entry
+    ///   repeats the previous position. All other positions are distinct.
+    /// - Starts: one u32 per tile and one more: the start of its chunks, in units of 4 chunks.
+    /// - Values: four per chunk. Values in slots without entry are ignored.
+    ///
+    /// An entry therefore needs 8 bits. An element of the matrix needs 0.031 bits for the counts, 0.004 bits for the starts
+    /// and about 0.16 bits of padding (of 16-bit values and their positions).
+    BytemapPattern,
+    /// A bytemap matrix.
+    Bytemap() {
+        /// Chunk counts of the banks of all tiles, 8 words each, followed by the positions of all chunks.
+        words: u32,
+        /// Start of the chunks of each tile and the end of the last tile, in units of 4 chunks.
+        starts: u32,
+    }
+    p is Format::Bytemap;
+    stores nnz: (0..p.grid().tiles())
+        .into_par_iter()
+        .map(|tile| {
+            let mut entries = 0;
+            p.for_each_entry(tile, |_, _, _| entries += 1);
+            entries
+        })
+        .sum();
+    nnz p.nnz;
+    values [p.starts[p.starts.len() - 1] as usize * UNIT * CHUNK];
+    arrays [
+        IndexArray::new(Role::Bits, [p.words.len()], &p.words),
+        IndexArray::new(Role::Starts, [p.starts.len()], &p.starts),
+    ]
 }
-
-/// A bytemap matrix.
-pub type Bytemap<T> = Sparse<BytemapPattern, T>;
 
 impl BytemapPattern {
     /// Validates and stores the words and the starts.
@@ -49,31 +65,20 @@ impl BytemapPattern {
     /// Returns an error if the extents or the number of slots exceed u32, an array has the wrong length, the starts do
     /// not begin at 0, the distance of two starts does not match the counts of the tile, a position is past the last
     /// row or column or occurs twice, or padding is not as described above.
-    pub fn new(
-        rows: usize,
-        cols: usize,
-        words: Vec<u32>,
-        starts: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, words: Vec<u32>, starts: Vec<u32>) -> Result<Self> {
         let grid = checked_grid(rows, cols)?;
         check::length("starts", starts.len(), grid.tiles() + 1)?;
         let counts = grid.tiles() * COUNT_WORDS;
         let end = starts[grid.tiles()] as usize * UNIT;
         check::product("slots", &[end, CHUNK])?;
         check::length("words", words.len(), counts + end)?;
-        let invalid = |position, value: u32, bound: u64| FormatError::InvalidIndex {
-            array: "starts",
-            position,
-            value: value.into(),
-            bound,
-        };
         if starts[0] != 0 {
-            return Err(invalid(0, starts[0], 1));
+            return Err(check::invalid("starts", 0, starts[0], 1));
         }
         for tile in 0..grid.tiles() {
-            let wanted = u64::from(starts[tile]) + units_of(&words[tile * COUNT_WORDS..]) as u64;
-            if u64::from(starts[tile + 1]) != wanted {
-                return Err(invalid(tile + 1, starts[tile + 1], wanted + 1));
+            let wanted = starts[tile] as usize + units_of(&words[tile * COUNT_WORDS..]);
+            if starts[tile + 1] as usize != wanted {
+                return Err(check::invalid("starts", tile + 1, starts[tile + 1], wanted + 1));
             }
         }
         let bad = |tile: usize| {
@@ -86,34 +91,9 @@ impl BytemapPattern {
             bad_tile(&words, tile * COUNT_WORDS, first, inside)
         };
         let tiles = (0..grid.tiles()).into_par_iter().with_min_len(64);
-        if let Some(error) = tiles.find_map_first(bad) {
-            return Err(error);
-        }
+        check::first(tiles.find_map_first(bad))?;
         // SAFETY: checked above.
         Ok(unsafe { Self::new_unchecked(rows, cols, words, starts) })
-    }
-
-    /// Stores the arrays without validation.
-    ///
-    /// # Safety
-    /// [`BytemapPattern::new`] would accept the arguments. Kernels and converters rely on this and index without bounds
-    /// checks.
-    pub unsafe fn new_unchecked(
-        rows: usize,
-        cols: usize,
-        words: Vec<u32>,
-        starts: Vec<u32>,
-    ) -> Self {
-        let mut pattern = BytemapPattern { shape: [rows, cols], nnz: 0, words, starts };
-        let tiles = (0..pattern.grid().tiles()).into_par_iter();
-        pattern.nnz = tiles
-            .map(|tile| {
-                let mut entries = 0;
-                pattern.for_each_entry(tile, |_, _, _| entries += 1);
-                entries
-            })
-            .sum();
-        pattern
     }
 
     pub(crate) fn grid(&self) -> Grid {
@@ -156,7 +136,7 @@ impl BytemapPattern {
     ///
     /// # Errors
     /// Returns [`FormatError::Limit`] for many rows without columns, and [`FormatError::Memory`] if allocation fails.
-    pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
+    pub fn row_counts(&self) -> Result<Vec<u32>> {
         let grid = self.grid();
         allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
         let mut counts = check::zeroed("counts of rows", self.rows())?;
@@ -171,7 +151,7 @@ impl BytemapPattern {
 }
 
 /// Tile grid of a matrix. Returns an error if the number of count words exceeds the index type.
-pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid, FormatError> {
+pub(crate) fn checked_grid(rows: usize, cols: usize) -> Result<Grid> {
     check::matrix(rows, cols)?;
     let grid = grid(rows, cols);
     check::product("words", &[grid.down, grid.across, COUNT_WORDS])?;
@@ -200,51 +180,17 @@ fn bad_tile(
             let bad = row >= rows || col >= cols || !repeated && (again || padding);
             if bad && error.is_none() {
                 let word = words[position];
-                error = Some(FormatError::Shape {
-                    what: "a chunk of places",
-                    found: format!(
+                error = Some(check::shape(
+                    "a chunk of places",
+                    format!(
                         "words[{position}] = {word:#010x}, row {row}, column {col} in slot {i}"
                     ),
-                    expected: format!(
-                        "places of a tile of {rows} x {cols}, each once, the last repeated"
-                    ),
-                });
+                    format!("places of a tile of {rows} x {cols}, each once, the last repeated"),
+                ));
             }
             padding |= repeated;
             seen[bit / 32] |= 1 << (bit % 32);
         }
     });
     error
-}
-
-matrix! { BytemapPattern {
-    /// Chunk counts of the banks of all tiles, 8 words each, followed by the positions of all chunks.
-    words,
-    /// Start of the chunks of each tile and the end of the last tile, in units of 4 chunks.
-    starts,
-} }
-
-impl Pattern for BytemapPattern {
-    fn format(&self) -> Format {
-        Format::Bytemap
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.nnz
-    }
-
-    fn value_shape(&self) -> Vec<usize> {
-        vec![self.starts[self.starts.len() - 1] as usize * UNIT * CHUNK]
-    }
-
-    fn arrays(&self) -> Vec<IndexArray<'_>> {
-        vec![
-            IndexArray::new(Role::Bits, [self.words.len()], &self.words),
-            IndexArray::new(Role::Starts, [self.starts.len()], &self.starts),
-        ]
-    }
 }

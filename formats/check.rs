@@ -3,8 +3,9 @@
 
 use rayon::prelude::*;
 
+use crate::PAD;
 pub(crate) use crate::allocate::{reserved, zeroed};
-use crate::{FormatError, PAD};
+use crate::error::*;
 
 /// Maximum of slots and extents: they must fit the index type of the device.
 pub(crate) const LIMIT: usize = u32::MAX as usize;
@@ -12,81 +13,92 @@ pub(crate) const LIMIT: usize = u32::MAX as usize;
 const CHUNK: usize = 1 << 16;
 
 /// Validates an extent of a tensor.
-pub(crate) fn extent(what: &'static str, n: usize) -> Result<(), FormatError> {
+pub(crate) fn extent(what: &'static str, n: usize) -> Result<()> {
     fits(what, n as u128).map(|_| ())
 }
 
 /// Validates the extents of a matrix.
-pub(crate) fn matrix(rows: usize, cols: usize) -> Result<(), FormatError> {
+pub(crate) fn matrix(rows: usize, cols: usize) -> Result<()> {
     extent("rows", rows)?;
     extent("columns", cols)
 }
 
 /// Returns `n` as usize if it fits u32.
-pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
-    if n > LIMIT as u128 {
-        return Err(FormatError::Overflow { what, value: n, limit: LIMIT as u128 });
-    }
-    Ok(n as usize)
+pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize> {
+    at_most(what, n, LIMIT as u128).map(|()| n as usize)
 }
 
 /// Validates that a count does not exceed a limit of its format.
-pub(crate) fn at_most(what: &'static str, n: usize, limit: usize) -> Result<(), FormatError> {
-    if n > limit {
-        return Err(FormatError::Overflow { what, value: n as u128, limit: limit as u128 });
-    }
-    Ok(())
+pub(crate) fn at_most(what: &'static str, value: u128, limit: u128) -> Result<()> {
+    if value > limit { Err(FormatError::Overflow { what, value, limit }) } else { Ok(()) }
 }
 
 /// Returns the product of the factors if it fits u32.
-pub(crate) fn product(what: &'static str, factors: &[usize]) -> Result<usize, FormatError> {
+pub(crate) fn product(what: &'static str, factors: &[usize]) -> Result<usize> {
     fits(what, factors.iter().fold(1u128, |n, &f| n.saturating_mul(f as u128)))
 }
 
 /// Validates a block or group size, which must be at least 1.
-pub(crate) fn positive(what: &'static str, n: usize) -> Result<(), FormatError> {
+pub(crate) fn positive(what: &'static str, n: usize) -> Result<()> {
     if n == 0 {
-        return Err(FormatError::Shape { what, found: "0".into(), expected: "at least 1".into() });
+        return Err(shape(what, 0, "at least 1"));
     }
     extent(what, n)
 }
 
 /// Validates a threshold, which must be at least 0 and not NaN.
-pub(crate) fn threshold(what: &'static str, threshold: f64) -> Result<(), FormatError> {
-    if threshold >= 0.0 {
-        return Ok(());
-    }
-    Err(FormatError::Shape { what, found: threshold.to_string(), expected: "at least 0".into() })
+pub(crate) fn threshold(what: &'static str, threshold: f64) -> Result<()> {
+    if threshold >= 0.0 { Ok(()) } else { Err(shape(what, threshold, "at least 0")) }
 }
 
 /// Validates both extents of a block.
-pub(crate) fn block(block: (usize, usize)) -> Result<(), FormatError> {
+pub(crate) fn block(block: (usize, usize)) -> Result<()> {
     positive("block rows", block.0)?;
     positive("block columns", block.1)
 }
 
-pub(crate) fn length(
-    array: &'static str,
-    found: usize,
-    expected: usize,
-) -> Result<(), FormatError> {
+pub(crate) fn length(array: &'static str, found: usize, expected: usize) -> Result<()> {
     if found == expected { Ok(()) } else { Err(FormatError::Length { array, found, expected }) }
 }
 
-fn invalid(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {
+/// Error of an extent, a size or a rank.
+pub(crate) fn shape(
+    what: &'static str,
+    found: impl ToString,
+    expected: impl Into<String>,
+) -> FormatError {
+    FormatError::Shape { what, found: found.to_string(), expected: expected.into() }
+}
+
+/// Validates a fraction, which must be from 0 to 1.
+pub(crate) fn fraction(what: &'static str, fraction: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&fraction) { Ok(()) } else { Err(shape(what, fraction, "0 to 1")) }
+}
+
+pub(crate) fn invalid(
+    array: &'static str,
+    position: usize,
+    value: u32,
+    bound: usize,
+) -> FormatError {
     FormatError::InvalidIndex { array, position, value: value.into(), bound: bound as u64 }
 }
 
-fn order(array: &'static str, position: usize, previous: u32, value: u32) -> FormatError {
+pub(crate) fn order(
+    array: &'static str,
+    position: usize,
+    previous: u32,
+    value: u32,
+) -> FormatError {
     FormatError::Order { array, position, previous: previous.into(), value: value.into() }
 }
 
-fn first(error: Option<FormatError>) -> Result<(), FormatError> {
+pub(crate) fn first(error: Option<FormatError>) -> Result<()> {
     error.map_or(Ok(()), Err)
 }
 
 /// Validates that every element is below the bound.
-pub(crate) fn below(array: &'static str, data: &[u32], bound: usize) -> Result<(), FormatError> {
+pub(crate) fn below(array: &'static str, data: &[u32], bound: usize) -> Result<()> {
     first(data.par_chunks(CHUNK).enumerate().find_map_first(|(c, chunk)| {
         // The maximum vectorizes. The search for the position runs only if there is an error.
         let max = chunk.iter().copied().max().unwrap_or(0) as usize;
@@ -99,7 +111,7 @@ pub(crate) fn below(array: &'static str, data: &[u32], bound: usize) -> Result<(
 }
 
 /// Validates that the elements do not descend.
-pub(crate) fn ascending(array: &'static str, data: &[u32]) -> Result<(), FormatError> {
+pub(crate) fn ascending(array: &'static str, data: &[u32]) -> Result<()> {
     first((0..data.len().div_ceil(CHUNK)).into_par_iter().find_map_first(|c| {
         let start = c * CHUNK;
         let part = &data[start..data.len().min(start + CHUNK + 1)];
@@ -109,12 +121,7 @@ pub(crate) fn ascending(array: &'static str, data: &[u32]) -> Result<(), FormatE
 }
 
 /// Validates offsets of `rows` rows into an array of `len` elements: they start at 0, do not descend, and end at `len`.
-pub(crate) fn offsets(
-    offsets: &[u32],
-    rows: usize,
-    array: &'static str,
-    len: usize,
-) -> Result<(), FormatError> {
+pub(crate) fn offsets(offsets: &[u32], rows: usize, array: &'static str, len: usize) -> Result<()> {
     length("offsets", offsets.len(), rows + 1)?;
     if offsets[0] != 0 {
         return Err(invalid("offsets", 0, offsets[0], 1));
@@ -129,7 +136,7 @@ pub(crate) fn rows_ascend(
     array: &'static str,
     data: &[u32],
     bound: usize,
-) -> Result<(), FormatError> {
+) -> Result<()> {
     first(offsets.par_windows(2).with_min_len(1024).find_map_first(|w| {
         let start = w[0] as usize;
         let row = &data[start..w[1] as usize];
@@ -164,7 +171,7 @@ pub(crate) fn padded_rows(
     data: &[u32],
     width: usize,
     bound: usize,
-) -> Result<usize, FormatError> {
+) -> Result<usize> {
     if width == 0 {
         return Ok(0);
     }
@@ -192,7 +199,7 @@ fn descends(axes: &[&[u32]], a: usize, b: usize) -> Option<usize> {
 }
 
 /// Validates that entries are in strictly ascending lexicographic order. All axes have the same length.
-pub(crate) fn lexicographic(names: &[&'static str], axes: &[&[u32]]) -> Result<(), FormatError> {
+pub(crate) fn lexicographic(names: &[&'static str], axes: &[&[u32]]) -> Result<()> {
     const STEP: usize = 4096;
     let steps = axes[0].len().saturating_sub(1).div_ceil(STEP);
     let bad = |p: usize| {
@@ -229,7 +236,7 @@ pub(crate) struct Groups<'a> {
 
 impl Groups<'_> {
     /// Validates all arrays and returns the number of entries that are not padding.
-    pub(crate) fn check(&self) -> Result<usize, FormatError> {
+    pub(crate) fn check(&self) -> Result<usize> {
         below(self.index_name, self.index, self.index_bound)?;
         ascending(self.index_name, self.index)?;
         let bad = |i| self.bad_group(i);

@@ -1,5 +1,6 @@
 //! Conversions between formats: parallel free functions, and `TryFrom` implementations that call them. Matrices are
 //! converted through CSR, tensors of other orders through COO. Conversions from CSR sort nothing.
+use crate::error::*;
 
 mod bitmap;
 mod block;
@@ -42,16 +43,10 @@ pub(crate) use nm::check_groups;
 pub(crate) use sliced::sliced_chunks;
 pub(crate) use tasks::{prefix_sum, row_tasks};
 
-use crate::FormatError;
-
 /// Returns the extents of a matrix, or an error for a tensor of another order.
-fn matrix(shape: &[usize]) -> Result<(usize, usize), FormatError> {
+fn matrix(shape: &[usize]) -> Result<(usize, usize)> {
     match *shape {
         [rows, cols] => Ok((rows, cols)),
-        _ => Err(FormatError::Shape {
-            what: "order",
-            found: shape.len().to_string(),
-            expected: "2".into(),
-        }),
+        _ => Err(crate::check::shape("order", shape.len(), "2")),
     }
 }

@@ -1,32 +1,23 @@
 //! COO: the coordinates of every entry, one array per axis, sorted lexicographically. Tensors have order 1 or higher.
 
-use crate::{Element, Format, FormatError, IndexArray, Pattern, Sparse, check};
+use crate::error::*;
+use crate::{Element, Format, IndexArray, Pattern, Sparse, check};
 
 /// Names of the coordinate arrays in errors. All axes from index 8 on share one name.
-const NAMES: [&str; 9] = [
-    "coords[0]",
-    "coords[1]",
-    "coords[2]",
-    "coords[3]",
-    "coords[4]",
-    "coords[5]",
-    "coords[6]",
-    "coords[7]",
-    "coords",
-];
+const NAMES: &str =
+    "coords[0] coords[1] coords[2] coords[3] coords[4] coords[5] coords[6] coords[7]";
 
 pub(crate) fn names(order: usize) -> Vec<&'static str> {
-    (0..order).map(|axis| NAMES[axis.min(NAMES.len() - 1)]).collect()
+    NAMES.split(' ').chain(std::iter::repeat("coords")).take(order).collect()
 }
 
 /// Validates lengths and bounds, but not the order of the entries. Returns the array names and the number of entries.
 pub(crate) fn check_coords(
     shape: &[usize],
     coords: &[Vec<u32>],
-) -> Result<(Vec<&'static str>, usize), FormatError> {
+) -> Result<(Vec<&'static str>, usize)> {
     if shape.is_empty() {
-        let (found, expected) = ("0".into(), "at least 1".into());
-        return Err(FormatError::Shape { what: "order", found, expected });
+        return Err(check::shape("order", 0, "at least 1"));
     }
     check::length("coords", coords.len(), shape.len())?;
     let (names, entries) = (names(shape.len()), coords[0].len());
@@ -55,7 +46,7 @@ impl CooPattern {
     /// # Errors
     /// Returns an error if the shape has no axis, an array is missing or has the wrong length, a coordinate is outside
     /// the shape, or the entries are not strictly ascending in lexicographic order.
-    pub fn new(shape: Vec<usize>, coords: Vec<Vec<u32>>) -> Result<Self, FormatError> {
+    pub fn new(shape: Vec<usize>, coords: Vec<Vec<u32>>) -> Result<Self> {
         let (names, _) = check_coords(&shape, &coords)?;
         let axes: Vec<&[u32]> = coords.iter().map(Vec::as_slice).collect();
         check::lexicographic(&names, &axes)?;
@@ -107,11 +98,7 @@ impl<T: Element> Coo<T> {
     /// # Errors
     /// Returns the errors of [`CooPattern::new`], except those about the order of the entries. The number of values
     /// must equal the number of entries.
-    pub fn from_entries(
-        shape: Vec<usize>,
-        coords: Vec<Vec<u32>>,
-        values: Vec<T>,
-    ) -> Result<Self, FormatError> {
+    pub fn from_entries(shape: Vec<usize>, coords: Vec<Vec<u32>>, values: Vec<T>) -> Result<Self> {
         crate::convert::sort_entries(shape, coords, values)
     }
 }

@@ -1,8 +1,9 @@
 //! Row-major dense tensors in host memory.
 
+use crate::error::*;
 use crate::parallel;
 use crate::pattern::mapped;
-use crate::{Element, FormatError, check};
+use crate::{Element, check};
 
 /// Row-major dense tensor: the last index varies fastest.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,13 +13,10 @@ pub struct Dense<T> {
 }
 
 /// Returns the number of elements, or an error if the elements or their bytes cannot be addressed.
-fn elements<T>(shape: &[usize]) -> Result<usize, FormatError> {
+fn elements<T>(shape: &[usize]) -> Result<usize> {
     let n = shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
     let limit = (isize::MAX as usize / size_of::<T>().max(1)) as u128;
-    if n > limit {
-        return Err(FormatError::Overflow { what: "elements", value: n, limit });
-    }
-    Ok(n as usize)
+    check::at_most("elements", n, limit).map(|()| n as usize)
 }
 
 impl<T: Element> Dense<T> {
@@ -27,7 +25,7 @@ impl<T: Element> Dense<T> {
     /// # Errors
     /// Returns [`FormatError::Length`] if the number of values is not the number of elements, and
     /// [`FormatError::Overflow`] if the elements cannot be addressed.
-    pub fn new(shape: impl Into<Vec<usize>>, values: Vec<T>) -> Result<Self, FormatError> {
+    pub fn new(shape: impl Into<Vec<usize>>, values: Vec<T>) -> Result<Self> {
         let shape = shape.into();
         check::length("values", values.len(), elements::<T>(&shape)?)?;
         Ok(Dense { shape, values })
@@ -38,7 +36,7 @@ impl<T: Element> Dense<T> {
     /// # Errors
     /// Returns [`FormatError::Overflow`] if the elements cannot be addressed, and [`FormatError::Memory`] if
     /// allocation fails.
-    pub fn zeros(shape: impl Into<Vec<usize>>) -> Result<Self, FormatError> {
+    pub fn zeros(shape: impl Into<Vec<usize>>) -> Result<Self> {
         let shape = shape.into();
         let values = check::zeroed("dense values", elements::<T>(&shape)?)?;
         Ok(Dense { shape, values })
@@ -48,10 +46,7 @@ impl<T: Element> Dense<T> {
     ///
     /// # Errors
     /// See [`Dense::zeros`].
-    pub fn from_fn(
-        shape: impl Into<Vec<usize>>,
-        f: impl Fn(&[usize]) -> T + Sync,
-    ) -> Result<Self, FormatError> {
+    pub fn from_fn(shape: impl Into<Vec<usize>>, f: impl Fn(&[usize]) -> T + Sync) -> Result<Self> {
         let mut dense = Self::zeros(shape)?;
         let shape = &dense.shape;
         let row = shape.last().copied().unwrap_or(1).max(1);

@@ -9,14 +9,10 @@ use half::{bf16, f16};
 mod sealed {
     pub trait Sealed {}
 
-    impl Sealed for f32 {}
-    impl Sealed for f64 {}
-    impl Sealed for half::f16 {}
-    impl Sealed for half::bf16 {}
-    impl Sealed for crate::E4m3 {}
-    impl Sealed for crate::E5m2 {}
-    impl Sealed for i8 {}
-    impl Sealed for i32 {}
+    macro_rules! seal {
+        ($($t:ty)*) => { $(impl Sealed for $t {})* };
+    }
+    seal!(f32 f64 half::f16 half::bf16 crate::E4m3 crate::E5m2 i8 i32);
 }
 
 /// Type in which sums are accumulated: f32 or f64. This trait is sealed.
@@ -78,117 +74,63 @@ pub trait Element:
     fn from_f64(v: f64) -> Self;
 }
 
-impl Accumulator for f32 {
-    const ZERO: Self = 0.0;
-    const ONE: Self = 1.0;
-    fn from_f64(v: f64) -> Self {
-        v as f32
-    }
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
-}
-
-impl Accumulator for f64 {
-    const ZERO: Self = 0.0;
-    const ONE: Self = 1.0;
-    fn from_f64(v: f64) -> Self {
-        v
-    }
-    fn to_f64(self) -> f64 {
-        self
-    }
-}
-
-impl Element for f32 {
-    type Acc = f32;
-    const NAME: &'static str = "f32";
-    const ZERO: Self = 0.0;
-    const ONE: Self = 1.0;
-    fn to_acc(self) -> f32 {
-        self
-    }
-    fn from_acc(a: f32) -> Self {
-        a
-    }
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
-    fn from_f64(v: f64) -> Self {
-        v as f32
-    }
-}
-
-impl Element for f64 {
-    type Acc = f64;
-    const NAME: &'static str = "f64";
-    const ZERO: Self = 0.0;
-    const ONE: Self = 1.0;
-    fn to_acc(self) -> f64 {
-        self
-    }
-    fn from_acc(a: f64) -> Self {
-        a
-    }
-    fn to_f64(self) -> f64 {
-        self
-    }
-    fn from_f64(v: f64) -> Self {
-        v
-    }
-}
-
-macro_rules! half_element {
-    ($t:ty, $name:literal) => {
-        impl Element for $t {
-            type Acc = f32;
-            const NAME: &'static str = $name;
-            const ZERO: Self = <$t>::ZERO;
-            const ONE: Self = <$t>::ONE;
-            fn to_acc(self) -> f32 {
-                self.to_f32()
-            }
-            fn from_acc(a: f32) -> Self {
-                <$t>::from_f32(a)
+macro_rules! accumulator {
+    ($($t:ty)*) => {
+        $(impl Accumulator for $t {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            fn from_f64(v: f64) -> Self {
+                v as $t
             }
             fn to_f64(self) -> f64 {
-                <$t>::to_f64(self)
+                self.into()
             }
-            fn from_f64(v: f64) -> Self {
-                <$t>::from_f32(round_to_odd(v))
-            }
-        }
+        })*
     };
 }
 
-macro_rules! whole_element {
-    ($t:ty, $name:literal) => {
-        impl Element for $t {
-            type Acc = f64;
+accumulator!(f32 f64);
+
+/// Element types: name, accumulator, 0 and 1, conversion of `a` to the accumulator, from the accumulator, of `a` to f64
+/// and from f64.
+macro_rules! elements {
+    ($($t:ty, $name:literal, $acc:ty, $zero:expr, $one:expr, $a:ident => $to_acc:expr, $from_acc:expr, $to:expr, $from:expr;)*) => {
+        $(impl Element for $t {
+            type Acc = $acc;
             const NAME: &'static str = $name;
-            const ZERO: Self = 0;
-            const ONE: Self = 1;
-            fn to_acc(self) -> f64 {
-                f64::from(self)
+            const ZERO: Self = $zero;
+            const ONE: Self = $one;
+            fn to_acc(self) -> $acc {
+                let $a = self;
+                $to_acc
             }
-            fn from_acc(a: f64) -> Self {
-                Self::from_f64(a)
+            fn from_acc($a: $acc) -> Self {
+                $from_acc
             }
             fn to_f64(self) -> f64 {
-                f64::from(self)
+                let $a = self;
+                $to
             }
-            fn from_f64(v: f64) -> Self {
-                // `as` saturates, and converts NaN to 0.
-                v.round_ties_even() as $t
+            fn from_f64($a: f64) -> Self {
+                $from
             }
-        }
+        })*
     };
 }
 
-whole_element!(i8, "int8");
-whole_element!(i32, "int32");
-half_element!(f16, "f16");
-half_element!(bf16, "bf16");
+// `as` saturates, and converts NaN to 0.
+elements! {
+    f32, "f32", f32, 0.0, 1.0, a => a, a, a.into(), a as f32;
+    f64, "f64", f64, 0.0, 1.0, a => a, a, a, a;
+    f16, "f16", f32, f16::ZERO, f16::ONE,
+        a => a.to_f32(), f16::from_f32(a), a.into(), f16::from_f32(round_to_odd(a));
+    bf16, "bf16", f32, bf16::ZERO, bf16::ONE,
+        a => a.to_f32(), bf16::from_f32(a), a.into(), bf16::from_f32(round_to_odd(a));
+    i8, "int8", f64, 0, 1,
+        a => a.into(), a.round_ties_even() as i8, a.into(), a.round_ties_even() as i8;
+    i32, "int32", f64, 0, 1,
+        a => a.into(), a.round_ties_even() as i32, a.into(), a.round_ties_even() as i32;
+}
 
 /// Converts f64 to f32. Inexact results are rounded to the neighbor with the odd mantissa.
 ///

@@ -126,3 +126,6 @@ pub enum FormatError {
         reason: String,
     },
 }
+
+/// Result of a function of this crate.
+pub type Result<T, E = FormatError> = std::result::Result<T, E>;

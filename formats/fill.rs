@@ -6,7 +6,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::convert::row_tasks;
-use crate::{CsrPattern, FormatError, Pattern, allocate, check};
+use crate::error::*;
+use crate::{CsrPattern, Pattern, allocate, check};
 
 /// Common block sizes, rows x columns: squares first, then rectangles.
 pub const BLOCKS: [(usize, usize); 10] = [
@@ -60,7 +61,7 @@ struct Width {
 /// Each block row is visited once, so marks need not be cleared between block rows.
 type Marks = Vec<Vec<Vec<u32>>>;
 
-fn marks(widths: &[Width], cols: usize) -> Result<Marks, FormatError> {
+fn marks(widths: &[Width], cols: usize) -> Result<Marks> {
     let of_width = |w: &Width| {
         let blocks = cols.div_ceil(w.columns as usize);
         let each = w.sizes.iter();
@@ -131,10 +132,7 @@ fn common_height(blocks: &[(usize, usize)], rows: usize) -> usize {
 ///
 /// # Errors
 /// Returns an error if a block extent is 0 or exceeds u32, or if the marks of the block columns cannot be allocated.
-pub fn block_fills(
-    csr: &CsrPattern,
-    blocks: &[(usize, usize)],
-) -> Result<Vec<BlockFill>, FormatError> {
+pub fn block_fills(csr: &CsrPattern, blocks: &[(usize, usize)]) -> Result<Vec<BlockFill>> {
     blocks.iter().try_for_each(|&block| check::block(block))?;
     let mut widths: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for (size, &(height, width)) in blocks.iter().enumerate() {

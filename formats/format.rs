@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::FormatError;
+use crate::error::*;
 use crate::nm::check_ratio;
 
 /// Storage format. In a request, `group: None` selects the group size with the lowest cost. Patterns report `Some`.
@@ -110,7 +110,7 @@ impl fmt::Display for Format {
 impl FromStr for Format {
     type Err = FormatError;
 
-    fn from_str(text: &str) -> Result<Self, FormatError> {
+    fn from_str(text: &str) -> Result<Self> {
         let (body, axis) = match text.split_once('@') {
             Some((body, axis)) => (body, Some(number(text, axis, 0)?)),
             None => (text, None),
@@ -161,14 +161,14 @@ fn refuse(text: &str, reason: &str) -> FormatError {
     FormatError::Unsupported { what: format!("format `{text}`"), reason: reason.to_owned() }
 }
 
-fn number(text: &str, digits: &str, least: usize) -> Result<usize, FormatError> {
+fn number(text: &str, digits: &str, least: usize) -> Result<usize> {
     match digits.parse::<usize>() {
         Ok(n) if n >= least && n <= u32::MAX as usize => Ok(n),
         _ => Err(refuse(text, &format!("`{digits}` is not a whole number from {least}"))),
     }
 }
 
-fn block(text: &str, size: &str) -> Result<(usize, usize), FormatError> {
+fn block(text: &str, size: &str) -> Result<(usize, usize)> {
     match size.split_once('x') {
         Some((m, k)) => Ok((number(text, m, 1)?, number(text, k, 1)?)),
         None => Err(refuse(text, &format!("`{size}` is not a block size such as 32x32"))),

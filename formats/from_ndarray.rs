@@ -2,7 +2,8 @@
 
 use ::ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
 
-use crate::{Dense, Element, FormatError};
+use crate::error::*;
+use crate::{Dense, Element};
 
 impl<T, S, D> TryFrom<&ArrayBase<S, D>> for Dense<T>
 where
@@ -13,7 +14,7 @@ where
     type Error = FormatError;
 
     /// Copies the elements in row-major order.
-    fn try_from(array: &ArrayBase<S, D>) -> Result<Self, FormatError> {
+    fn try_from(array: &ArrayBase<S, D>) -> Result<Self> {
         let values = match array.as_slice() {
             Some(slice) => slice.to_vec(),
             None => array.iter().copied().collect(),
@@ -25,7 +26,7 @@ where
 impl<T: Element> TryFrom<Dense<T>> for ArrayD<T> {
     type Error = FormatError;
 
-    fn try_from(dense: Dense<T>) -> Result<Self, FormatError> {
+    fn try_from(dense: Dense<T>) -> Result<Self> {
         let shape = dense.shape().to_vec();
         ArrayD::from_shape_vec(IxDyn(&shape), dense.into_values()).map_err(|error| {
             FormatError::Unsupported {

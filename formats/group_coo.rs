@@ -1,7 +1,8 @@
 //! GroupCOO: groups of `group` entries that share their coordinate on one axis (arXiv 2510.17505). A row of `occ`
 //! entries has ceil(occ / group) consecutive groups, called a run. Only the last group of a run is padded.
 
-use crate::{Format, FormatError, IndexArray, Pattern, Sparse, check, coo};
+use crate::error::*;
+use crate::{Format, IndexArray, Pattern, Sparse, check, coo};
 
 /// Pattern of a GroupCOO tensor: `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`. The order is 2 or higher; any axis may be
 /// grouped. The groups of one coordinate on the grouped axis are consecutive: a run.
@@ -18,14 +19,12 @@ pub struct GroupCooPattern {
 /// A GroupCOO tensor.
 pub type GroupCoo<T> = Sparse<GroupCooPattern, T>;
 
-pub(crate) fn check_axis(shape: &[usize], axis: usize) -> Result<(), FormatError> {
+pub(crate) fn check_axis(shape: &[usize], axis: usize) -> Result<()> {
     if shape.len() < 2 {
-        let (found, expected) = (shape.len().to_string(), "at least 2".into());
-        return Err(FormatError::Shape { what: "order", found, expected });
+        return Err(check::shape("order", shape.len(), "at least 2"));
     }
     if axis >= shape.len() {
-        let (found, expected) = (axis.to_string(), format!("below {}", shape.len()));
-        return Err(FormatError::Shape { what: "grouped axis", found, expected });
+        return Err(check::shape("grouped axis", axis, format!("below {}", shape.len())));
     }
     Ok(())
 }
@@ -44,7 +43,7 @@ impl GroupCooPattern {
         group: usize,
         group_index: Vec<u32>,
         others: Vec<Vec<u32>>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check_axis(&shape, axis)?;
         check::positive("group", group)?;
         for &n in &shape {

@@ -3,8 +3,9 @@
 
 use rayon::prelude::*;
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, allocate, check};
+use crate::{Format, IndexArray, PAD, Pattern, allocate, check};
 
 /// Class of rows with one group size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,22 +16,31 @@ pub struct GroupClass {
     pub groups: usize,
 }
 
-/// Pattern of a hybrid GroupCOO matrix: `C[AM[p],n] += AV[q] * B[AK[q],n], AG[p] <= q < AG[p+1]`. The starts AG of the
-/// groups follow from the classes and are not stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HybridGroupCooPattern {
-    shape: [usize; 2],
-    classes: Vec<GroupClass>,
-    group_index: Vec<u32>,
-    columns: Vec<u32>,
-    nnz: usize,
+matrix! {
+    /// Pattern of a hybrid GroupCOO matrix: `C[AM[p],n] += AV[q] * B[AK[q],n], AG[p] <= q < AG[p+1]`. The starts AG of the
+    /// groups follow from the classes and are not stored.
+    HybridGroupCooPattern,
+    /// A hybrid GroupCOO matrix.
+    HybridGroupCoo() {
+        /// Classes, in the order in which their groups are stored.
+        classes: GroupClass,
+        /// Row of every group.
+        group_index: u32,
+        /// Column of every slot.
+        columns: u32,
+    }
+    p is Format::HybridGroupCoo;
+    stores nnz: check::entries(&p.columns);
+    nnz p.nnz;
+    values [p.columns.len()];
+    arrays [
+        IndexArray::coordinate(0, [p.group_index.len()], &p.group_index),
+        IndexArray::coordinate(1, [p.columns.len()], &p.columns),
+    ]
 }
 
-/// A hybrid GroupCOO matrix.
-pub type HybridGroupCoo<T> = Sparse<HybridGroupCooPattern, T>;
-
 /// Number of groups and slots of the classes.
-fn sizes(classes: &[GroupClass]) -> Result<(usize, usize), FormatError> {
+fn sizes(classes: &[GroupClass]) -> Result<(usize, usize)> {
     let (mut groups, mut slots) = (0u128, 0u128);
     for class in classes {
         check::positive("group", class.group)?;
@@ -54,7 +64,7 @@ impl HybridGroupCooPattern {
         classes: Vec<GroupClass>,
         group_index: Vec<u32>,
         columns: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         let (groups, slots) = sizes(&classes)?;
         check::length("group_index", group_index.len(), groups)?;
@@ -81,38 +91,10 @@ impl HybridGroupCooPattern {
         owners.par_sort_unstable();
         if let Some(both) = owners.windows(2).find(|both| both[0].0 == both[1].0) {
             let [(row, known), (_, number)] = [both[0], both[1]];
-            return Err(FormatError::Shape {
-                what: "class of a row",
-                found: format!("row {row} in classes {known} and {number}"),
-                expected: "one".into(),
-            });
+            let found = format!("row {row} in classes {known} and {number}");
+            return Err(check::shape("class of a row", found, "one"));
         }
         Ok(HybridGroupCooPattern { shape: [rows, cols], classes, group_index, columns, nnz })
-    }
-
-    /// Stores the arrays without validation.
-    ///
-    /// # Safety
-    /// [`HybridGroupCooPattern::new`] would accept the arguments.
-    pub unsafe fn new_unchecked(
-        rows: usize,
-        cols: usize,
-        classes: Vec<GroupClass>,
-        group_index: Vec<u32>,
-        columns: Vec<u32>,
-    ) -> Self {
-        HybridGroupCooPattern {
-            shape: [rows, cols],
-            nnz: check::entries(&columns),
-            classes,
-            group_index,
-            columns,
-        }
-    }
-
-    /// Classes, in the order in which their groups are stored.
-    pub fn classes(&self) -> &[GroupClass] {
-        &self.classes
     }
 
     /// First slot of every group, followed by the number of slots.
@@ -133,7 +115,7 @@ impl HybridGroupCooPattern {
     /// # Errors
     /// Returns [`FormatError::Limit`] if there are many more rows than entries, and [`FormatError::Memory`] if
     /// allocation fails.
-    pub fn spans(&self) -> Result<Vec<(u32, u32)>, FormatError> {
+    pub fn spans(&self) -> Result<Vec<(u32, u32)>> {
         let rows = self.shape[0];
         allocate::extent("rows", rows as u128, 8, allocate::bytes_of(&self.arrays()))?;
         let mut spans = allocate::filled("spans of rows", rows, (0, 0))?;
@@ -158,37 +140,5 @@ impl HybridGroupCooPattern {
             rows.extend(slots.map(|&c| if c == PAD { PAD } else { row }));
         }
         [rows, self.columns.clone()]
-    }
-}
-
-matrix! { HybridGroupCooPattern {
-    /// Row of every group.
-    group_index,
-    /// Column of every slot.
-    columns,
-} }
-
-impl Pattern for HybridGroupCooPattern {
-    fn format(&self) -> Format {
-        Format::HybridGroupCoo
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.nnz
-    }
-
-    fn value_shape(&self) -> Vec<usize> {
-        vec![self.columns.len()]
-    }
-
-    fn arrays(&self) -> Vec<IndexArray<'_>> {
-        vec![
-            IndexArray::coordinate(0, [self.group_index.len()], &self.group_index),
-            IndexArray::coordinate(1, [self.columns.len()], &self.columns),
-        ]
     }
 }

@@ -3,8 +3,9 @@
 
 use rayon::prelude::*;
 
+use crate::error::*;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
+use crate::{Format, IndexArray, PAD, Role, check};
 
 /// Stored slots per group.
 pub(crate) const KEPT: usize = 2;
@@ -15,26 +16,30 @@ pub(crate) const WORD: usize = 32;
 /// Positions 0 and 1 in each of the 8 groups: the word of padding.
 pub(crate) const PADDING: u32 = 0x4444_4444;
 
-/// Pattern of an N:M matrix: `C[m,n] += AV[m,g,q] * B[g,AK[m,g,q],n]`, column = 4 g + position.
-///
-/// A row is padded to `kp = ceil(cols / 32) * 32` columns, which are `kp / 4` groups of 4.
-///
-/// - Values: `[rows, kp / 4, 2]`, row-major. A slot without entry is zero. As in the block formats, such a zero is fill
-///   and not an entry. Slots past the last column are also zero.
-/// - Positions ("meta"): u32 words `[rows, kp / 32]`, row-major. Bits `4 i` and `4 i + 1` of a word are the position (0
-///   to 3) of the first slot of its group `i` (0 to 7). Bits `4 i + 2` and `4 i + 3` are the position of the second
-///   slot. The first position is below the second. Groups past the last column contain 0 and 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NmPattern {
-    shape: [usize; 2],
-    meta: Vec<u32>,
+matrix! {
+    /// Pattern of an N:M matrix: `C[m,n] += AV[m,g,q] * B[g,AK[m,g,q],n]`, column = 4 g + position.
+    ///
+    /// A row is padded to `kp = ceil(cols / 32) * 32` columns, which are `kp / 4` groups of 4.
+    ///
+    /// - Values: `[rows, kp / 4, 2]`, row-major. A slot without entry is zero. As in the block formats, such a zero is fill
+    ///   and not an entry. Slots past the last column are also zero.
+    /// - Positions ("meta"): u32 words `[rows, kp / 32]`, row-major. Bits `4 i` and `4 i + 1` of a word are the position (0
+    ///   to 3) of the first slot of its group `i` (0 to 7). Bits `4 i + 2` and `4 i + 3` are the position of the second
+    ///   slot. The first position is below the second. Groups past the last column contain 0 and 1.
+    NmPattern,
+    /// An N:M matrix.
+    Nm() {
+        /// Words of positions, `[rows, kp / 32]`.
+        meta: u32,
+    }
+    p is Format::Nm { n: KEPT, m: GROUP };
+    nnz p.rows() * p.groups() * KEPT;
+    values [p.rows(), p.row_slots() / KEPT, KEPT];
+    arrays [IndexArray::new(Role::Positions { axis: 1 }, [p.rows(), p.row_words()], &p.meta)]
 }
 
-/// An N:M matrix.
-pub type Nm<T> = Sparse<NmPattern, T>;
-
 /// Words of positions per row. Returns an error if the number of slots exceeds u32.
-pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize, FormatError> {
+pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize> {
     check::matrix(rows, cols)?;
     let words = cols.div_ceil(WORD);
     check::product("slots", &[rows, words, WORD / GROUP * KEPT])?;
@@ -42,7 +47,7 @@ pub(crate) fn words_per_row(rows: usize, cols: usize) -> Result<usize, FormatErr
 }
 
 /// Returns an error for ratios other than 2:4.
-pub(crate) fn check_ratio(n: usize, m: usize) -> Result<(), FormatError> {
+pub(crate) fn check_ratio(n: usize, m: usize) -> Result<()> {
     if (n, m) == (KEPT, GROUP) {
         return Ok(());
     }
@@ -72,7 +77,7 @@ impl NmPattern {
     /// Returns an error if the number of slots exceeds u32, the number of words is wrong, the positions of a group do
     /// not ascend, or a group past the last column does not contain 0 and 1. In an error, `positions[i]` is the
     /// position of value slot `i`.
-    pub fn new(rows: usize, cols: usize, meta: Vec<u32>) -> Result<Self, FormatError> {
+    pub fn new(rows: usize, cols: usize, meta: Vec<u32>) -> Result<Self> {
         let words = words_per_row(rows, cols)?;
         check::length("meta", meta.len(), rows * words)?;
         let inside = cols.div_ceil(GROUP);
@@ -90,19 +95,8 @@ impl NmPattern {
             (0..WORD / GROUP)
                 .find_map(|i| bad_group(unpack(word, i), first + i < inside, slot(at, i)))
         };
-        let error = meta.par_iter().enumerate().with_min_len(1 << 14).find_map_first(bad);
-        match error {
-            Some(error) => Err(error),
-            None => Ok(NmPattern { shape: [rows, cols], meta }),
-        }
-    }
-
-    /// Stores the words without validation.
-    ///
-    /// # Safety
-    /// [`NmPattern::new`] would accept the arguments.
-    pub unsafe fn new_unchecked(rows: usize, cols: usize, meta: Vec<u32>) -> Self {
-        NmPattern { shape: [rows, cols], meta }
+        check::first(meta.par_iter().enumerate().with_min_len(1 << 14).find_map_first(bad))?;
+        Ok(NmPattern { shape: [rows, cols], meta })
     }
 
     /// Groups per row that contain columns of the matrix, `ceil(cols / 4)`. The last one may be partial.
@@ -160,46 +154,8 @@ fn slot(at: usize, i: usize) -> usize {
 fn bad_group(positions: [u32; KEPT], inside: bool, slot: usize) -> Option<FormatError> {
     let [first, second] = positions;
     if first >= second {
-        return Some(FormatError::Order {
-            array: "positions",
-            position: slot + 1,
-            previous: first.into(),
-            value: second.into(),
-        });
+        return Some(check::order("positions", slot + 1, first, second));
     }
     let wrong = (0..KEPT).find(|&i| !inside && positions[i] != i as u32)?;
-    Some(FormatError::InvalidIndex {
-        array: "positions",
-        position: slot + wrong,
-        value: positions[wrong].into(),
-        bound: wrong as u64 + 1,
-    })
-}
-
-matrix! { NmPattern {
-    /// Words of positions, `[rows, kp / 32]`.
-    meta,
-} }
-
-impl Pattern for NmPattern {
-    fn format(&self) -> Format {
-        Format::Nm { n: KEPT, m: GROUP }
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn nnz(&self) -> usize {
-        self.rows() * self.groups() * KEPT
-    }
-
-    fn value_shape(&self) -> Vec<usize> {
-        vec![self.rows(), self.row_slots() / KEPT, KEPT]
-    }
-
-    fn arrays(&self) -> Vec<IndexArray<'_>> {
-        let (role, shape) = (Role::Positions { axis: 1 }, [self.rows(), self.row_words()]);
-        vec![IndexArray::new(role, shape, &self.meta)]
-    }
+    Some(check::invalid("positions", slot + wrong, positions[wrong], wrong + 1))
 }

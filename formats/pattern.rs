@@ -5,8 +5,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::error::*;
 use crate::parallel;
-use crate::{Element, Format, FormatError, allocate, check};
+use crate::{Element, Format, allocate, check};
 
 /// Index of a slot without entry. A term whose index slot is `PAD` is skipped, never multiplied.
 pub const PAD: u32 = u32::MAX;
@@ -85,9 +86,9 @@ mod sealed {
 
 pub(crate) use sealed::Sealed;
 
-/// Accessors of the pattern of a matrix: its extents, and the given index arrays.
-macro_rules! matrix {
-    ($pattern:ident { $($(#[$what:meta])* $array:ident,)* }) => {
+/// Accessors of the pattern of a matrix: its extents, and the given arrays.
+macro_rules! accessors {
+    ($pattern:ident { $($(#[$what:meta])* $array:ident: $element:ty,)* }) => {
         impl $pattern {
             /// Rows of the matrix.
             pub fn rows(&self) -> usize {
@@ -100,13 +101,103 @@ macro_rules! matrix {
             }
 
             $($(#[$what])*
-            pub fn $array(&self) -> &[u32] {
+            pub fn $array(&self) -> &[$element] {
                 &self.$array
             })*
         }
     };
 }
 
+/// Pattern of a matrix format: the struct, the type of its matrices, the accessors of its parameters and arrays, the
+/// constructor without validation, and [`Pattern`]. The expressions after the braces describe the pattern `p`: its
+/// format, stored count of entries or blocks, number of entries, extents of the values, and index arrays.
+macro_rules! matrix {
+    (
+        $(#[$doc:meta])* $pattern:ident, $(#[$tensor_doc:meta])* $tensor:ident
+        ($($(#[$what:meta])* $parameter:ident: $type:ty),*)
+        { $($(#[$array_doc:meta])* $array:ident: $element:ty,)* }
+        $p:ident is $format:expr;
+        $(stores $count:ident: $counted:expr;)?
+        $(nnz $nnz:expr;)?
+        values $extents:expr;
+        arrays $arrays:expr
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $pattern {
+            shape: [usize; 2],
+            $($parameter: $type,)*
+            $($array: Vec<$element>,)*
+            $($count: usize,)?
+        }
+
+        $(#[$tensor_doc])*
+        pub type $tensor<T> = $crate::Sparse<$pattern, T>;
+
+        $crate::pattern::accessors! { $pattern { $($(#[$array_doc])* $array: $element,)* } }
+
+        impl $pattern {
+            $($(#[$what])*
+            pub fn $parameter(&self) -> $type {
+                self.$parameter
+            })*
+
+            /// Stores the arrays without validation.
+            ///
+            /// # Safety
+            #[doc = concat!("[`", stringify!($pattern), "::new`] would accept the arguments.")]
+            /// Kernels and converters rely on this and index without bounds checks.
+            pub unsafe fn new_unchecked(
+                rows: usize,
+                cols: usize,
+                $($parameter: $type,)*
+                $($array: Vec<$element>,)*
+            ) -> Self {
+                #[allow(unused_mut)]
+                let mut made = $pattern {
+                    shape: [rows, cols],
+                    $($parameter,)*
+                    $($array,)*
+                    $($count: 0,)?
+                };
+                $(made.$count = {
+                    let $p = &made;
+                    $counted
+                };)?
+                made
+            }
+        }
+
+        impl $crate::Pattern for $pattern {
+            fn format(&self) -> $crate::Format {
+                #[allow(unused_variables)]
+                let $p = self;
+                $format
+            }
+
+            fn shape(&self) -> &[usize] {
+                &self.shape
+            }
+
+            $(fn nnz(&self) -> usize {
+                let $p = self;
+                $nnz
+            })?
+
+            fn value_shape(&self) -> Vec<usize> {
+                let $p = self;
+                $extents.into()
+            }
+
+            fn arrays(&self) -> Vec<$crate::IndexArray<'_>> {
+                let $p = self;
+                $arrays.into()
+            }
+        }
+    };
+}
+
+pub(crate) use accessors;
 pub(crate) use matrix;
 
 /// Pattern of a sparse tensor in one format. This trait is sealed.
@@ -144,7 +235,7 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
     ///
     /// # Errors
     /// Returns [`FormatError::Length`] if the number of values is not the number of slots.
-    pub fn new(pattern: impl Into<Arc<P>>, values: Vec<T>) -> Result<Self, FormatError> {
+    pub fn new(pattern: impl Into<Arc<P>>, values: Vec<T>) -> Result<Self> {
         let pattern = pattern.into();
         check::length("values", values.len(), pattern.slots())?;
         Ok(Sparse { pattern, values })

@@ -3,8 +3,9 @@
 use rayon::prelude::*;
 
 use crate::convert::prefix_sum;
+use crate::error::*;
 use crate::parallel;
-use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, allocate, check};
+use crate::{Csr, CsrPattern, Dense, Element, Sparse, allocate, check};
 
 /// Permutation of the indices of one axis: index `i` of the new order is index `order[i]` of the old order.
 ///
@@ -32,7 +33,7 @@ impl Permutation {
     ///
     /// # Errors
     /// Returns an error if there are more indices than fit u32, an index is out of range, or an index occurs twice.
-    pub fn new(order: Vec<u32>) -> Result<Self, FormatError> {
+    pub fn new(order: Vec<u32>) -> Result<Self> {
         check::extent("places", order.len())?;
         check::below("order", &order, order.len())?;
         let mut first: Vec<u32> = check::zeroed("places", order.len())?;
@@ -53,7 +54,7 @@ impl Permutation {
     ///
     /// # Errors
     /// Returns an error if there are more indices than fit u32, and [`FormatError::Memory`] if allocation fails.
-    pub fn identity(len: usize) -> Result<Self, FormatError> {
+    pub fn identity(len: usize) -> Result<Self> {
         check::extent("places", len)?;
         Ok(Permutation { order: allocate::collected("places", 0..len as u32)? })
     }
@@ -97,7 +98,7 @@ impl Permutation {
     ///
     /// # Errors
     /// Returns [`FormatError::Length`] if the lengths differ.
-    pub fn then(&self, next: &Permutation) -> Result<Permutation, FormatError> {
+    pub fn then(&self, next: &Permutation) -> Result<Permutation> {
         self.fits("order", next.len())?;
         let order = next.order.iter().map(|&p| self.order[p as usize]);
         Ok(Permutation { order: order.collect() })
@@ -107,7 +108,7 @@ impl Permutation {
     ///
     /// # Errors
     /// Returns [`FormatError::Length`] if the number of rows is not the length of the permutation.
-    pub fn rows<T: Element>(&self, csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
+    pub fn rows<T: Element>(&self, csr: &Csr<T>) -> Result<Csr<T>> {
         let pattern = self.pattern_rows(csr.pattern())?;
         let old = csr.pattern();
         let values = parallel::gathered(self.order.len(), 256, &|rows, found| {
@@ -122,7 +123,7 @@ impl Permutation {
     ///
     /// # Errors
     /// See [`Permutation::rows`].
-    pub fn pattern_rows(&self, csr: &CsrPattern) -> Result<CsrPattern, FormatError> {
+    pub fn pattern_rows(&self, csr: &CsrPattern) -> Result<CsrPattern> {
         self.fits("rows", csr.rows())?;
         let lengths = self.order.iter().map(|&row| csr.row(row as usize).len());
         let offsets = prefix_sum("entries", lengths)?;
@@ -137,7 +138,7 @@ impl Permutation {
     ///
     /// # Errors
     /// Returns [`FormatError::Length`] if the number of columns is not the length of the permutation.
-    pub fn columns<T: Element>(&self, csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
+    pub fn columns<T: Element>(&self, csr: &Csr<T>) -> Result<Csr<T>> {
         let (pattern, from) = self.sorted_columns(csr.pattern())?;
         let of = |at: usize| csr.values()[from[at] as usize];
         let values = parallel::collect(from.len(), 4096, &of);
@@ -148,12 +149,12 @@ impl Permutation {
     ///
     /// # Errors
     /// See [`Permutation::columns`].
-    pub fn pattern_columns(&self, csr: &CsrPattern) -> Result<CsrPattern, FormatError> {
+    pub fn pattern_columns(&self, csr: &CsrPattern) -> Result<CsrPattern> {
         Ok(self.sorted_columns(csr)?.0)
     }
 
     /// Pattern with permuted columns, and the old position of each of its entries.
-    fn sorted_columns(&self, csr: &CsrPattern) -> Result<(CsrPattern, Vec<u32>), FormatError> {
+    fn sorted_columns(&self, csr: &CsrPattern) -> Result<(CsrPattern, Vec<u32>)> {
         self.fits("columns", csr.cols())?;
         let place = self.inverse();
         let entry = |e: usize| (place.order[csr.columns()[e] as usize], e as u32);
@@ -176,7 +177,7 @@ impl Permutation {
     /// # Errors
     /// Returns [`FormatError::Length`] if the number of slices is not the length of the permutation, and
     /// [`FormatError::Memory`] if allocation fails.
-    pub fn dense_rows<T: Element>(&self, dense: &Dense<T>) -> Result<Dense<T>, FormatError> {
+    pub fn dense_rows<T: Element>(&self, dense: &Dense<T>) -> Result<Dense<T>> {
         self.fits("rows", dense.shape().first().copied().unwrap_or(0))?;
         let mut moved = Dense::zeros(dense.shape())?;
         let width = dense.strides().first().copied().unwrap_or(1).max(1);
@@ -187,7 +188,7 @@ impl Permutation {
         Ok(moved)
     }
 
-    fn fits(&self, what: &'static str, found: usize) -> Result<(), FormatError> {
+    fn fits(&self, what: &'static str, found: usize) -> Result<()> {
         check::length(what, found, self.len())
     }
 }

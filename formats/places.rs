@@ -1,12 +1,17 @@
 //! Coordinates of every slot of a tensor on each axis, in any format. Products over entries of several sparse tensors
 //! use them.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 
+use crate::error::*;
 use crate::{
-    AnyPattern, AnySparse, Element, Format, FormatError, IndexArray, NmPattern, PAD, Pattern, Role,
-    check,
+    AnyPattern, AnySparse, Element, Format, IndexArray, NmPattern, PAD, Pattern, Role, check,
 };
+
+/// Map from index to value of the stored entries, in lexicographic order.
+pub type Entries = BTreeMap<Vec<usize>, f64>;
 
 impl AnyPattern<'_> {
     /// [`Format::holds_fill`] of the format of this pattern.
@@ -27,7 +32,7 @@ impl AnyPattern<'_> {
     ///
     /// # Errors
     /// Returns an error if allocation fails.
-    pub fn coordinates(self) -> Result<Vec<Vec<u32>>, FormatError> {
+    pub fn coordinates(self) -> Result<Vec<Vec<u32>>> {
         let mut axes = match self {
             AnyPattern::Coo(p) => return Ok(p.coords().to_vec()),
             AnyPattern::Bitmap(p) => p.coordinates().into(),
@@ -43,7 +48,7 @@ impl AnyPattern<'_> {
 
     /// Computes coordinates from the index arrays: one coordinate per slot or per group of slots, offsets, or the row
     /// of slots.
-    fn of_arrays(self) -> Result<Vec<Vec<u32>>, FormatError> {
+    fn of_arrays(self) -> Result<Vec<Vec<u32>>> {
         let (bm, bk) = block_of(&self.format()).unwrap_or((1, 1));
         let places = self.slots() / (bm * bk);
         let width = self.value_shape().get(1).copied().unwrap_or(1);
@@ -93,8 +98,23 @@ impl<T: Element> AnySparse<T> {
     ///
     /// # Errors
     /// Returns an error if allocation fails.
-    pub fn coordinates(&self) -> Result<Vec<Vec<u32>>, FormatError> {
+    pub fn coordinates(&self) -> Result<Vec<Vec<u32>>> {
         self.pattern().coordinates()
+    }
+
+    /// Returns the entries in f64, for reference code. Zeros inside blocks are fill, not entries.
+    ///
+    /// # Panics
+    /// Panics if the coordinates of the slots cannot be allocated.
+    pub fn entries(&self) -> Entries {
+        let axes = self.coordinates().expect("memory for coordinates");
+        let fill = self.pattern().holds_fill();
+        let index = |slot: usize| axes.iter().map(|axis| axis[slot] as usize).collect::<Vec<_>>();
+        let slots = self.values().iter().enumerate();
+        let entries = slots.filter(|&(slot, value)| {
+            axes.iter().all(|axis| axis[slot] != PAD) && !(fill && *value == T::ZERO)
+        });
+        entries.map(|(slot, value)| (index(slot), value.to_f64())).collect()
     }
 }
 
@@ -117,16 +137,9 @@ fn spread(data: &mut [u32], each: usize, value: impl Fn(usize) -> u32 + Sync) {
 }
 
 fn of_nm(p: &NmPattern) -> Vec<Vec<u32>> {
-    let (mut rows, mut columns) = (Vec::new(), Vec::new());
-    for slot in 0..p.slots() {
-        let (row, place) = (slot / p.row_slots(), slot % p.row_slots());
-        let column = match place / 2 < p.groups() {
-            true => place / 2 * 4 + p.positions(row, place / 2)[place % 2] as usize,
-            false => usize::MAX,
-        };
-        rows.push(row as u32);
-        columns.push(if column < p.cols() { column as u32 } else { PAD });
-    }
+    let place = |slot| ((slot / p.row_slots()) as u32, slot % p.row_slots());
+    let places = (0..p.slots()).map(place);
+    let (rows, columns) = places.map(|(row, at)| (row, p.column(row as usize, at))).unzip();
     vec![rows, columns]
 }
 

@@ -1,6 +1,7 @@
 //! Reference implementations for tests: naive, in f64.
 
-use crate::{AnySparse, Dense, Element, Entries, FormatError};
+use crate::error::*;
+use crate::{AnySparse, Dense, Element, Entries};
 
 /// A factor of an Einsum.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +20,7 @@ pub fn einsum(
     extents: &[usize],
     output: &[usize],
     factors: &[(&[usize], Factor<'_>)],
-) -> Result<Dense<f64>, FormatError> {
+) -> Result<Dense<f64>> {
     let pick = |names: &[usize], at: &[usize]| names.iter().map(|&i| at[i]).collect::<Vec<_>>();
     let mut out = Dense::zeros(pick(output, extents))?;
     let strides = out.strides();
@@ -44,7 +45,7 @@ pub fn einsum(
 ///
 /// # Errors
 /// Returns an error if the output cannot be allocated.
-pub fn spmm<T: Element>(a: &AnySparse<T>, b: &Dense<T>) -> Result<Dense<f64>, FormatError> {
+pub fn spmm<T: Element>(a: &AnySparse<T>, b: &Dense<T>) -> Result<Dense<f64>> {
     let n = b.shape()[1];
     let mut c = Dense::zeros([a.shape()[0], n])?;
     for (index, value) in a.entries() {

@@ -5,8 +5,9 @@
 mod cluster;
 
 use crate::convert::transpose_pattern;
+use crate::error::*;
 use crate::fill::block_fills;
-use crate::{CsrPattern, FormatError, Pattern, Permutation, allocate};
+use crate::{CsrPattern, Pattern, Permutation, allocate, check};
 
 /// Parameters of the similarity of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,20 +27,12 @@ impl Default for Options {
 }
 
 impl Options {
-    fn check(&self) -> Result<(), FormatError> {
-        let wrong = |what, found, expected: &str| FormatError::Shape {
-            what,
-            found,
-            expected: expected.into(),
-        };
-        if !(0.0..=1.0).contains(&self.similarity) {
-            let found = self.similarity.to_string();
-            return Err(wrong("similarity", found, "0 to 1"));
+    fn check(&self) -> Result<()> {
+        check::fraction("similarity", self.similarity)?;
+        match self.hashes {
+            1..=64 => Ok(()),
+            _ => Err(check::shape("hashes", self.hashes, "1 to 64")),
         }
-        if !(1..=64).contains(&self.hashes) {
-            return Err(wrong("hashes", self.hashes.to_string(), "1 to 64"));
-        }
-        Ok(())
     }
 }
 
@@ -76,7 +69,7 @@ pub fn reorder_rows(
     pattern: &CsrPattern,
     block: (usize, usize),
     options: &Options,
-) -> Result<Permutation, FormatError> {
+) -> Result<Permutation> {
     options.check()?;
     fits(options, pattern, [pattern.rows(), pattern.cols().div_ceil(block.1.max(1))])?;
     let mut best = Permutation::identity(pattern.rows())?;
@@ -91,14 +84,11 @@ pub fn reorder_rows(
 }
 
 /// Returns an order of the columns: [`reorder_rows`] of the transposed pattern.
-///
-/// # Errors
-/// See [`reorder_rows`].
 pub fn reorder_columns(
     pattern: &CsrPattern,
     block: (usize, usize),
     options: &Options,
-) -> Result<Permutation, FormatError> {
+) -> Result<Permutation> {
     options.check()?;
     fits(options, pattern, [pattern.cols(), pattern.rows().div_ceil(block.0.max(1))])?;
     reorder_rows(&transpose_pattern(pattern)?, (block.1, block.0), options)
@@ -109,14 +99,11 @@ pub fn reorder_columns(
 /// If the columns are scattered too, quantized signatures of rows contain no information. Three row orders are
 /// therefore tried: the identity, that of [`reorder_rows`], and clusters by individual columns. For each, the columns
 /// and then the rows again are ordered. The result with the fewest blocks is returned.
-///
-/// # Errors
-/// See [`reorder_rows`].
 pub fn reorder_both(
     pattern: &CsrPattern,
     block: (usize, usize),
     options: &Options,
-) -> Result<(Permutation, Permutation), FormatError> {
+) -> Result<(Permutation, Permutation)> {
     options.check()?;
     let places = pattern.rows().saturating_add(pattern.cols());
     fits(options, pattern, [places, 0])?;
@@ -143,7 +130,7 @@ fn columns_then_rows(
     block: (usize, usize),
     options: &Options,
     rows: Permutation,
-) -> Result<(u64, Permutation, Permutation), FormatError> {
+) -> Result<(u64, Permutation, Permutation)> {
     let by_rows = rows.pattern_rows(pattern)?;
     let columns = reorder_columns(&by_rows, block, options)?;
     let by_both = columns.pattern_columns(&by_rows)?;
@@ -154,11 +141,7 @@ fn columns_then_rows(
 
 /// Validates that the hashes, sorted lists and orders of rows or columns fit the memory limit for the matrix. The size
 /// of the matrix includes a value of 8 bytes per entry.
-fn fits(
-    options: &Options,
-    pattern: &CsrPattern,
-    [places, blocks]: [usize; 2],
-) -> Result<(), FormatError> {
+fn fits(options: &Options, pattern: &CsrPattern, [places, blocks]: [usize; 2]) -> Result<()> {
     let held = allocate::bytes_of(&pattern.arrays()) + 8 * pattern.nnz() as u64;
     // Three quarters of the limit, an eighth, and an eighth for the marks of `block_fills`.
     let each = 4 * (24 + 4 * options.hashes);
@@ -166,7 +149,7 @@ fn fits(
     allocate::extent("block columns", blocks as u128, 32, held)
 }
 
-fn blocks(pattern: &CsrPattern, block: (usize, usize)) -> Result<u64, FormatError> {
+fn blocks(pattern: &CsrPattern, block: (usize, usize)) -> Result<u64> {
     let fills = block_fills(pattern, &[block])?;
     Ok(fills.first().map_or(0, |fill| fill.blocks))
 }

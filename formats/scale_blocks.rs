@@ -1,6 +1,7 @@
 //! Quantization to e4m3 with one scale per block of a matrix.
 
-use crate::{Dense, E4m3, Element, FormatError};
+use crate::error::*;
+use crate::{Dense, E4m3, Element, check};
 
 /// Rows and columns of a block with one scale.
 pub const SCALE_BLOCK: usize = 128;
@@ -20,15 +21,9 @@ pub const SCALE_BLOCK: usize = 128;
 /// # Errors
 /// Returns [`FormatError::Shape`] for fewer than two axes, [`FormatError::Unsupported`] for a block with an infinite
 /// element, and [`FormatError::Overflow`] or [`FormatError::Memory`] if allocation fails.
-pub fn scale_blocks<T: Element>(
-    matrices: &Dense<T>,
-) -> Result<(Dense<E4m3>, Dense<f32>), FormatError> {
+pub fn scale_blocks<T: Element>(matrices: &Dense<T>) -> Result<(Dense<E4m3>, Dense<f32>)> {
     let [before @ .., rows, columns] = matrices.shape() else {
-        return Err(FormatError::Shape {
-            what: "matrix",
-            found: format!("{:?}", matrices.shape()),
-            expected: "at least two axes".into(),
-        });
+        return Err(two_axes("matrix", matrices.shape()));
     };
     let (rows, columns) = (*rows, *columns);
     let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
@@ -72,6 +67,10 @@ pub fn scale_blocks<T: Element>(
     Ok((codes, scales))
 }
 
+fn two_axes(what: &'static str, shape: &[usize]) -> FormatError {
+    check::shape(what, format!("{shape:?}"), "at least two axes")
+}
+
 /// Inverse of [`scale_blocks`]: each element times the scale of its block, in f32, then rounded to `T`.
 ///
 /// ```
@@ -86,25 +85,15 @@ pub fn scale_blocks<T: Element>(
 /// # Errors
 /// Returns [`FormatError::Shape`] for fewer than two axes or if the number of scales does not match the blocks, and
 /// [`FormatError::Overflow`] or [`FormatError::Memory`] if allocation fails.
-pub fn unscale_blocks<T: Element>(
-    codes: &Dense<E4m3>,
-    scales: &Dense<f32>,
-) -> Result<Dense<T>, FormatError> {
+pub fn unscale_blocks<T: Element>(codes: &Dense<E4m3>, scales: &Dense<f32>) -> Result<Dense<T>> {
     let [before @ .., rows, columns] = codes.shape() else {
-        return Err(FormatError::Shape {
-            what: "codes",
-            found: format!("{:?}", codes.shape()),
-            expected: "at least two axes".into(),
-        });
+        return Err(two_axes("codes", codes.shape()));
     };
     let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
     let blocks = [before, &[down, across]].concat();
     if scales.shape() != blocks {
-        return Err(FormatError::Shape {
-            what: "scales",
-            found: format!("{:?}", scales.shape()),
-            expected: format!("{blocks:?}"),
-        });
+        let found = format!("{:?}", scales.shape());
+        return Err(check::shape("scales", found, format!("{blocks:?}")));
     }
     let (of_codes, of_scales) = (codes.values(), scales.values());
     Dense::from_fn(codes.shape().to_vec(), |at| {

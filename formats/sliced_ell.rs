@@ -5,8 +5,10 @@
 
 use rayon::prelude::*;
 
-use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
+use crate::check::invalid;
+use crate::error::*;
+use crate::pattern::accessors;
+use crate::{Format, IndexArray, PAD, Pattern, Role, Sparse, check};
 
 /// Rows per slice, C.
 pub(crate) const SLICE: usize = 32;
@@ -50,10 +52,6 @@ pub struct SlicedEllPattern {
 /// A sliced ELLPACK matrix.
 pub type SlicedEll<T> = Sparse<SlicedEllPattern, T>;
 
-fn wrong(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {
-    FormatError::InvalidIndex { array, position, value: value.into(), bound: bound as u64 }
-}
-
 impl SlicedEllPattern {
     /// Rows per slice.
     pub const SLICE: usize = SLICE;
@@ -77,7 +75,7 @@ impl SlicedEllPattern {
         offsets: Vec<u32>,
         windows: Vec<u32>,
         columns: Vec<u32>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         check::matrix(rows, cols)?;
         let slices = rows.div_ceil(SLICE);
         check::length("rows", order.len(), slices * SLICE)?;
@@ -118,7 +116,7 @@ impl SlicedEllPattern {
     }
 
     /// Returns the number of entries of a slice, or an error if the slice is invalid.
-    fn check_slice(&self, slice: usize) -> Result<usize, FormatError> {
+    fn check_slice(&self, slice: usize) -> Result<usize> {
         let mut last = [None; SLICE];
         let mut found = 0;
         for chunk in self.chunks(slice) {
@@ -126,7 +124,7 @@ impl SlicedEllPattern {
             let tiles = self.cols().div_ceil(K_TILE);
             let bound = tiles.min(first as usize + REACH);
             if first > end || end as usize > bound {
-                return Err(wrong("windows", chunk * 2 + 1, end, bound + 1));
+                return Err(invalid("windows", chunk * 2 + 1, end, bound + 1));
             }
             for (lane, last) in last.iter_mut().enumerate() {
                 let mut ended = self.rows[slice * SLICE + lane] == PAD;
@@ -138,15 +136,15 @@ impl SlicedEllPattern {
                     };
                     let bound = self.cols().min(end as usize * K_TILE);
                     if ended || column as usize >= bound {
-                        return Err(wrong("columns", slot, column, if ended { 0 } else { bound }));
+                        return Err(invalid(
+                            "columns",
+                            slot,
+                            column,
+                            if ended { 0 } else { bound },
+                        ));
                     }
                     if let Some(previous) = last.filter(|&p| p >= column) {
-                        return Err(FormatError::Order {
-                            array: "columns",
-                            position: slot,
-                            previous: u64::from(previous),
-                            value: u64::from(column),
-                        });
+                        return Err(check::order("columns", slot, previous, column));
                     }
                     *last = Some(column);
                     found += 1;
@@ -208,25 +206,25 @@ impl SlicedEllPattern {
 }
 
 /// Validates that every row occurs once and that only padding follows the last row.
-fn check_order(order: &[u32], rows: usize) -> Result<(), FormatError> {
+fn check_order(order: &[u32], rows: usize) -> Result<()> {
     let mut seen = vec![false; rows];
     for (position, &row) in order.iter().enumerate() {
         let padding = position >= rows;
         let known = (row as usize) < rows && !std::mem::replace(&mut seen[row as usize], true);
         if padding != (row == PAD) || (!padding && !known) {
-            return Err(wrong("rows", position, row, if padding { 0 } else { rows }));
+            return Err(invalid("rows", position, row, if padding { 0 } else { rows }));
         }
     }
     Ok(())
 }
 
-matrix! { SlicedEllPattern {
+accessors! { SlicedEllPattern {
     /// First chunk of each slice, and the end of the last one: one more than slices.
-    offsets,
+    offsets: u32,
     /// First K-tile of each chunk and the end of its K-tiles, `[chunks, 2]`.
-    windows,
+    windows: u32,
     /// Columns relative to the window, two per word, `[chunks, 32, 2]`.
-    columns,
+    columns: u32,
 } }
 
 impl Pattern for SlicedEllPattern {

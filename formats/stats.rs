@@ -5,9 +5,10 @@ mod classes;
 use rayon::prelude::*;
 
 use crate::convert::{block_row_counts, check_groups, sliced_chunks};
+use crate::error::*;
 use crate::group_coo::check_axis;
 use crate::sliced_ell::{CHUNK_SLOTS, SLICE};
-use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, allocate, check, nm};
+use crate::{CooPattern, CsrPattern, Format, Pattern, allocate, check, nm};
 use crate::{bitmap, bytemap};
 
 pub(crate) use classes::class_of;
@@ -88,7 +89,7 @@ impl RowStats {
     ///
     /// # Errors
     /// Returns an error if a block extent is 0.
-    pub fn of_block_rows(csr: &CsrPattern, block: (usize, usize)) -> Result<Self, FormatError> {
+    pub fn of_block_rows(csr: &CsrPattern, block: (usize, usize)) -> Result<Self> {
         Ok(Self::from_counts(block_row_counts(csr, block)?))
     }
 
@@ -181,7 +182,7 @@ impl Slots {
 /// # Errors
 /// Returns an error if a block or group size is 0, the grouped axis is not an axis of a matrix, or a group contains
 /// more entries (including stored zeros) than N:M stores.
-pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
+pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots> {
     let (rows, nnz) = (csr.rows() as u128, csr.nnz() as u128);
     let (format, index, values) = match format {
         Format::Coo => (format, 2 * nnz, nnz),
@@ -224,11 +225,7 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
 /// # Errors
 /// Returns an error if a group size is 0, or the format has no blocks.
 #[doc(hidden)]
-pub fn block_slots(
-    csr: &CsrPattern,
-    format: Format,
-    stats: &RowStats,
-) -> Result<Slots, FormatError> {
+pub fn block_slots(csr: &CsrPattern, format: Format, stats: &RowStats) -> Result<Slots> {
     let blocks = stats.nnz as u128;
     let (format, index, values) = match format {
         Format::Bsr { block } => (format, stats.rows as u128 + 1 + blocks, blocks * area(block)),
@@ -250,7 +247,7 @@ pub fn block_slots(
 }
 
 /// Index slots and value slots of formats that pack positions into bits, bytes or half words.
-fn packed_slots(csr: &CsrPattern, format: Format) -> Result<(u128, u128), FormatError> {
+fn packed_slots(csr: &CsrPattern, format: Format) -> Result<(u128, u128)> {
     Ok(match format {
         Format::Bitmap => {
             let (tiles, units) = bitmap_units(csr)?;
@@ -277,49 +274,50 @@ fn packed_slots(csr: &CsrPattern, format: Format) -> Result<(u128, u128), Format
     })
 }
 
-/// Whether a row of tiles of this height has entries. Tiles without entries need no units, and there may be millions of
-/// them.
-fn has_entries(csr: &CsrPattern, down: usize, height: usize) -> bool {
-    let end = ((down + 1) * height).min(csr.rows());
-    csr.row(down * height).start < csr.row(end - 1).end
-}
-
 /// Number of tiles of a bitmap, and of the units of slots for their entries.
-fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
+fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128)> {
     let grid = bitmap::checked_grid(csr.rows(), csr.cols())?;
-    let threads = rayon::current_num_threads().min(grid.down);
-    within_axis(csr, "columns of tiles", grid.across, 8 * threads)?;
-    let full = (0..grid.down).into_par_iter();
-    let full = full.filter(|&down| has_entries(csr, down, bitmap::TILE));
-    let units = full.map(|down| {
+    tile_units(csr, grid, bitmap::TILE, 8, |down| {
         let mut counts = vec![0; grid.across];
         for row in down * bitmap::TILE..((down + 1) * bitmap::TILE).min(csr.rows()) {
             for &col in &csr.columns()[csr.row(row)] {
                 counts[col as usize / bitmap::TILE] += 1;
             }
         }
-        counts.into_iter().map(|n| bitmap::units(n) as u128).sum::<u128>()
-    });
-    Ok((grid.tiles() as u128, units.sum()))
+        counts.into_iter().map(|n| bitmap::units(n) as u128).sum()
+    })
 }
 
 /// Number of tiles of a bytemap, and of the units of chunks of their banks.
-fn bytemap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
+fn bytemap_units(csr: &CsrPattern) -> Result<(u128, u128)> {
     let grid = bytemap::checked_grid(csr.rows(), csr.cols())?;
-    let threads = rayon::current_num_threads().min(grid.down);
-    within_axis(csr, "columns of tiles", grid.across, 160 * threads)?;
-    let full = (0..grid.down).into_par_iter();
-    let full = full.filter(|&down| has_entries(csr, down, bytemap::TILE_ROWS));
-    let units = full.map(|down| {
+    tile_units(csr, grid, bytemap::TILE_ROWS, 160, |down| {
         let counts = bytemap::counts_of(csr, down, grid.across);
-        let units = counts.iter().map(|c| bytemap::units_of(c) as u128);
-        units.sum::<u128>()
-    });
-    Ok((grid.tiles() as u128, units.sum()))
+        counts.iter().map(|c| bytemap::units_of(c) as u128).sum()
+    })
+}
+
+/// Number of tiles, and sum of `units` over the rows of tiles. A thread needs `each` bytes per column of tiles.
+fn tile_units(
+    csr: &CsrPattern,
+    grid: bitmap::Grid,
+    height: usize,
+    each: usize,
+    units: impl Fn(usize) -> u128 + Sync,
+) -> Result<(u128, u128)> {
+    let threads = rayon::current_num_threads().min(grid.down);
+    within_axis(csr, "columns of tiles", grid.across, each * threads)?;
+    // Tiles without entries need no units, and there may be millions of them.
+    let has_entries = |&down: &usize| {
+        let end = ((down + 1) * height).min(csr.rows());
+        csr.row(down * height).start < csr.row(end - 1).end
+    };
+    let full = (0..grid.down).into_par_iter().filter(has_entries);
+    Ok((grid.tiles() as u128, full.map(|down| units(down)).sum()))
 }
 
 /// Words of positions in N:M. Returns an error if a group has too many entries.
-fn words(csr: &CsrPattern, n: usize, m: usize) -> Result<u128, FormatError> {
+fn words(csr: &CsrPattern, n: usize, m: usize) -> Result<u128> {
     nm::check_ratio(n, m)?;
     check_groups(csr, |_| true)?;
     Ok(csr.rows() as u128 * csr.cols().div_ceil(nm::WORD) as u128)
@@ -330,7 +328,7 @@ fn area(block: (usize, usize)) -> u128 {
 }
 
 /// Group size (given or chosen), number of groups, and number of their slots.
-fn grouped(stats: &RowStats, group: Option<usize>) -> Result<(usize, u128, u128), FormatError> {
+fn grouped(stats: &RowStats, group: Option<usize>) -> Result<(usize, u128, u128)> {
     let group = group.unwrap_or_else(|| stats.group());
     check::positive("group", group)?;
     let groups = stats.groups(group);
@@ -338,7 +336,7 @@ fn grouped(stats: &RowStats, group: Option<usize>) -> Result<(usize, u128, u128)
 }
 
 /// Statistics of the entries per column.
-fn column_stats(csr: &CsrPattern) -> Result<RowStats, FormatError> {
+fn column_stats(csr: &CsrPattern) -> Result<RowStats> {
     within_axis(csr, "columns", csr.cols(), 8)?;
     let mut counts: Vec<usize> = check::zeroed("counts of columns", csr.cols())?;
     for &c in csr.columns() {
@@ -348,12 +346,7 @@ fn column_stats(csr: &CsrPattern) -> Result<RowStats, FormatError> {
 }
 
 /// Returns an error if an array over an axis exceeds the memory limit for the pattern.
-fn within_axis(
-    csr: &CsrPattern,
-    what: &'static str,
-    count: usize,
-    each: usize,
-) -> Result<(), FormatError> {
+fn within_axis(csr: &CsrPattern, what: &'static str, count: usize, each: usize) -> Result<()> {
     let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
     allocate::extent(what, count as u128, each, held)
 }

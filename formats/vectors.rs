@@ -2,9 +2,8 @@
 //! 2412.11007, section 3.1: ME-BCRS). FlashSparse stores whole vectors. This format stores one bit per row and keeps
 //! the values in row order. Only the pattern is prepared; new values need no preparation.
 
+use crate::error::*;
 use rayon::prelude::*;
-
-use crate::FormatError;
 
 /// Rows per window.
 pub const WINDOW: usize = 8;
@@ -60,11 +59,7 @@ impl VectorPattern {
     /// # Errors
     /// Returns [`FormatError::Overflow`] if the values of eight rows span more than 65,536, or there are more than 2^32
     /// steps.
-    pub fn from_rows(
-        cols: usize,
-        rows: &[(u32, u32)],
-        columns: &[u32],
-    ) -> Result<Self, FormatError> {
+    pub fn from_rows(cols: usize, rows: &[(u32, u32)], columns: &[u32]) -> Result<Self> {
         // Pieces have many windows, so that there are few vectors of steps.
         let each = (rows.len() / WINDOW / 256).clamp(1, 1024);
         let pieces: Vec<Piece> = rows
@@ -186,7 +181,7 @@ struct Piece {
 }
 
 impl Piece {
-    fn of(rows: &[(u32, u32)], columns: &[u32]) -> Result<Piece, FormatError> {
+    fn of(rows: &[(u32, u32)], columns: &[u32]) -> Result<Piece> {
         let mut piece =
             Piece { windows: Vec::with_capacity(rows.len().div_ceil(WINDOW)), steps: Vec::new() };
         for rows in rows.chunks(WINDOW) {
@@ -196,9 +191,9 @@ impl Piece {
     }
 
     /// Appends a window.
-    fn window(&mut self, rows: &[(u32, u32)], columns: &[u32]) -> Result<(), FormatError> {
+    fn window(&mut self, rows: &[(u32, u32)], columns: &[u32]) -> Result<()> {
         let (base, span) = span(rows);
-        crate::check::at_most("values that eight rows span", span, SPAN)?;
+        crate::check::at_most("values that eight rows span", span as u128, SPAN as u128)?;
         let mut window =
             VectorWindow { first: self.steps.len() as u32, vectors: 0, base, filled: 0 };
         let mut merge = Merge::new(rows, columns);

@@ -2,8 +2,8 @@
 //!
 //! `m` is output channels, `k` taps, `n` positions of the output. Bytes are those of input and output, once.
 
-use crate::operations::{Entry, Own};
 use crate::prelude::*;
+use einsparse::Stream;
 use einsparse::ops::{Conv2d, Conv2dOptions};
 
 pub const OP: &str = "conv2d";
@@ -23,18 +23,17 @@ const DEPTHWISE: [[usize; 3]; 9] = [
     [512, 14, 2],
     [1024, 7, 1],
 ];
-const BATCHES: [usize; 2] = [1, 16];
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
-    for batch in BATCHES {
+    for batch in [1, 16] {
         let same = |stride: usize| Conv2dOptions { stride, padding: [1, 1], relu: true };
-        let first = ([3, batch, 224, 224], [32, 3, 3, 3], same(2));
-        measured::<f32>(bench, "first", first)?;
-        measured::<f16>(bench, "first", first)?;
-        for [channels, edge, stride] in DEPTHWISE {
-            let layer = ([channels, batch, edge, edge], [channels, 1, 3, 3], same(stride));
-            measured::<f32>(bench, "depthwise", layer)?;
-            measured::<f16>(bench, "depthwise", layer)?;
+        let mut layers = vec![("first", [3, batch, 224, 224], [32, 3, 3, 3], same(2))];
+        layers.extend(DEPTHWISE.map(|[channels, edge, stride]| {
+            ("depthwise", [channels, batch, edge, edge], [channels, 1, 3, 3], same(stride))
+        }));
+        for (name, input, weights, options) in layers {
+            measured::<f32>(bench, name, (input, weights, options))?;
+            measured::<f16>(bench, name, (input, weights, options))?;
         }
         let pool = ([1024, batch, 7, 7], [1024, 1, 7, 7], Conv2dOptions::default());
         measured::<f32>(bench, "pool", pool)?;
@@ -42,11 +41,10 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Random integers, so that the check is exact.
-fn whole<T: Scalar>(shape: &[usize], seed: u64) -> Result<Dense<T>> {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let len = shape.iter().product();
-    let values = (0..len).map(|_| T::from_f64(f64::from(rng.random_range(-4..=4))));
+/// Integers, so that the check is exact.
+fn whole<T: Scalar>(shape: &[usize], seed: usize) -> Result<Dense<T>> {
+    let values = values::<f32>(shape.iter().product(), seed, 4.5);
+    let values = values.iter().map(|x| T::from_f64(f64::from(x.round())));
     Ok(Dense::new(shape, values.collect())?)
 }
 
@@ -55,33 +53,27 @@ fn measured<T: Scalar>(
     name: &str,
     (input, weights, options): ([usize; 4], [usize; 4], Conv2dOptions),
 ) -> Result<()> {
-    let bench = bench.anew()?;
     let [channels, batch, height, width] = input;
     let places = batch * height * width;
-    let x = whole::<T>(&[channels, places], SEED)?;
-    let w = whole::<T>(&weights, SEED + 1)?;
-    let b = whole::<T>(&[weights[0]], SEED + 2)?;
-    let made = |ctx: &Context| -> Result<_> {
+    let (x, w) = (whole::<T>(&[channels, places], 1)?, whole::<T>(&weights, 2)?);
+    let b = whole::<T>(&[weights[0]], 3)?;
+    let make = |ctx: &Context| -> Result<Step<T, 1>> {
         let conv = Conv2d::<T>::new(ctx, input, weights, &options)?;
         let [outputs, batch, down, across] = conv.out_shape();
         let out = ctx.zeros::<T>(&[outputs, batch * down * across])?;
-        let operands = (ctx.upload_dense(&x)?, ctx.upload_dense(&w)?, ctx.upload_dense(&b)?);
-        Ok((conv, operands, out))
+        let (xs, ws, bs) = (ctx.upload_dense(&x)?, ctx.upload_dense(&w)?, ctx.upload_dense(&b)?);
+        let (taps, places_out) = (weights[1..].iter().product::<usize>(), out.shape()[1]);
+        let case = format!("{name}-{channels}x{height}-s{}-b{batch}", options.stride);
+        let moved = channels * places + outputs * places_out;
+        let row = Row::new(OP, case, [outputs, taps, places_out], 0, T::NAME)
+            .ours(conv.variant())
+            .flops(2.0 * (outputs * taps * places_out) as f64)
+            .bytes((moved * size_of::<T>()) as f64)
+            .note("with bias, and but for the pool with ReLU");
+        let run = move |[out]: &mut [Tensor<T>; 1], stream: &Stream| {
+            Ok(conv.forward(&xs, &ws, Some(&bs), out, stream)?)
+        };
+        Ok((row, [out], Box::new(run)))
     };
-    let (conv, (xs, ws, bs), mut out) = made(&bench.context)?;
-    let times = bench.measure(|| conv.forward(&xs, &ws, Some(&bs), &mut out, &bench.stream))?;
-    let cpu = Context::cpu();
-    let (reference, (xs, ws, bs), mut wanted) = made(&cpu)?;
-    reference.forward(&xs, &ws, Some(&bs), &mut wanted, &cpu.stream()?)?;
-    let right = out.to_dense()?.values() == wanted.to_dense()?.values();
-    let taps: usize = weights[1..].iter().product();
-    let places_out = out.shape()[1];
-    let case = format!("{name}-{channels}x{height}-s{}-b{batch}", options.stride);
-    let moved = channels * places + weights[0] * places_out;
-    let row = Row::new(OP, case, [weights[0], taps, places_out], 0, T::NAME)
-        .timed(&times)
-        .ours(conv.variant())
-        .flops(2.0 * (weights[0] * taps * places_out) as f64)
-        .bytes((moved * size_of::<T>()) as f64);
-    bench.add(row.judged(right, "with bias, and but for the pool with ReLU"))
+    bench.anew()?.against_cpu(make, [0.0])
 }

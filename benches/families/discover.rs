@@ -1,10 +1,10 @@
 //! Detection of the nonzero parts of an operand.
 
-pub mod channels;
-pub mod detect;
-pub mod pit_choice;
+mod channels;
+mod detect;
+mod pit_choice;
 
-use crate::operations::{Entry, Own};
+use crate::prelude::*;
 
 /// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[

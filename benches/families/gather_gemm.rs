@@ -1,25 +1,23 @@
 //! Gathered rows times matrices: convolutions, micro-tiles, experts.
 
 pub mod conv;
-pub mod ffn;
-pub mod gated_moe;
+mod experts;
+mod ffn;
+mod gated_moe;
 pub mod micro;
-pub mod moe;
+mod moe;
+mod pit;
 pub mod pit_conv;
-pub mod pit_matmul;
-pub mod pit_right;
-pub mod pit_tf32;
-pub mod pit_turned;
 
-use crate::operations::{Entry, Own};
+use crate::prelude::*;
 
 /// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[
     (conv::OP, Own(conv::run)),
-    (pit_matmul::OP, Own(pit_matmul::run)),
-    (pit_tf32::OP, Own(pit_tf32::run)),
-    (pit_turned::OP, Own(pit_turned::run)),
-    (pit_right::OP, Own(pit_right::run)),
+    ("pit_matmul", Own(pit::left)),
+    ("pit_tf32", Own(pit::tf32)),
+    ("pit_turned", Own(pit::turned)),
+    ("pit_right", Own(pit::right)),
     (pit_conv::OP, Own(pit_conv::run)),
     (ffn::OP, Own(ffn::run)),
     (moe::OP, Own(moe::run)),

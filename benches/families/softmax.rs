@@ -3,12 +3,11 @@
 //! The limit fraction is the share of the copy's speed. The softmax reads and writes as many bytes as the copy, the
 //! gradient 1.5 times as many.
 
-use crate::calibrate::{copied, copy};
-use crate::case::{Operands, Values};
-use crate::operations::{Entry, Table};
+use crate::calibrate::copied;
+use crate::case::Values;
 use crate::prelude::*;
 use crate::problems::Workload;
-use crate::sweep::{Tally, each};
+use crate::sweep::each;
 use einsparse::formats::{AnySparse, CsrPattern};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::raw::RawSoftmax;
@@ -68,174 +67,142 @@ pub fn attention(extent: usize, band: usize, share: f64) -> Result<CsrPattern> {
     Ok(CsrPattern::new(extent, extent, offsets, columns)?)
 }
 
-pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
+pub fn run(bench: &Bench<'_>, workloads: &[Workload]) -> Result<()> {
     each(
-        place,
+        bench,
         workloads,
-        |problem, dtype| by_dtype!(dtype, T => Case::<T>::new(place, problem, dtype)?.measured()),
+        |problem, dtype, _| by_dtype!(dtype, T => measured::<T>(&bench.anew()?, problem, dtype)),
     )
 }
 
-/// Scores and an upstream gradient in device memory, and the expected results.
-struct Case<'a, T> {
-    bench: Bench<'a>,
-    problem: &'a Problem,
-    dtype: Dtype,
-    operands: Operands,
-    softmax: SparseSoftmax<T>,
-    prepare_ms: f64,
-    /// Expected softmax and gradient.
-    wanted: [Vec<T>; 2],
-    /// In device memory: output of the softmax, and of the gradient.
-    out: [SparseTensor<T>; 2],
-    upstream: SparseTensor<T>,
-}
+/// Scores, output of the softmax, and gradient of the scores.
+type Three<T> = [SparseTensor<T>; 3];
 
-impl<'a, T: Scalar> Case<'a, T> {
-    fn new(place: &'a Place<'a>, problem: &'a Problem, dtype: Dtype) -> Result<Self> {
-        let (_, _, nnz) = problem.extents();
-        let values = Values::new(dtype);
-        let csr = Csr::new(problem.pattern.clone(), values.entries::<T>(nnz))?;
-        let csr = AnySparse::from(csr);
-        let (bench, cpu) = (Bench::new(*place)?, Context::cpu());
-        let made = |on: &Context| on.upload(&csr);
-        let plan = |on: &Context, tensor: &SparseTensor<T>| {
-            SparseSoftmax::new(on, tensor, &SoftmaxOptions::default())
+/// Measures copy, softmax and gradient.
+fn measured<T: Scalar>(bench: &Bench<'_>, problem: &Problem, dtype: Dtype) -> Result<()> {
+    let (m, k, nnz) = problem.extents();
+    let values = Values::new(dtype);
+    let csr = Csr::new(problem.pattern.clone(), values.entries::<T>(nnz))?;
+    let csr = AnySparse::from(csr);
+    let cpu = Context::cpu();
+    let made = |on: &Context| -> Result<Three<T>> {
+        Ok([on.upload(&csr)?, on.upload(&csr)?, on.upload(&csr)?])
+    };
+    let plan = |on: &Context, tensor: &SparseTensor<T>| {
+        SparseSoftmax::new(on, tensor, &SoftmaxOptions::default())
+    };
+    let [scores, mut given, mut gradient] = made(&cpu)?;
+    let (reference, stream) = (plan(&cpu, &scores)?, cpu.stream()?);
+    reference.forward(&scores, &mut given, &stream)?;
+    reference.backward(&given, &scores, &mut gradient, &stream)?;
+    let host = |t: &SparseTensor<T>| -> Result<Vec<T>> { Ok(t.to_host()?.values().to_vec()) };
+    let wanted = [host(&given)?, host(&gradient)?];
+    let mut tensors = made(&bench.context)?;
+    let (softmax, prepare_ms) = timed(|| {
+        let softmax = plan(&bench.context, &tensors[0])?;
+        bench.context.synchronize()?;
+        Ok(softmax)
+    })?;
+    let bytes = nnz * size_of::<T>();
+    let copy = copied(bench, bytes)?;
+    let row = Row::new(problem.op, &problem.workload, [m, k, 0], nnz, dtype);
+    let copy_row = row.clone().bytes(2.0 * bytes as f64).by("driver", "copy");
+    bench.add(copy_row.timed(&copy).note(format!("{} bytes read and written", 2 * bytes)))?;
+    for (step, passes) in [2, 3].into_iter().enumerate() {
+        let [scores, given, gradient] =
+            tensors.each_ref().map(|tensor| tensor.values_address().unwrap_or(0));
+        let raw = match step {
+            0 => RawSoftmax { input: scores, output: given, ..RawSoftmax::default() },
+            _ => RawSoftmax {
+                input: given,
+                upstream: scores,
+                output: gradient,
+                ..RawSoftmax::default()
+            },
         };
-        let out = [made(&bench.context)?, made(&bench.context)?];
-        let (softmax, prepare_ms) = timed(|| {
-            let softmax = plan(&bench.context, &out[0])?;
-            bench.context.synchronize()?;
-            Ok(softmax)
-        })?;
-        let (scores, mut given, mut gradient) = (made(&cpu)?, made(&cpu)?, made(&cpu)?);
-        let (reference, stream) = (plan(&cpu, &scores)?, cpu.stream()?);
-        reference.forward(&scores, &mut given, &stream)?;
-        reference.backward(&given, &scores, &mut gradient, &stream)?;
-        let host = |t: SparseTensor<T>| -> Result<Vec<T>> { Ok(t.to_host()?.values().to_vec()) };
-        Ok(Case {
-            problem,
-            dtype,
-            operands: Operands::upload(problem, &values, 0)?,
-            softmax,
-            prepare_ms,
-            wanted: [host(given)?, host(gradient)?],
-            upstream: made(&bench.context)?,
-            bench,
-            out,
-        })
-    }
-
-    /// Measures copy, softmax and gradient. Returns the number of wrong results.
-    fn measured(&self) -> Result<usize> {
-        let (bench, bytes) = (&self.bench, self.operands.values.bytes);
-        let to = Buffer::new(bytes)?;
-        let copied = bench.measure(|| copy(bench.gpu, &self.operands.values, &to))?;
-        drop(to);
-        bench.add(self.row(&copied, 2 * bytes).by("driver", "copy"))?;
-        let address = |t: &SparseTensor<T>| t.values_address().unwrap_or(0);
-        let scores = address(&self.upstream);
-        let [given, gradient] = [0, 1].map(|i| address(&self.out[i]));
-        let forward = RawSoftmax { input: scores, output: given, ..RawSoftmax::default() };
-        let backward = RawSoftmax {
-            input: given,
-            upstream: scores,
-            output: gradient,
-            ..RawSoftmax::default()
-        };
-        let mut faults = 0;
-        for (step, (raw, passes)) in [(forward, 2), (backward, 3)].iter().enumerate() {
+        let row = row
+            .clone()
+            .bytes((passes * bytes) as f64)
+            .limit(passes as f64 / 2.0 * copy.cold)
+            .ours(softmax.variants()[step])
+            .prepared(prepare_ms, softmax.workspace_bytes())
+            .note(format!("a copy takes {:.2} us warm", copy.warm * 1e3));
+        bench.checked(
+            row,
+            &mut tensors,
             // SAFETY: the values have the planned pattern and type and outlive the measurement; the stream belongs to
             // the primary context that both sides share.
-            let times = bench.measure(|| unsafe { self.softmax.run_raw(raw, bench.raw()) })?;
-            let wrong = self.wrong(step)?;
-            faults += usize::from(wrong);
-            let row = self
-                .row(&times, passes * bytes)
-                .ours(self.softmax.variants()[step])
-                .limit(*passes as f64 / 2.0 * copied.cold)
-                .prepared(self.prepare_ms, self.softmax.workspace_bytes());
-            let warm = *passes as f64 / 2.0 * copied.warm / times.warm;
-            bench.add(row.note(said(!wrong, warm)))?;
-        }
-        if self.problem.workload.starts_with("attention-4096") {
-            faults += usize::from(!self.heads()?);
-        }
-        Ok(faults)
+            |_| unsafe { softmax.run_raw(&raw, bench.raw()) },
+            |tensors| Ok(error(&host(&tensors[step + 1])?, &wanted, step, dtype)),
+        )?;
     }
-
-    /// Measures the softmax of eight heads in one launch, and a copy of as many values. Each head must equal the result
-    /// of a single head bit for bit.
-    fn heads(&self) -> Result<bool> {
-        const HEADS: usize = 8;
-        let bench = self.bench.anew()?;
-        let options = SoftmaxOptions { heads: HEADS, ..SoftmaxOptions::default() };
-        let softmax = SparseSoftmax::new(&bench.context, &self.upstream, &options)?;
-        let one = self.upstream.to_host()?;
-        let slots = one.values().len();
-        let all = Dense::new([HEADS, slots], one.values().repeat(HEADS))?;
-        let stride = slots.next_multiple_of(8);
-        let upload = || bench.context.upload_strided(&all, stride, T::ZERO);
-        let (scores, out) = (upload()?, upload()?);
-        let raw = RawSoftmax {
-            input: scores.address().unwrap_or(0),
-            output: out.address().unwrap_or(0),
-            stride,
-            ..RawSoftmax::default()
-        };
-        let bytes = HEADS * stride * size_of::<T>();
-        let copied = copied(&bench, bytes)?;
-        // SAFETY: the values have the planned pattern and type and outlive the measurement; the stream belongs to the
-        // primary context that both sides share.
-        let times = bench.measure(|| unsafe { softmax.run_raw(&raw, bench.raw()) })?;
-        let (found, alone) = (out.to_dense()?, self.out[0].to_host()?);
-        let bits = |values: &[T]| bytemuck::cast_slice::<T, u8>(values).to_vec();
-        let mut heads = found.values().chunks(slots.max(1));
-        let right = heads.all(|head| bits(head) == bits(alone.values()));
-        let row = |times: &Times| Row {
-            workload: format!("{}-h{HEADS}", self.problem.workload),
-            ..self.row(times, 2 * bytes)
-        };
-        bench.add(row(&copied).by("driver", "copy"))?;
-        let own = row(&times).ours(softmax.variants()[0]).limit(copied.cold);
-        let own = own.prepared(None, softmax.workspace_bytes());
-        bench.add(own.note(said(right, copied.warm / times.warm)))?;
-        Ok(right)
+    if problem.workload.starts_with("attention-4096") {
+        let alone = host(&tensors[1])?;
+        let name = format!("{}-h{HEADS}", problem.workload);
+        heads(bench, Row { workload: name, ..row }, &tensors[0], &alone)?;
     }
-
-    /// Whether the error of a value exceeds the roundoff of the output and of f32 arithmetic.
-    fn wrong(&self, step: usize) -> Result<bool> {
-        let found = self.out[step].to_host()?;
-        let (relative, accumulator) = self.dtype.roundoff();
-        let relative = 4.0 * relative + 64.0 * accumulator;
-        // Below 2^-14, f16 has steps of 2^-24.
-        let least = match self.dtype {
-            Dtype::F16 => 0.5f64.powi(23),
-            _ => 0.0,
-        };
-        let [given, wanted] = [&self.wanted[0], &self.wanted[step]];
-        let far = |((found, wanted), given): ((&T, &T), &T)| {
-            let (found, wanted) = (found.to_f64(), wanted.to_f64());
-            // A gradient is P times a difference of normal values.
-            let size = wanted.abs() + step as f64 * 10.0 * given.to_f64();
-            (found - wanted).abs() > relative * size + least || found.is_nan()
-        };
-        Ok(found.values().iter().zip(wanted).zip(given).any(far))
-    }
-
-    fn row(&self, times: &Times, bytes: usize) -> Row {
-        let (p, (m, k, nnz)) = (self.problem, self.problem.extents());
-        Row::new(OP, &p.workload, [m, k, 0], nnz, self.dtype)
-            .timed(times)
-            .bytes(bytes as f64)
-            .note(format!("{bytes} bytes read and written"))
-    }
+    Ok(())
 }
 
-/// Note of a row: the warm time as a share of a copy's.
-fn said(right: bool, share: f64) -> String {
-    match right {
-        true => format!("{:.0} % of a copy warm", 100.0 * share),
-        false => "WRONG".into(),
-    }
+const HEADS: usize = 8;
+
+/// Measures the softmax of eight heads in one launch, and a copy of as many values. Each head must equal the result of a
+/// single head bit for bit.
+fn heads<T: Scalar>(
+    bench: &Bench<'_>,
+    row: Row,
+    scores: &SparseTensor<T>,
+    alone: &[T],
+) -> Result<()> {
+    let options = SoftmaxOptions { heads: HEADS, ..SoftmaxOptions::default() };
+    let softmax = SparseSoftmax::new(&bench.context, scores, &options)?;
+    let slots = alone.len();
+    let all = Dense::new([HEADS, slots], scores.to_host()?.values().repeat(HEADS))?;
+    let stride = slots.next_multiple_of(8);
+    let upload = || bench.context.upload_strided(&all, stride, T::ZERO);
+    let (scores, mut out) = (upload()?, upload()?);
+    let raw = RawSoftmax {
+        input: scores.address().unwrap_or(0),
+        output: out.address().unwrap_or(0),
+        stride,
+        ..RawSoftmax::default()
+    };
+    let bytes = HEADS * stride * size_of::<T>();
+    let copied = copied(bench, bytes)?;
+    let row = row.bytes(2.0 * bytes as f64);
+    bench.add(row.clone().by("driver", "copy").timed(&copied))?;
+    bench.checked(
+        row.ours(softmax.variants()[0])
+            .limit(copied.cold)
+            .prepared(None, softmax.workspace_bytes())
+            .note(format!("a copy takes {:.2} us warm", copied.warm * 1e3)),
+        &mut out,
+        // SAFETY: the values have the planned pattern and type and outlive the measurement; the stream belongs to the
+        // primary context that both sides share.
+        |_| unsafe { softmax.run_raw(&raw, bench.raw()) },
+        |out| {
+            let bits = |values: &[T]| bytemuck::cast_slice::<T, u8>(values).to_vec();
+            let (found, alone) = (out.to_dense()?, bits(alone));
+            Ok(exact(found.values().chunks(slots.max(1)).all(|head| bits(head) == alone)))
+        },
+    )?;
+    Ok(())
+}
+
+/// Max error of a softmax (step 0) or of its gradient. The bound is the roundoff of the output and of f32 arithmetic.
+fn error<T: Scalar>(found: &[T], wanted: &[Vec<T>; 2], step: usize, dtype: Dtype) -> f64 {
+    let (relative, accumulator) = dtype.roundoff();
+    let relative = 4.0 * relative + 64.0 * accumulator;
+    // Below 2^-14, f16 has steps of 2^-24.
+    let least = match dtype {
+        Dtype::F16 => 0.5f64.powi(23),
+        _ => 0.0,
+    };
+    let errors = found.iter().zip(&wanted[step]).zip(&wanted[0]).map(|((found, wanted), given)| {
+        let (found, wanted) = (found.to_f64(), wanted.to_f64());
+        // A gradient is P times a difference of normal values.
+        let size = wanted.abs() + step as f64 * 10.0 * given.to_f64();
+        over((found - wanted).abs(), relative * size + least)
+    });
+    errors.fold(0.0, worse)
 }

@@ -1,12 +1,12 @@
 //! Unstructured sparse A times a dense matrix.
 
 pub mod decode;
-pub mod epilogue;
-pub mod int8;
-pub mod streaming;
-pub mod turned;
+mod epilogue;
+mod int8;
+mod streaming;
+mod turned;
 
-use crate::operations::{Entry, Own, Table};
+use crate::prelude::*;
 use crate::sweep;
 
 /// Operations of the family.

@@ -1,13 +1,13 @@
 //! Sparse tensors of any order, and general indirect Einsums.
 
-pub mod einsum;
-pub mod equivariant;
-pub mod join;
-pub mod messages;
-pub mod mttkrp;
-pub mod tensor_product;
+mod einsum;
+mod equivariant;
+mod join;
+mod messages;
+mod mttkrp;
+mod tensor_product;
 
-use crate::operations::{Entry, Own};
+use crate::prelude::*;
 
 /// Operations of the family.
 pub const OPERATIONS: &[Entry] = &[

@@ -6,7 +6,6 @@ mod launch;
 use crate::case::Values;
 use crate::check::{elements, relative_error};
 use crate::device::is_built;
-use crate::operations::{Entry, Own};
 use crate::prelude::*;
 use launch::{Level, levels};
 
@@ -35,32 +34,26 @@ fn product(bench: &Bench<'_>, cublas: &CuBlas, k: usize) -> Result<()> {
     let a = values.upload(EXTENT * k, 0)?;
     let b = values.upload(k * EXTENT, 77)?;
     let c = || Buffer::new(EXTENT * EXTENT * Dtype::F16.size());
-    let (c, expected) = (c()?, c()?);
+    let (mut c, expected) = (c()?, c()?);
     let extents = [EXTENT, k, EXTENT];
-    let gemm = || cublas.gemm(Dtype::F16, extents, [a.ptr, b.ptr, expected.ptr]);
+    let gemm = || cublas.gemm(Dtype::F16, extents, [a.ptr, b.ptr, expected.ptr], Order::Rows);
     bench.once(gemm)?;
     let reference = elements(&expected, Dtype::F16)?;
+    let workload = format!("dense-{EXTENT}x{k}x{EXTENT}");
+    let row = Row::new(OP, workload, extents, EXTENT * k, Dtype::F16)
+        .flops(2.0 * (EXTENT * k * EXTENT) as f64)
+        .dense();
     for level in levels() {
         let launch = Level::new(device, level, extents, [a.ptr, b.ptr, c.ptr])?;
-        // SAFETY: the stream is that of the primary context, which both sides share; the buffers hold matrices of these
-        // extents and outlive the measurement.
-        let product = || unsafe { launch.run(bench.raw()) };
         c.fill(0xff, bench.gpu.stream)?;
-        bench.once(product)?;
-        let error = relative_error(&elements(&c, Dtype::F16)?, &reference);
-        let times = bench.measure(product)?;
-        let note = format!("err {error:.1e} against cuBLAS");
-        let row = row(k, &times).ours(level.name);
-        bench.add(row.judged(error <= TOLERANCE, note))?;
+        bench.checked(
+            row.clone().ours(level.name),
+            &mut c,
+            // SAFETY: the stream is that of the primary context, which both sides share; the buffers hold matrices of
+            // these extents and outlive the measurement.
+            |_| unsafe { launch.run(bench.raw()) },
+            |c| Ok(relative_error(&elements(c, Dtype::F16)?, &reference) / TOLERANCE),
+        )?;
     }
-    let times = bench.measure(gemm)?;
-    bench.add(row(k, &times).by("cublas", "dense"))
-}
-
-fn row(k: usize, times: &Times) -> Row {
-    let workload = format!("dense-{EXTENT}x{k}x{EXTENT}");
-    Row::new(OP, workload, [EXTENT, k, EXTENT], EXTENT * k, Dtype::F16)
-        .timed(times)
-        .flops(2.0 * (EXTENT * k * EXTENT) as f64)
-        .dense()
+    bench.time(row.by("cublas", "dense"), gemm).map(drop)
 }

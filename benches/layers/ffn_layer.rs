@@ -12,28 +12,6 @@ const WIDTH: usize = 5120;
 const HIDDEN: usize = 20_480;
 const TOKENS: [usize; 3] = [1, 32, 512];
 
-/// Pool from which millions of random values are drawn.
-struct Pool {
-    values: Vec<f32>,
-    state: u64,
-}
-
-impl Pool {
-    fn new(rng: &mut StdRng) -> Self {
-        Pool {
-            values: (0..4096).map(|_| rng.random_range(-1.0..1.0)).collect(),
-            state: rng.random::<u64>() | 1,
-        }
-    }
-
-    fn next(&mut self) -> f32 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.values[(self.state >> 20) as usize % 4096]
-    }
-}
-
 struct Layer {
     weights: [Dense<bf16>; 2],
     there: [Tensor<bf16>; 2],
@@ -42,16 +20,15 @@ struct Layer {
 impl Layer {
     /// Nine tenths of the columns of the first weights are negative; inputs are not.
     fn new(bench: &Bench<'_>, rng: &mut StdRng) -> Result<Self> {
-        let mut pool = Pool::new(rng);
         let below: Vec<bool> = (0..HIDDEN).map(|_| rng.random_range(0..10) != 0).collect();
-        let u = (0..WIDTH * HIDDEN).map(|i| {
-            let x = pool.next() / 16.0;
-            bf16::from_f32(if below[i % HIDDEN] { -x.abs() } else { x })
+        let u = values::<bf16>(WIDTH * HIDDEN, 1, 1.0 / 16.0).into_iter().enumerate();
+        let u = u.map(|(i, x)| match below[i % HIDDEN] && x > bf16::ZERO {
+            true => -x,
+            false => x,
         });
         let u = Dense::new([WIDTH, HIDDEN], u.collect())?;
-        let w = (0..WIDTH * HIDDEN).map(|_| bf16::from_f32(pool.next()));
-        let w = Dense::new([HIDDEN, WIDTH], w.collect())?;
-        Ok(Layer { there: [bench.upload(&u)?, bench.upload(&w)?], weights: [u, w] })
+        let w = values::dense::<bf16>(&[HIDDEN, WIDTH], 2, 1.0);
+        Ok(Layer { there: bench.uploads([&u, &w])?, weights: [u, w] })
     }
 
     /// Max error of the first and the last token, in multiples of the error that rounding explains.
@@ -64,9 +41,7 @@ impl Layer {
             let mut hidden = vec![Sum::default(); HIDDEN];
             for i in 0..WIDTH {
                 let factor = x.values()[token * WIDTH + i].to_f64();
-                for (sum, v) in hidden.iter_mut().zip(&u.values()[i * HIDDEN..][..HIDDEN]) {
-                    sum.add(factor * v.to_f64());
-                }
+                add_line(&mut hidden, factor, &u.values()[i * HIDDEN..]);
             }
             let (mut wanted, mut bound) = (vec![0.0; WIDTH], vec![0.0; WIDTH]);
             for (h, Sum { value, size }) in hidden.into_iter().enumerate() {
@@ -89,42 +64,38 @@ impl Layer {
     }
 }
 
-fn row(tokens: usize, times: &Times) -> Row {
-    let (extents, workload) = ([tokens, WIDTH, HIDDEN], format!("ffn-layer-m{tokens}-e0.9"));
-    Row::new(OP, workload, extents, WIDTH * HIDDEN, Dtype::Bf16)
-        .timed(times)
-        .flops(4.0 * (tokens * WIDTH * HIDDEN) as f64)
-        .dense()
-}
-
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(SEED + 9);
     let layer = Layer::new(bench, &mut rng)?;
     let [u, w] = &layer.there;
     for tokens in TOKENS {
-        let values = (0..tokens * WIDTH).map(|_| bf16::from_f32(rng.random_range(0.0..1.0)));
-        let x = Dense::new([tokens, WIDTH], values.collect())?;
-        let x_there = bench.upload(&x)?;
-        let mut y = bench.zeros(&[tokens, WIDTH])?;
+        let x = (0..tokens * WIDTH).map(|_| bf16::from_f32(rng.random_range(0.0..1.0)));
+        let x = Dense::new([tokens, WIDTH], x.collect())?;
+        let there = bench.upload(&x)?;
+        let workload = format!("ffn-layer-m{tokens}-e0.9");
+        let row = Row::new(OP, workload, [tokens, WIDTH, HIDDEN], WIDTH * HIDDEN, Dtype::Bf16)
+            .flops(4.0 * (tokens * WIDTH * HIDDEN) as f64)
+            .dense();
         let (extents, options) = ([tokens, WIDTH, HIDDEN, WIDTH], Default::default());
         let mut ours = FeedForward::<bf16>::new(&bench.context, extents, &options)?;
-        let times = bench.measure(|| ours.forward([&x_there, u, w], &mut y, &bench.stream))?;
-        let error = layer.error(&x, &y)?;
-        let row_of_ours = row(tokens, &times).ours(ours.variants().join("+"));
-        let note = format!("err {error:.2} of the bound");
-        bench.add(row_of_ours.judged(error <= 1.0, note))?;
-        let Ok(cublas) = CuBlas::open(bench.gpu, false) else {
+        bench.checked(
+            row.clone().ours(ours.variants().join("+")),
+            &mut bench.poisoned(&[tokens, WIDTH])?,
+            |y| ours.forward([&there, u, w], y, &bench.stream),
+            |y| layer.error(&x, y),
+        )?;
+        let Some(cublas) = bench.cublas(false) else {
             continue;
         };
-        let (a, u, w) = (at(&x_there)?, at(u)?, at(w)?);
+        let (a, u, w) = (at(&there)?, at(u)?, at(w)?);
         let h = Buffer::new(tokens * HIDDEN * 2)?;
         let c = Buffer::new(tokens * WIDTH * 2)?;
-        let times = bench.measure(|| {
-            cublas.gemm(Dtype::Bf16, [tokens, WIDTH, HIDDEN], [a, u, h.ptr])?;
-            cublas.gemm(Dtype::Bf16, [tokens, HIDDEN, WIDTH], [h.ptr, w, c.ptr])
+        let row = row.by("cublas", "two dense products").note("without the ReLU between them");
+        bench.time(row, || {
+            let (up, down) = ([tokens, WIDTH, HIDDEN], [tokens, HIDDEN, WIDTH]);
+            cublas.gemm(Dtype::Bf16, up, [a, u, h.ptr], Order::Rows)?;
+            cublas.gemm(Dtype::Bf16, down, [h.ptr, w, c.ptr], Order::Rows)
         })?;
-        let row = row(tokens, &times).by("cublas", "two dense products");
-        bench.add(row.note("without the ReLU between them"))?;
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use einsparse::group::{Sharded, ShardedMoe, ShardedOptions, ShardedSpmm};
 use einsparse::nn::{MoeInputs, MoeOptions};
 use einsparse::{Error, Graph, Plan, Precision, Scalar, Stream};
 use rand::seq::SliceRandom;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Instant;
 
@@ -54,70 +55,69 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Times of one rank, by case.
+type Alone = BTreeMap<String, f64>;
+
+/// Writes the row of a step of several ranks. The first call of a case is that of one rank.
+fn scaled(
+    bench: &Bench<'_>,
+    (alone, case): (&mut Alone, &str),
+    (row, name, ranks): (Row, &str, usize),
+    (ms, note): (f64, String),
+) -> Result<()> {
+    let one = *alone.entry(format!("{} {case}", row.workload)).or_insert(ms);
+    let row = row.timed(&once(ms)).limit(one / ranks as f64);
+    bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))
+}
+
 /// Measures products and layers over graphs, experts, and the links.
 fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize]) -> Result<()> {
     let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
     let (m, k, nnz) = problem.extents();
     let a = Csr::new(problem.pattern.clone(), generate::random_values::<f32>(nnz, SEED))?;
     let shuffled = shuffled(&a)?;
-    let case = Case { bench, a: &a };
     let random = format!("{}_random_order", problem.workload);
-    let graphs = [(problem.workload.as_str(), &a), (random.as_str(), &shuffled)];
-    let mut alone = [0.0; 3];
-    let mut experts_alone = [[0.0; 2]; TOKENS.len()];
+    let n = bench.arguments.ns(&[COLUMNS])[0];
+    let row = |workload: &str| {
+        let flops = 2.0 * nnz as f64 * n as f64;
+        Row::new(OP, workload, [m, k, n], nnz, Dtype::F32).flops(flops)
+    };
+    let mut alone = Alone::new();
     for &ranks in counts {
         let contexts = &contexts[..ranks];
-        let n = bench.arguments.ns(&[COLUMNS])[0];
-        let row = |workload: &str, name: &str, (ms, note): (f64, String), alone: &mut f64| {
-            if ranks == 1 {
-                *alone = ms;
-            }
-            let flops = 2.0 * nnz as f64 * n as f64;
-            let row = Row::new(OP, workload, [m, k, n], nnz, Dtype::F32);
-            let times = once(ms);
-            let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
-            bench.add(row.ours(format!("{name}+{ranks}")).strict().note(note))
-        };
-        if ranks > 1 {
-            for megabytes in SENT {
-                let (both, bytes) = case.link(contexts, megabytes)?;
-                for (name, ms) in ["exchange", "exchange_graph"].into_iter().zip(both) {
-                    let workload = format!("exchange{megabytes}MB");
-                    let row = Row::new(OP, workload, [0; 3], 0, Dtype::F32);
-                    let row = row.timed(&once(ms)).bytes(bytes);
-                    let row = row.ours(format!("{name}+{ranks}"));
-                    bench.add(row.note("bytes that a rank sends"))?;
-                }
+        let case = Case { bench, a: &a };
+        for megabytes in SENT.into_iter().filter(|_| ranks > 1) {
+            let (both, bytes) = case.link(contexts, megabytes)?;
+            for (name, ms) in ["exchange", "exchange_graph"].into_iter().zip(both) {
+                let workload = format!("exchange{megabytes}MB");
+                let row = Row::new(OP, workload, [0; 3], 0, Dtype::F32).bytes(bytes);
+                let row = row.timed(&once(ms)).ours(format!("{name}+{ranks}"));
+                bench.add(row.note("bytes that a rank sends"))?;
             }
         }
         let both = &[("", false), ("_overlap", true)][..ranks.min(2)];
-        for ((workload, a), alone) in graphs.into_iter().zip(&mut alone) {
+        for (workload, a) in [(problem.workload.as_str(), &a), (random.as_str(), &shuffled)] {
             let case = Case { bench, a };
-            row(workload, "replicated", case.replicated(contexts, n)?, alone)?;
+            let own = (row(workload), "replicated", ranks);
+            scaled(bench, (&mut alone, ""), own, case.replicated(contexts, n)?)?;
             for &(name, overlap) in both {
-                let name = format!("sharded{name}");
-                row(workload, &name, case.sharded(contexts, n, overlap)?, alone)?;
+                let own = (row(workload), &*format!("sharded{name}"), ranks);
+                scaled(bench, (&mut alone, ""), own, case.sharded(contexts, n, overlap)?)?;
             }
         }
         for &(name, overlap) in both {
-            let (name, found) = (format!("layer{name}"), case.layer(contexts, n, overlap)?);
-            row(&problem.workload, &name, found, &mut alone[2])?;
+            let own = (row(&problem.workload), &*format!("layer{name}"), ranks);
+            scaled(bench, (&mut alone, "layer"), own, case.layer(contexts, n, overlap)?)?;
         }
-        for (tokens, alone) in TOKENS.into_iter().zip(&mut experts_alone) {
+        for tokens in TOKENS {
             let (both, note) = case.experts(contexts, tokens)?;
-            let names = ["experts", "experts_graph"].into_iter().zip(both);
-            for ((name, ms), alone) in names.zip(alone) {
-                if ranks == 1 {
-                    *alone = ms;
-                }
+            for (name, ms) in ["experts", "experts_graph"].into_iter().zip(both) {
                 let extents = [tokens, QWEN.model, QWEN.hidden];
                 let choices = tokens * QWEN.top_k;
-                let row = Row::new(OP, "qwen3-30b-a3b", extents, choices, Dtype::Bf16);
-                let times = once(ms);
-                let flops = 6.0 * (choices * QWEN.model * QWEN.hidden) as f64;
-                let row = row.timed(&times).flops(flops).limit(*alone / ranks as f64);
-                let row = row.ours(format!("{name}+{ranks}")).strict();
-                bench.add(row.note(note.clone()))?;
+                let row = Row::new(OP, "qwen3-30b-a3b", extents, choices, Dtype::Bf16)
+                    .flops(6.0 * (choices * QWEN.model * QWEN.hidden) as f64);
+                let case = format!("{tokens} {name}");
+                scaled(bench, (&mut alone, &case), (row, name, ranks), (ms, note.clone()))?;
             }
         }
     }
@@ -128,7 +128,7 @@ fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize])
 /// layers, gradients of both, and sums of energies.
 fn atoms(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()> {
     let [along, across, up] = GRID;
-    let mut alone = 0.0;
+    let mut alone = None;
     for &ranks in counts {
         let all = Atoms::liquid([along * ranks, across, up], RADIUS)?;
         let (ms, note) = clocked(bench, &contexts[..ranks], |group| {
@@ -144,13 +144,10 @@ fn atoms(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()
             );
             Ok((Box::new(move |stream| field.run(&mut positions, stream)), note))
         })?;
-        if ranks == 1 {
-            alone = ms;
-        }
         let (extents, edges) = ([along * across * up, 0, CHANNELS], all.receivers.len() / ranks);
-        let row = Row::new(OP, LIQUID, extents, edges, Dtype::F32);
-        let row = row.timed(&once(ms)).limit(alone);
-        bench.add(row.ours(format!("force_field+{ranks}")).strict().note(note))?;
+        let row = Row::new(OP, LIQUID, extents, edges, Dtype::F32).timed(&once(ms));
+        let row = row.limit(*alone.get_or_insert(ms)).ours(format!("force_field+{ranks}"));
+        bench.add(row.strict().note(note))?;
     }
     Ok(())
 }

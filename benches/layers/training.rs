@@ -6,12 +6,11 @@
 //!
 //! `nnz` is the elements of unmasked blocks; rates count three products of these.
 
-use crate::families::gather_gemm::micro::worst_error;
-use crate::families::gather_gemm::micro::{EXTENT, checked, dynamic, row, share, skipping};
+use crate::check::product_error;
+use crate::families::gather_gemm::micro::{EXTENT, checked, dynamic, row, skipping};
 use crate::prelude::*;
 use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
 use einsparse::{Determinism, Plan};
-use rayon::prelude::*;
 
 pub const OP: &str = "training";
 /// Shares of masked blocks, in percent.
@@ -29,39 +28,49 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     of_type::<bf16>(&bench.anew()?, Dtype::Bf16)
 }
 
-fn random<T: Scalar>(seed: u64) -> Result<Dense<T>> {
-    let mut rng = StdRng::seed_from_u64(SEED + seed);
-    let values = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(-1.73..1.73)));
-    Ok(Dense::new([EXTENT, EXTENT], values.collect())?)
-}
-
 fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
-    let [weights, x, dy] = [random::<T>(1)?, random::<T>(2)?, random::<T>(3)?];
-    let upload = |dense| bench.upload(dense);
-    let there = [upload(&weights)?, upload(&x)?, upload(&dy)?];
+    let [weights, x, dy] = [1, 2, 3].map(|seed| values::dense::<T>(&[EXTENT; 2], seed, NORMAL));
+    let there = bench.uploads([&weights, &x, &dy])?;
     for empty in EMPTY {
         let mut rng = StdRng::seed_from_u64(SEED + u64::from(empty));
         let blocks: Vec<bool> =
             (0..ACROSS * ACROSS).map(|_| rng.random_range(0..100) >= empty).collect();
-        let case = Case { bench, dense: [&weights, &x, &dy], there: &there, blocks, empty };
+        let host = Host { dense: [&weights, &x, &dy].map(Dense::values), blocks };
+        let case = Case { bench, dtype, host, there: &there, empty };
         case.ours(Step::new(&case)?)?;
-        case.cublas(dtype)?;
+        case.cublas()?;
     }
     Ok(())
 }
 
 struct Case<'a, T: Scalar> {
     bench: &'a Bench<'a>,
-    /// Weights, X and the gradient of Y.
-    dense: [&'a Dense<T>; 3],
+    dtype: Dtype,
+    host: Host<'a, T>,
     there: &'a [Tensor<T>; 3],
-    /// Whether each block of W is unmasked.
-    blocks: Vec<bool>,
     empty: u32,
 }
 
-fn kept(blocks: &[bool], row: usize, column: usize) -> bool {
-    blocks[row / BLOCK * ACROSS + column / BLOCK]
+/// Operands in host memory.
+struct Host<'a, T> {
+    /// Weights, X and the gradient of Y.
+    dense: [&'a [T]; 3],
+    /// Whether each block of W is unmasked.
+    blocks: Vec<bool>,
+}
+
+impl<T: Scalar> Host<'_, T> {
+    fn kept(&self, row: usize, column: usize) -> bool {
+        self.blocks[row / BLOCK * ACROSS + column / BLOCK]
+    }
+
+    /// An element of W.
+    fn weight(&self, row: usize, column: usize) -> T {
+        match self.kept(row, column) {
+            true => self.dense[0][row * EXTENT + column],
+            false => T::ZERO,
+        }
+    }
 }
 
 /// Operators and outputs of a step.
@@ -78,18 +87,18 @@ struct Step<T: Scalar> {
 
 impl<T: Scalar> Step<T> {
     fn new(case: &Case<'_, T>) -> Result<Self> {
-        let (bench, blocks) = (case.bench, &case.blocks);
-        let mask = |i: &[usize]| match kept(blocks, i[0], i[1]) {
-            true => T::ONE,
-            false => T::ZERO,
-        };
+        let bench = case.bench;
+        let host = &case.host;
+        let mask = |i: &[usize]| if host.kept(i[0], i[1]) { T::ONE } else { T::ZERO };
         let mask = bench.upload(&Dense::from_fn(vec![EXTENT; 2], mask)?)?;
         let operands = [("V", (&case.there[0]).into()), ("Z", (&mask).into())];
         let expression = "W[o,i] = V[o,i] * Z[o,i]";
         let (masking, _) = bench.plan(expression, &operands, &Options::default())?;
         let operands = [("W", dynamic(&mask)), ("X", (&case.there[1]).into())];
         let micro = (&*format!("{BLOCK}x1"), Options::default());
-        let forward = skipping(bench, "Y[o,t] = W[o,i] * X[i,t]", &operands, micro)?;
+        let text = "Y[o,t] = W[o,i] * X[i,t]";
+        let options = skipping(bench, text, &operands, micro)?;
+        let (forward, _) = bench.plan(text, &operands, &options)?;
         let backward = DynamicMatmulGradient::new(
             &bench.context,
             [EXTENT; 3],
@@ -130,23 +139,11 @@ impl<T: Scalar> Step<T> {
 }
 
 impl<T: Scalar> Case<'_, T> {
-    fn kept(&self, row: usize, column: usize) -> bool {
-        kept(&self.blocks, row, column)
-    }
-
-    /// An element of W.
-    fn weight(&self, row: usize, column: usize) -> T {
-        match self.kept(row, column) {
-            true => self.dense[0].values()[row * EXTENT + column],
-            false => T::ZERO,
-        }
-    }
-
-    fn row(&self, suffix: &str, times: &Times) -> Row {
-        let full = self.blocks.iter().filter(|kept| **kept).count() * BLOCK * BLOCK;
+    fn row(&self, suffix: &str) -> Row {
+        let full = self.host.blocks.iter().filter(|kept| **kept).count() * BLOCK * BLOCK;
         let share = f64::from(self.empty) / 100.0;
         let workload = format!("block{BLOCK}x{BLOCK}-e{share}{suffix}");
-        row::<T>(OP, workload, full, times).flops(6.0 * (full * EXTENT) as f64)
+        row(OP, workload, full, self.dtype).flops(6.0 * (full * EXTENT) as f64)
     }
 
     fn ours(&self, mut step: Step<T>) -> Result<()> {
@@ -167,68 +164,51 @@ impl<T: Scalar> Case<'_, T> {
         let masking = bench.measure(|| step.masking(self))?.cold * 1e3;
         let (first, others) = (step.forward.variant(), step.backward.variants());
         for (suffix, times) in [("", without), ("-masking", with)] {
-            let row = self.row(suffix, &times);
             let note = format!(
-                "a CUDA graph; forward {forward:.1} us, gradients {backward:.1} us, mask {masking:.1} us by \
-                 themselves; \
-                 err {error:.2} of the bound"
+                "a CUDA graph; forward {forward:.1} us, gradients {backward:.1} us, mask {masking:.1} us by themselves"
             );
-            let row = row.ours(format!("{first} + {}", others.join(" + ")));
-            bench.add(row.judged(error <= 1.0, note))?;
+            let row = self.row(suffix).ours(format!("{first} + {}", others.join(" + ")));
+            bench.add(row.timed(&times).note(note).error(error))?;
         }
         Ok(())
     }
 
-    /// Max error of some rows of all outputs, in multiples of its bound.
+    /// Max error of some rows of all outputs. The gradient of W is zero where W is masked.
     fn error(&self, step: &Step<T>) -> Result<f64> {
-        let rows = || checked(CHECKED);
-        let [_, x, dy] = self.dense;
-        let of_y = worst_error(|i, k| self.weight(i, k), x, &step.y, rows())?;
-        let of_x = worst_error(|i, k| self.weight(k, i), dy, &step.dx, rows())?;
-        Ok(of_y.max(of_x).max(self.weight_error(&step.dw)?))
-    }
-
-    /// Max error of the gradient of W, which is zero where W is masked.
-    fn weight_error(&self, dw: &Tensor<T>) -> Result<f64> {
-        let dw = dw.to_dense()?;
-        let ([_, x, dy], blocks) = (self.dense, &self.blocks);
-        let line = |dense: &'_ Dense<T>, row: usize| -> Vec<f64> {
-            let line = &dense.values()[row * EXTENT..(row + 1) * EXTENT];
-            line.iter().map(|v| v.to_f64()).collect()
+        let host = &self.host;
+        let [_, x, dy] = host.dense;
+        let of_y = product_error(|i, k| host.weight(i, k), x, &step.y, checked(CHECKED))?;
+        let of_x = product_error(|i, k| host.weight(k, i), dy, &step.dx, checked(CHECKED))?;
+        let terms = |row: usize, sums: &mut [Sum]| {
+            let of_y = &dy[row * EXTENT..][..EXTENT];
+            for (column, sum) in sums.iter_mut().enumerate() {
+                if host.kept(row, column) {
+                    let pairs = x[column * EXTENT..][..EXTENT].iter().zip(of_y);
+                    *sum = pairs.map(|(x, y)| x.to_f64() * y.to_f64()).collect();
+                }
+            }
         };
-        let error = |row: usize, of_y: &[f64], column: usize| {
-            let x = match kept(blocks, row, column) {
-                true => line(x, column),
-                false => Vec::new(),
-            };
-            let sum: Sum = x.iter().zip(of_y).map(|(x, y)| x * y).collect();
-            let found = dw.values()[row * EXTENT + column].to_f64();
-            worse(0.0, share::<T>(found, &sum))
-        };
-        let worst = checked(CHECKED).map(|row| {
-            let of_y = line(dy, row);
-            let errors = (0..EXTENT).into_par_iter();
-            let errors = errors.map(|column| error(row, &of_y, column));
-            errors.reduce(|| 0.0, f64::max)
-        });
-        Ok(worst.fold(0.0, f64::max))
+        let dw = step.dw.to_dense()?;
+        let of_w = rows_error(dw.values(), EXTENT, checked(CHECKED), terms, rounding::<T>(EXTENT));
+        Ok([of_y, of_x, of_w].into_iter().fold(0.0, worse))
     }
 
     /// Times all three products by cuBLAS.
-    fn cublas(&self, dtype: Dtype) -> Result<()> {
-        let Ok(cublas) = CuBlas::open(self.bench.gpu, false) else {
+    fn cublas(&self) -> Result<()> {
+        let Some(cublas) = self.bench.cublas(false) else {
             return Ok(());
         };
         let [w, x, dy] = self.there.each_ref().map(at);
         let (w, x, dy) = (w?, x?, dy?);
         let room = || Buffer::new(EXTENT * EXTENT * size_of::<T>());
         let [y, dx, dw] = [room()?, room()?, room()?];
+        let gemm = |all, order| cublas.gemm(self.dtype, [EXTENT; 3], all, order);
         let times = self.bench.in_a_graph(|| {
-            cublas.gemm(dtype, [EXTENT; 3], [w, x, y.ptr])?;
-            cublas.gemm_turned(dtype, [EXTENT; 3], [w, dy, dx.ptr])?;
-            cublas.gemm_by_rows(dtype, [EXTENT; 3], [dy, x, dw.ptr])
+            gemm([w, x, y.ptr], Order::Rows)?;
+            gemm([w, dy, dx.ptr], Order::Turned)?;
+            gemm([dy, x, dw.ptr], Order::AlongK)
         })?;
-        let row = self.row("", &times).by("cublas", "three dense products");
-        (self.bench).add(row.note("a CUDA graph; no mask inside"))
+        let row = self.row("").by("cublas", "three dense products").timed(&times);
+        self.bench.add(row.note("a CUDA graph; no mask inside"))
     }
 }

@@ -19,6 +19,19 @@ pub struct CuBlas {
     _workspace: Buffer,
 }
 
+/// Storage orders of the operands of a product. Without other words an operand is row-major; C always is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Rows,
+    /// B is `[n, k]`: both operands are contiguous along k.
+    AlongK,
+    /// A is `[k, m]`.
+    Turned,
+}
+
+const AS_IS: sys::cublasOperation_t = sys::cublasOperation_t::CUBLAS_OP_N;
+const TURNED: sys::cublasOperation_t = sys::cublasOperation_t::CUBLAS_OP_T;
+
 /// List of device addresses, in device memory.
 pub struct Addresses {
     list: Buffer,
@@ -66,166 +79,95 @@ impl CuBlas {
         version
     }
 
-    /// C = A B, all row-major. In column-major order this is C^T = B^T A^T, so the operands are swapped.
-    pub fn gemm(&self, dtype: Dtype, extents: [usize; 3], pointers: [u64; 3]) -> Result<()> {
-        self.product(dtype, extents, pointers, [false; 2])
+    /// Name in the record.
+    pub fn engine(&self) -> &'static str {
+        if self.tf32 { "cublas-tf32" } else { "cublas" }
     }
 
-    /// C = A B^T, all row-major: both operands are contiguous along k.
-    pub fn gemm_by_rows(
+    /// C = A B of `[m, k, n]`. In the library's column-major order this is C^T = B^T A^T, so the operands are swapped.
+    pub fn gemm(
         &self,
         dtype: Dtype,
         extents: [usize; 3],
         pointers: [u64; 3],
+        order: Order,
     ) -> Result<()> {
-        self.product(dtype, extents, pointers, [false, true])
+        let (t, compute) = self.types(dtype);
+        let (ones, zeros) = ((1f32, 1f64), (0f32, 0f64));
+        let scalar = |both: &(f32, f64)| -> *const c_void {
+            match dtype {
+                Dtype::F64 => (&raw const both.1).cast(),
+                _ => (&raw const both.0).cast(),
+            }
+        };
+        let (one, zero) = (scalar(&ones), scalar(&zeros));
+        let [m, k, n] = extents.map(|x| x as i32);
+        let (h, plan) = (self.handle, sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT);
+        let (op_b, ldb) = if order == Order::AlongK { (TURNED, k) } else { (AS_IS, n) };
+        let (op_a, lda) = if order == Order::Turned { (TURNED, m) } else { (AS_IS, k) };
+        let [a, b, c] = pointers.map(|x| x as *mut c_void);
+        // SAFETY: a, b, c are device buffers of m*k, k*n, m*n elements; the scalars are read before the call returns.
+        let status = unsafe {
+            sys::cublasGemmEx(
+                h, op_b, op_a, n, m, k, one, b, t, ldb, a, t, lda, zero, c, t, n, compute, plan,
+            )
+        };
+        check(status, "cublasGemmEx")
     }
 
-    /// C = A^T B, all row-major: A is `[k, m]`.
-    pub fn gemm_turned(&self, dtype: Dtype, extents: [usize; 3], pointers: [u64; 3]) -> Result<()> {
-        self.product(dtype, extents, pointers, [true, false])
-    }
-
-    /// C = A B for each item of `[batch, m, k, n]`, all row-major and contiguous.
+    /// C = A B for each item of `[batch, m, k, n]`, all row-major and contiguous; not for f64.
     pub fn gemm_batched(
         &self,
         dtype: Dtype,
-        [batch, m, k, n]: [usize; 4],
-        [a, b, c]: [u64; 3],
+        extents: [usize; 4],
+        pointers: [u64; 3],
     ) -> Result<()> {
-        let (kind, compute) = self.types(dtype);
-        let (one, zero) = (1f32, 0f32);
-        if dtype == Dtype::F64 {
-            return Err("batches of f64 are not asked for".into());
-        }
-        let none = sys::cublasOperation_t::CUBLAS_OP_N;
-        let [mi, ki, ni, count] = [m, k, n, batch].map(|x| x as i32);
-        let [of_a, of_b, of_c] = [m * k, k * n, m * n].map(|x| x as i64);
-        let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
+        let (t, compute) = self.types(dtype);
+        let (ones, zeros) = (1f32, 0f32);
+        let (one, zero) = ((&raw const ones).cast(), (&raw const zeros).cast());
+        let [count, m, k, n] = extents.map(|x| x as i32);
+        let [_, mi, ki, ni] = extents.map(|x| x as i64);
+        let (of_a, of_b, of_c) = (mi * ki, ki * ni, mi * ni);
+        let (h, plan) = (self.handle, sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT);
+        let [a, b, c] = pointers.map(|x| x as *mut c_void);
         // SAFETY: a, b, c are device buffers of batch times m*k, k*n, m*n elements; the scalars are read before the
         // call returns.
         let status = unsafe {
             sys::cublasGemmStridedBatchedEx(
-                self.handle,
-                none,
-                none,
-                ni,
-                mi,
-                ki,
-                (&raw const one).cast(),
-                b,
-                kind,
-                ni,
-                of_b,
-                a,
-                kind,
-                ki,
-                of_a,
-                (&raw const zero).cast(),
-                c,
-                kind,
-                ni,
-                of_c,
-                count,
-                compute,
-                sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                h, AS_IS, AS_IS, n, m, k, one, b, t, n, of_b, a, t, k, of_a, zero, c, t, n, of_c,
+                count, compute, plan,
             )
         };
         check(status, "cublasGemmStridedBatchedEx")
     }
 
     /// C = A B for several row-major products, one for each `[m, k, n]` in `extents`, with addresses of each, in one
-    /// call.
+    /// call; not for f64.
     pub fn gemm_grouped(
         &self,
         dtype: Dtype,
         extents: &[[usize; 3]],
-        [a, b, c]: [&Addresses; 3],
+        lists: [&Addresses; 3],
     ) -> Result<()> {
-        if dtype == Dtype::F64 {
-            return Err("groups of f64 are not asked for".into());
-        }
-        let (kind, compute) = self.types(dtype);
+        let (t, compute) = self.types(dtype);
         let groups = extents.len();
-        let none = vec![sys::cublasOperation_t::CUBLAS_OP_N; groups];
         let of = |axis: usize| -> Vec<i32> { extents.iter().map(|e| e[axis] as i32).collect() };
-        let (m, k, n) = (of(0), of(1), of(2));
-        let (ones, zeros, each) = (vec![1f32; groups], vec![0f32; groups], vec![1i32; groups]);
+        let all = [of(0), of(1), of(2)];
+        let [m, k, n] = all.each_ref().map(|list| list.as_ptr());
+        let (ops, singles) = (vec![AS_IS; groups], vec![1i32; groups]);
+        let (ones, zeros) = (vec![1f32; groups], vec![0f32; groups]);
+        let (op, each) = (ops.as_ptr(), singles.as_ptr());
+        let (one, zero) = (ones.as_ptr().cast(), zeros.as_ptr().cast());
+        let [a, b, c] = lists.map(|own| own.list.ptr as *const *const c_void);
+        let (h, c, count) = (self.handle, c as *const *mut c_void, groups as i32);
         // SAFETY: the lists hold one device address of m*k, k*n, m*n elements for each group; host arrays are read
         // before the call returns.
         let status = unsafe {
             sys::cublasGemmGroupedBatchedEx(
-                self.handle,
-                none.as_ptr(),
-                none.as_ptr(),
-                n.as_ptr(),
-                m.as_ptr(),
-                k.as_ptr(),
-                ones.as_ptr().cast(),
-                b.list.ptr as *const *const c_void,
-                kind,
-                n.as_ptr(),
-                a.list.ptr as *const *const c_void,
-                kind,
-                k.as_ptr(),
-                zeros.as_ptr().cast(),
-                c.list.ptr as *const *mut c_void,
-                kind,
-                n.as_ptr(),
-                groups as i32,
-                each.as_ptr(),
-                compute,
+                h, op, op, n, m, k, one, b, t, n, a, t, k, zero, c, t, n, count, each, compute,
             )
         };
         check(status, "cublasGemmGroupedBatchedEx")
-    }
-
-    fn product(
-        &self,
-        dtype: Dtype,
-        [m, k, n]: [usize; 3],
-        [a, b, c]: [u64; 3],
-        [turned, by_rows]: [bool; 2],
-    ) -> Result<()> {
-        let (kind, compute) = self.types(dtype);
-        let (one32, zero32, one64, zero64) = (1f32, 0f32, 1f64, 0f64);
-        let (one, zero): (*const c_void, *const c_void) = if dtype == Dtype::F64 {
-            ((&raw const one64).cast(), (&raw const zero64).cast())
-        } else {
-            ((&raw const one32).cast(), (&raw const zero32).cast())
-        };
-        let (none, algorithm) =
-            (sys::cublasOperation_t::CUBLAS_OP_N, sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT);
-        let (mi, ki, ni) = (m as i32, k as i32, n as i32);
-        let swapped = sys::cublasOperation_t::CUBLAS_OP_T;
-        let (first, ldb) = if by_rows { (swapped, ki) } else { (none, ni) };
-        let (second, lda) = if turned { (swapped, mi) } else { (none, ki) };
-        let (a, b, c) = (a as *const c_void, b as *const c_void, c as *mut c_void);
-        // SAFETY: a, b, c are device buffers of m*k, k*n, m*n elements; the scalars are read before the call returns.
-        let status = unsafe {
-            sys::cublasGemmEx(
-                self.handle,
-                first,
-                second,
-                ni,
-                mi,
-                ki,
-                one,
-                b,
-                kind,
-                ldb,
-                a,
-                kind,
-                lda,
-                zero,
-                c,
-                kind,
-                ni,
-                compute,
-                algorithm,
-            )
-        };
-        check(status, "cublasGemmEx")
     }
 
     fn types(&self, dtype: Dtype) -> (sys::cudaDataType, sys::cublasComputeType_t) {
@@ -261,7 +203,7 @@ impl Drop for CuBlas {
 
 impl Engine for CuBlas {
     fn name(&self) -> &'static str {
-        if self.tf32 { "cublas-tf32" } else { "cublas" }
+        self.engine()
     }
 
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
@@ -286,7 +228,7 @@ impl Engine for CuBlas {
             // Borrows the whole struct: a closure that uses only a field would capture a copy of the address and drop
             // the buffer.
             let dense = &dense;
-            self.gemm(dtype, extents, [dense.ptr, b, c])
+            self.gemm(dtype, extents, [dense.ptr, b, c], Order::Rows)
         });
         Ok(Prepared { run, prepare_ms, prepared_bytes, zeros: "dense", note: String::new() })
     }

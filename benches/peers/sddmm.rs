@@ -31,7 +31,6 @@ impl CuSparseSddmm {
             buffer: None,
         };
         product.preprocess()?;
-        case.gpu.wait()?;
         Ok(product)
     }
 }

@@ -15,6 +15,11 @@ pub fn measure(what: &str, arguments: &str) -> Vec<(String, Times)> {
     said(LAYERS, &[what, arguments])
 }
 
+/// Fastest of several implementations.
+pub fn fastest(all: Vec<(String, Times)>) -> Option<(String, Times)> {
+    all.into_iter().min_by(|a, b| a.1.cold.total_cmp(&b.1.cold))
+}
+
 /// Times of the script of models, by the comma-separated numbers of the cases, a colon and the variant.
 pub fn models(cases: &str) -> Vec<(String, Times)> {
     said(MODELS, &[cases])

@@ -1,6 +1,6 @@
 //! Rows of tensors, of the general family, of convolutions, of dynamic sparsity and of experts.
 
-use super::{Made, Rows, names, values};
+use super::{Made, NAN, Rows, names, values};
 use crate::families::gather_gemm::conv::voxels;
 use crate::families::gather_gemm::micro::{EXTENT, sample};
 use crate::families::gather_gemm::pit_conv::{IMAGES, LAYERS};
@@ -138,24 +138,20 @@ fn ttm<T: Scalar>(
 ) -> Result<()> {
     let n = factors[0].shape()[1];
     let axis = factors.len() - 1;
-    let (context, stream) = (rows.context.clone(), rows.stream()?);
+    let (context, stream) = (rows.context.clone(), rows.stream());
     let first = Ttm::new(&context, tensor, axis, n)?;
-    let out = RefCell::new(context.zeros::<T>(&[first.count(), n])?);
+    let mut out = context.zeros::<T>(&[first.count(), n])?;
     let step = registry::find(first.variant()).map(|row| row.step);
     let mut own = names("mttkrp", T::DTYPE);
     own.retain(|name| registry::find(name).map(|row| row.step) == step);
     let make = |variant: Option<&str>| {
         let ttm = Ttm::with_variant(&context, tensor, axis, n, variant)?;
-        let (out, stream) = (&out, &stream);
         let taken = ttm.variant();
-        let run = move || {
-            let out = &mut out.borrow_mut();
-            ttm.forward(tensor, &factors[axis], out, stream)
-        };
+        let stream = &stream;
+        let run = move |out: &mut _| ttm.forward(tensor, &factors[axis], out, stream);
         Ok(Made::alone(taken, run))
     };
-    let output = rows.output::<T, T>(&out);
-    rows.case(["ttm", case], &output, &own, &make)
+    rows.case(["ttm", case], (&mut out, NAN, T::DTYPE), &own, &make)
 }
 
 fn at_entries<T: Scalar>(
@@ -163,20 +159,20 @@ fn at_entries<T: Scalar>(
     case: &str,
     tensor: &SparseTensor<T>,
     factors: &[Tensor<T>],
-    out: &RefCell<SparseTensor<T>>,
+    mut out: &RefCell<SparseTensor<T>>,
 ) -> Result<()> {
     let n = factors[0].shape()[1];
-    let (context, stream) = (rows.context.clone(), rows.stream()?);
+    let (context, stream) = (rows.context.clone(), rows.stream());
     let all: Vec<&Tensor<T>> = factors.iter().collect();
     let make = |_: Option<&str>| {
         let op = SampledTensor::new(&context, tensor, n)?;
-        let (all, stream) = (&all, &stream);
-        let taken = op.variant();
-        let run = move || op.forward(Some(tensor), all, &mut out.borrow_mut(), stream);
+        let (taken, all, stream) = (op.variant(), &all, &stream);
+        let run = move |out: &mut &RefCell<_>| {
+            op.forward(Some(tensor), all, &mut out.borrow_mut(), stream)
+        };
         Ok(Made::alone(taken, run))
     };
-    let output = rows.sparse_output::<T, T>(out);
-    rows.case(["sampled_tensor", case], &output, &[], &make)
+    rows.case(["sampled_tensor", case], (&mut out, NAN, T::DTYPE), &[], &make)
 }
 
 /// Expressions that only the general family supports, and their numbers of factors.
@@ -264,19 +260,16 @@ fn messages<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         let count = pattern.columns().len();
         let graph = Csr::new(pattern.clone(), values::<T>(count, 0))?;
         for n in [8, 32, 33, 64, 128, 256] {
-            let (context, stream) = (rows.context.clone(), rows.stream()?);
+            let (context, stream) = (rows.context.clone(), rows.stream());
             let x = rows.dense::<T>(&[pattern.cols(), n])?;
-            let y = RefCell::new(context.zeros::<T>(&[pattern.rows(), n])?);
+            let mut y = context.zeros::<T>(&[pattern.rows(), n])?;
             let make = |_: Option<&str>| {
                 let layer = MessagePassing::new(&context, graph.clone(), n, Aggregate::Max)?;
-                let (x, y, stream) = (&x, &y, &stream);
-                let taken = layer.variant();
-                let run = move || layer.forward(x, &mut y.borrow_mut(), stream);
-                Ok(Made::alone(taken, run))
+                let (taken, x, stream) = (layer.variant(), &x, &stream);
+                Ok(Made::alone(taken, move |y: &mut _| layer.forward(x, y, stream)))
             };
-            let output = rows.output::<T, T>(&y);
             let case = format!("{name} n{n}");
-            rows.case(["message", &case], &output, &[], &make)?;
+            rows.case(["message", &case], (&mut y, NAN, T::DTYPE), &[], &make)?;
         }
         Ok(())
     })
@@ -308,10 +301,10 @@ fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             [256, 256],
             [33, 65],
         ] {
-            let stream = rows.stream()?;
+            let stream = rows.stream();
             let x = rows.dense::<T>(&[voxels.len(), c])?;
             let w = rows.dense::<T>(&[27, c, m])?;
-            let out = RefCell::new(context.zeros::<T>(&[voxels.len(), m])?);
+            let mut out = context.zeros::<T>(&[voxels.len(), m])?;
             let make = |variant: Option<&str>| {
                 let options = ConvOptions {
                     precision,
@@ -319,14 +312,12 @@ fn convolutions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     ..ConvOptions::default()
                 };
                 let conv = SparseConv3d::<T>::new(&map, [c, m], &options)?;
-                let (x, w, out, stream) = (&x, &w, &out, &stream);
-                let taken = conv.variant();
-                let run = move || conv.forward(x, w, None, &mut out.borrow_mut(), stream);
+                let (taken, x, w, stream) = (conv.variant(), &x, &w, &stream);
+                let run = move |out: &mut _| conv.forward(x, w, None, out, stream);
                 Ok(Made::alone(taken, run))
             };
-            let output = rows.output::<T, T>(&out);
             let case = format!("{name} {c} to {m}");
-            rows.case(["conv", &case], &output, &own, &make)?;
+            rows.case(["conv", &case], (&mut out, NAN, T::DTYPE), &own, &make)?;
         }
         Ok(())
     })
@@ -429,7 +420,7 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     ] {
         let name = &format!("experts{count}-{tokens}x{top}-{k}x{n} {dtype}");
         rows.group("grouped", name, |rows| {
-            let (context, stream) = (rows.context.clone(), rows.stream()?);
+            let (context, stream) = (rows.context.clone(), rows.stream());
             let mut routing = Routing::new(&context, [tokens, top], count)?;
             let chosen = (0..tokens * top).map(|i| (i * 7 % count) as i32).collect();
             let chosen = Dense::new([tokens, top], chosen)?;
@@ -459,7 +450,7 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     true => Matrices::Scaled(&codes, &scales),
                     false => Matrices::Plain(&w),
                 };
-                let out = RefCell::new(context.zeros::<T>(&[tokens * top, n])?);
+                let mut out = context.zeros::<T>(&[tokens * top, n])?;
                 let make = |variant: Option<&str>| {
                     let options = GroupedOptions {
                         k,
@@ -473,15 +464,11 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         quantize,
                     };
                     let product = GroupedGemm::<T>::with_variant(&routing, &options, variant)?;
-                    let (a, out, stream, routing) = (&a, &out, &stream, &routing);
+                    let (a, stream, routing) = (&a, &stream, &routing);
                     let taken = product.variants()[0];
-                    let run = move || {
-                        let out = &mut out.borrow_mut();
-                        product.forward(routing, a, w, None, out, stream)
-                    };
+                    let run = move |out: &mut _| product.forward(routing, a, w, None, out, stream);
                     Ok(Made::alone(taken, run))
                 };
-                let output = rows.output::<T, T>(&out);
                 let turned = if transposed { " transposed" } else { "" };
                 let gated = if gate.is_some() { " gated" } else { "" };
                 let scaled = match (scaled, quantize) {
@@ -490,7 +477,7 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                     (true, true) => " w8a8",
                 };
                 let case = format!("{name}{turned}{gated}{scaled}");
-                rows.case(["grouped", &case], &output, &own, &make)?;
+                rows.case(["grouped", &case], (&mut out, NAN, T::DTYPE), &own, &make)?;
             }
             Ok(())
         })?;
@@ -500,9 +487,6 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
 
 /// Records the kernels of operations that select kernels by a rule, which no name overrides.
 fn by_rule<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
-    if rows.gpu.is_none() {
-        return Ok(());
-    }
     let name = &format!("layers {dtype}");
     rows.group("encoder", name, |rows| {
         for width in [256, 512, 768, 1024, 2048] {

@@ -1,7 +1,7 @@
 //! Products at the nonzeros of a sparse output: the table of `sddmm`, further numbers of terms, blocks, 8 bits.
 
 use super::products::{entries_of, full};
-use super::{Made, Rows};
+use super::{Made, NAN, Rows};
 use crate::families::sddmm;
 use crate::ours::convert;
 use crate::prelude::*;
@@ -103,7 +103,7 @@ impl Rows<'_> {
         &mut self,
         name: &str,
         expression: &str,
-        out: &RefCell<SparseTensor<Out>>,
+        mut out: &RefCell<SparseTensor<Out>>,
         ([m, n], terms): ([usize; 2], &[usize]),
         options: &Options,
     ) -> Result<()> {
@@ -117,23 +117,24 @@ impl Rows<'_> {
             };
             let (x, y) = (self.dense::<T>(&shape(m))?, self.dense::<T>(&shape(n))?);
             let operands: [(&str, Operand<'_, T>); 2] = [("X", (&x).into()), ("Y", (&y).into())];
-            let (context, stream) = (self.context.clone(), self.stream()?);
+            let (context, stream, like) = (self.context.clone(), self.stream(), out);
             let make = |variant: Option<&str>| {
                 let options = Options { variant: variant.map(str::to_owned), ..options.clone() };
                 let plan = context
                     .plan::<T>(expression)
                     .operands(&operands)
-                    .sparse_output(&out.borrow())
+                    .sparse_output(&like.borrow())
                     .options(&options)
                     .build()?;
                 let (choice, taken) = (plan.choice().clone(), plan.variant());
                 let (operands, stream) = (&operands, &stream);
-                let run = move || plan.run(operands, &mut *out.borrow_mut(), stream);
+                let run = move |out: &mut &RefCell<SparseTensor<Out>>| {
+                    plan.run(operands, &mut *out.borrow_mut(), stream)
+                };
                 Ok(Made::chosen(&choice, taken, run))
             };
-            let output = self.sparse_output::<T, Out>(out);
             let case = format!("{name} k{k} {expression}");
-            self.case(["sddmm", &case], &output, &[], &make)?;
+            self.case(["sddmm", &case], (&mut out, NAN, T::DTYPE), &[], &make)?;
         }
         Ok(())
     }

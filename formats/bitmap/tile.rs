@@ -109,6 +109,11 @@ pub(crate) fn for_each_bit(bits: &[u32], mut visit: impl FnMut(usize, usize, usi
     }
 }
 
+/// Number of bits that are set.
+pub(crate) fn ones(bits: &[u32]) -> usize {
+    bits.iter().map(|word| word.count_ones() as usize).sum()
+}
+
 /// Number of units of [`ALIGN`] slots of a tile with `entries` entries.
 pub(crate) fn units(entries: usize) -> usize {
     entries.div_ceil(ALIGN)

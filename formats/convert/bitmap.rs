@@ -5,12 +5,13 @@ use super::tasks::prefix_sum;
 use super::{cost, matrix};
 use crate::bitmap::{
     ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_of, checked_grid, for_each_bit, half_offsets,
-    middles, of_half, units,
+    middles, of_half, ones, units,
 };
+use crate::error::*;
 use crate::parallel;
 use crate::{
-    AsSparse, Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, Format, FormatError, Sparse,
-    allocate, check,
+    AsSparse, Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, Format, Sparse, allocate,
+    check,
 };
 
 /// Rows per panel.
@@ -21,7 +22,7 @@ pub(super) fn cut_panels<T>(
     mut slice: &mut [T],
     panels: usize,
     len: impl Fn(usize) -> usize,
-) -> Result<Vec<&mut [T]>, FormatError> {
+) -> Result<Vec<&mut [T]>> {
     let next = |panel| {
         let (part, rest) = std::mem::take(&mut slice).split_at_mut(len(panel));
         slice = rest;
@@ -52,11 +53,9 @@ fn count_halves(tile: &mut [u32]) {
 }
 
 /// Start of the values of each tile.
-fn starts_of(words: &[u32]) -> Result<Vec<u32>, FormatError> {
-    let entries = |tile: &[u32]| tile[..BITS].iter().map(|w| w.count_ones() as usize).sum();
-    let counts = allocate::each("counts of tiles", words.len() / WORDS, &|tile| {
-        units(entries(&words[tile * WORDS..][..WORDS]))
-    })?;
+fn starts_of(words: &[u32]) -> Result<Vec<u32>> {
+    let entries = |tile: usize| units(ones(&words[tile * WORDS..][..BITS]));
+    let counts = allocate::each("counts of tiles", words.len() / WORDS, &entries)?;
     prefix_sum("slots", counts.into_iter())
 }
 
@@ -78,7 +77,7 @@ fn lane_offsets(tile: &[u32]) -> [u16; 8 * BITS] {
 ///
 /// # Errors
 /// Returns an error if the number of slots or words exceeds u32, or allocation fails.
-pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError> {
+pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>> {
     cost::from_csr(csr, Format::Bitmap)?;
     let p = csr.pattern();
     let grid = checked_grid(p.rows(), p.cols())?;
@@ -129,7 +128,7 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
 ///
 /// # Errors
 /// Returns the errors of [`csr_to_bitmap`], and an error if the tensor is not a matrix.
-pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, FormatError> {
+pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>> {
     let (rows, cols) = matrix(dense.shape())?;
     let grid = checked_grid(rows, cols)?;
     let mut words: Vec<u32> = check::zeroed("words", grid.tiles() * WORDS)?;
@@ -178,7 +177,7 @@ pub(super) unsafe fn tiles_to_csr<T: Element, const HEIGHT: usize, const WIDTH: 
     counts: Vec<u32>,
     values: &[T],
     spread: &(dyn Fn(usize, &mut [u32]) + Sync),
-) -> Result<Csr<T>, FormatError> {
+) -> Result<Csr<T>> {
     let &[rows, cols] = shape;
     let offsets = prefix_sum("entries", counts.into_iter().map(|n| n as usize))?;
     let at = |down: usize| offsets[(down * HEIGHT).min(rows)] as usize;
@@ -212,7 +211,7 @@ pub(super) unsafe fn tiles_to_csr<T: Element, const HEIGHT: usize, const WIDTH: 
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatError> {
+pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>> {
     cost::to_csr(bitmap.as_sparse())?;
     let p = bitmap.pattern();
     let spread = |tile: usize, slot_at: &mut [u32]| {

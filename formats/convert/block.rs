@@ -6,11 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use super::cost;
 use super::tasks::{cut, prefix_sum, row_tasks};
+use crate::error::*;
 use crate::parallel;
 use crate::stats::RowStats;
 use crate::{
     BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern, Csr,
-    CsrPattern, Element, Format, FormatError, PAD, Pattern, Sparse, allocate, check,
+    CsrPattern, Element, Format, PAD, Pattern, Sparse, allocate, check,
 };
 
 /// Set of block columns that returns them in ascending order.
@@ -23,7 +24,7 @@ struct ColumnSet {
 }
 
 impl ColumnSet {
-    fn new(columns: usize) -> Result<Self, FormatError> {
+    fn new(columns: usize) -> Result<Self> {
         let words = columns.div_ceil(64);
         Ok(ColumnSet {
             words: check::zeroed("block columns", words)?,
@@ -62,7 +63,7 @@ struct Grid<'a> {
 }
 
 impl<'a> Grid<'a> {
-    fn new(csr: &'a CsrPattern, block: (usize, usize)) -> Result<Self, FormatError> {
+    fn new(csr: &'a CsrPattern, block: (usize, usize)) -> Result<Self> {
         check::block(block)?;
         let (rows, cols) = (csr.rows().div_ceil(block.0), csr.cols().div_ceil(block.1));
         let at = |b: usize| csr.offsets()[csr.rows().min(b.saturating_mul(block.0))] as usize;
@@ -97,7 +98,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Arrays of the BSR pattern: the offsets of the block rows, and the block columns.
-    fn blocks(&self) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
+    fn blocks(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let found = parallel::collect(self.tasks.len(), 1, &|at| self.find(&self.tasks[at]));
         let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
         let counts = || found.iter().flat_map(|(counts, _)| counts);
@@ -115,7 +116,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Number of blocks of each block row of a task, and their block columns.
-    fn find(&self, task: &Range<usize>) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
+    fn find(&self, task: &Range<usize>) -> Result<(Vec<u32>, Vec<u32>)> {
         let mut set = ColumnSet::new(self.cols)?;
         let mut counts = check::reserved("offsets", task.len())?;
         let mut columns = Vec::new();
@@ -142,7 +143,7 @@ impl<'a> Grid<'a> {
         csr: &Csr<T>,
         (offsets, columns): (&[u32], &[u32]),
         first: impl Fn(usize) -> usize + Sync,
-    ) -> Result<Vec<T>, FormatError> {
+    ) -> Result<Vec<T>> {
         let (bm, bk) = self.block;
         let area = bm * bk;
         let slots = check::product("slots", &[first(self.rows), bm, bk])?;
@@ -192,10 +193,7 @@ impl<'a> Grid<'a> {
 }
 
 /// Number of blocks of each block row.
-pub(crate) fn block_row_counts(
-    csr: &CsrPattern,
-    block: (usize, usize),
-) -> Result<Vec<usize>, FormatError> {
+pub(crate) fn block_row_counts(csr: &CsrPattern, block: (usize, usize)) -> Result<Vec<usize>> {
     let grid = Grid::new(csr, block)?;
     let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
     let threads = rayon::current_num_threads().min(grid.tasks.len());
@@ -210,11 +208,52 @@ pub(crate) fn block_row_counts(
     Ok(counts)
 }
 
+/// Row of every element, for rows that start at `offsets`.
+pub(super) fn rows_of(offsets: &[u32]) -> Result<Vec<u32>> {
+    let mut rows = check::reserved("block rows", offsets.last().map_or(0, |&end| end as usize))?;
+    let runs = (0u32..).zip(offsets.windows(2));
+    rows.extend(runs.flat_map(|(row, w)| std::iter::repeat_n(row, (w[1] - w[0]) as usize)));
+    Ok(rows)
+}
+
+/// Blocks in groups.
+pub(super) struct Groups {
+    pub(super) group: usize,
+    /// Start of the groups of each block row.
+    starts: Vec<u32>,
+    /// Block row of each group.
+    pub(super) rows: Vec<u32>,
+    /// Block column of each slot, or [`PAD`].
+    pub(super) cols: Vec<u32>,
+}
+
+impl Groups {
+    /// Groups the blocks of a BSR pattern. `None` selects the group size of [`RowStats::group`].
+    pub(super) fn new(
+        (offsets, columns): (&[u32], &[u32]),
+        block: (usize, usize),
+        group: Option<usize>,
+    ) -> Result<Self> {
+        let counts = || offsets.windows(2).map(|w| (w[1] - w[0]) as usize);
+        let group = group.unwrap_or_else(|| RowStats::from_counts(counts()).group());
+        check::positive("group", group)?;
+        let starts = prefix_sum("groups", counts().map(|n| n.div_ceil(group)))?;
+        let groups = starts[starts.len() - 1] as usize;
+        check::product("slots", &[groups, group, block.0, block.1])?;
+        let mut cols = check::reserved("block_cols", groups * group)?;
+        for (run, end) in offsets.windows(2).zip(&starts[1..]) {
+            cols.extend_from_slice(&columns[run[0] as usize..run[1] as usize]);
+            cols.resize(*end as usize * group, PAD);
+        }
+        Ok(Groups { group, rows: rows_of(&starts)?, starts, cols })
+    }
+}
+
 /// Converts CSR to BSR. Every block with an entry becomes dense.
 ///
 /// # Errors
 /// Returns an error if a block extent is 0, the number of elements of the blocks exceeds u32, or allocation fails.
-pub fn csr_to_bsr<T: Element>(csr: &Csr<T>, block: (usize, usize)) -> Result<Bsr<T>, FormatError> {
+pub fn csr_to_bsr<T: Element>(csr: &Csr<T>, block: (usize, usize)) -> Result<Bsr<T>> {
     let p = csr.pattern();
     cost::from_csr(csr, Format::Bsr { block })?;
     let grid = Grid::new(p, block)?;
@@ -229,18 +268,13 @@ pub fn csr_to_bsr<T: Element>(csr: &Csr<T>, block: (usize, usize)) -> Result<Bsr
 ///
 /// # Errors
 /// Returns an error if a block extent is 0, the number of elements of the blocks exceeds u32, or allocation fails.
-pub fn csr_to_block_coo<T: Element>(
-    csr: &Csr<T>,
-    block: (usize, usize),
-) -> Result<BlockCoo<T>, FormatError> {
+pub fn csr_to_block_coo<T: Element>(csr: &Csr<T>, block: (usize, usize)) -> Result<BlockCoo<T>> {
     let p = csr.pattern();
     cost::from_csr(csr, Format::BlockCoo { block })?;
     let grid = Grid::new(p, block)?;
     let (offsets, cols) = grid.blocks()?;
     let values = grid.fill(csr, (&offsets, &cols), |b| offsets[b] as usize)?;
-    let repeat = |b: usize| (offsets[b]..offsets[b + 1]).map(move |_| b as u32);
-    let mut rows = check::reserved("block rows", cols.len())?;
-    rows.extend((0..grid.rows).flat_map(repeat));
+    let rows = rows_of(&offsets)?;
     // SAFETY: block rows ascend, the block columns of each block row ascend, and all are inside the grid.
     let pattern = unsafe { BlockCooPattern::new_unchecked(p.rows(), p.cols(), block, rows, cols) };
     Sparse::new(pattern, values)
@@ -255,27 +289,16 @@ pub fn csr_to_block_group_coo<T: Element>(
     csr: &Csr<T>,
     block: (usize, usize),
     group: Option<usize>,
-) -> Result<BlockGroupCoo<T>, FormatError> {
+) -> Result<BlockGroupCoo<T>> {
     let p = csr.pattern();
     cost::from_csr(csr, Format::BlockGroupCoo { block, group })?;
     let grid = Grid::new(p, block)?;
     let (offsets, columns) = grid.blocks()?;
-    let counts = || offsets.windows(2).map(|w| (w[1] - w[0]) as usize);
-    let g = group.unwrap_or_else(|| RowStats::from_counts(counts()).group());
-    check::positive("group", g)?;
-    let starts = prefix_sum("groups", counts().map(|n| n.div_ceil(g)))?;
-    let first = |b: usize| starts[b] as usize * g;
-    check::product("slots", &[starts[grid.rows] as usize, g, block.0, block.1])?;
-    let values = grid.fill(csr, (&offsets, &columns), first)?;
-    let mut cols = check::reserved("block_cols", first(grid.rows))?;
-    let mut rows = check::reserved("block_rows", starts[grid.rows] as usize)?;
-    for b in 0..grid.rows {
-        cols.extend_from_slice(&columns[offsets[b] as usize..offsets[b + 1] as usize]);
-        cols.resize(first(b + 1), PAD);
-        rows.resize(starts[b + 1] as usize, b as u32);
-    }
+    let Groups { group, starts, rows, cols } = Groups::new((&offsets, &columns), block, group)?;
+    let values = grid.fill(csr, (&offsets, &columns), |b| starts[b] as usize * group)?;
     // SAFETY: block rows ascend, the block columns of each ascend inside the grid, and padding follows them.
-    let pattern =
-        unsafe { BlockGroupCooPattern::new_unchecked(p.rows(), p.cols(), block, g, rows, cols) };
+    let pattern = unsafe {
+        BlockGroupCooPattern::new_unchecked(p.rows(), p.cols(), block, group, rows, cols)
+    };
     Sparse::new(pattern, values)
 }

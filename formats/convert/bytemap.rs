@@ -7,10 +7,9 @@ use crate::bytemap::{
     BANKS, CHUNK, COUNT_WORDS, TILE_COLS, TILE_ROWS, UNIT, bank_of, checked_grid, counts_of,
     for_each_chunk, units_of,
 };
+use crate::error::*;
 use crate::parallel;
-use crate::{
-    AsSparse, Bytemap, BytemapPattern, Csr, Element, Format, FormatError, Sparse, allocate, check,
-};
+use crate::{AsSparse, Bytemap, BytemapPattern, Csr, Element, Format, Sparse, allocate, check};
 
 /// Positions of the next entries of the banks of a tile.
 struct Banks {
@@ -44,7 +43,7 @@ impl Banks {
 ///
 /// # Errors
 /// Returns an error if the number of slots or counts exceeds u32, or allocation fails.
-pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatError> {
+pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>> {
     cost::from_csr(csr, Format::Bytemap)?;
     let p = csr.pattern();
     let grid = checked_grid(p.rows(), p.cols())?;
@@ -106,7 +105,7 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>, FormatError> {
+pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>> {
     cost::to_csr(bytemap.as_sparse())?;
     let p = bytemap.pattern();
     let spread = |tile: usize, slot_at: &mut [u32]| {

@@ -3,8 +3,9 @@
 
 use rayon::prelude::*;
 
+use crate::error::*;
 use crate::parallel;
-use crate::{Accumulator, Dense, Element, FormatError, allocate, check, convert::matrix};
+use crate::{Accumulator, Dense, Element, allocate, check, convert::matrix};
 
 /// Rows and columns of a piece. Norms are summed piece by piece.
 const PIECE: (usize, usize) = (16, 32);
@@ -34,7 +35,7 @@ pub enum BlockChoice {
 impl BlockChoice {
     /// # Errors
     /// Returns [`FormatError::Shape`] for a threshold that is negative or NaN.
-    pub fn check(&self) -> Result<(), FormatError> {
+    pub fn check(&self) -> Result<()> {
         match *self {
             BlockChoice::Norm(threshold) => check::threshold("norm threshold", threshold),
             _ => Ok(()),
@@ -47,7 +48,7 @@ pub(super) fn kept_blocks<T: Element>(
     dense: &Dense<T>,
     block: (usize, usize),
     choice: BlockChoice,
-) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
+) -> Result<(Vec<u32>, Vec<u32>)> {
     let (rows, cols) = matrix(dense.shape())?;
     check::matrix(rows, cols)?;
     check::block(block)?;
@@ -76,7 +77,7 @@ fn scores<T: Element>(
     dense: &Dense<T>,
     block: (usize, usize),
     non_zero: bool,
-) -> Result<Vec<T::Acc>, FormatError> {
+) -> Result<Vec<T::Acc>> {
     let (rows, cols) = matrix(dense.shape())?;
     let (grid_rows, grid_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
     let mut scores = check::zeroed("scores", grid_rows * grid_cols)?;

@@ -2,17 +2,18 @@
 
 use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum};
 use super::{cost, matrix};
+use crate::error::*;
 use crate::parallel;
 use crate::{
-    AsSparse, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element, Ell, EllPattern,
-    FormatError, PAD, Pattern, Sparse, allocate, check,
+    AsSparse, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element, Ell, EllPattern, PAD,
+    Pattern, Sparse, allocate, check,
 };
 
 /// Converts COO of order 2 to CSR.
 ///
 /// # Errors
 /// Returns an error if the tensor is not a matrix, or allocation fails.
-pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
+pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>> {
     let (rows, cols) = matrix(coo.shape())?;
     cost::to_csr(coo.as_sparse())?;
     let [row_of, columns] = coo.pattern().coords() else {
@@ -28,7 +29,7 @@ pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>, FormatError> {
+pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>> {
     let p = csr.pattern();
     let at = |r: usize| p.offsets()[r] as usize;
     let row_of = filled_by_rows("coords[0]", p.rows(), at, |r, part| part.fill(r as u32))?;
@@ -39,10 +40,7 @@ pub fn csr_to_coo<T: Element>(csr: &Csr<T>) -> Result<Coo<T>, FormatError> {
 }
 
 /// Start of each of `extent` rows if entries with these row indices are sorted by row.
-pub(crate) fn starts_of(
-    rows: impl Iterator<Item = u32>,
-    extent: usize,
-) -> Result<Vec<u32>, FormatError> {
+pub(crate) fn starts_of(rows: impl Iterator<Item = u32>, extent: usize) -> Result<Vec<u32>> {
     let mut offsets: Vec<u32> = check::zeroed("offsets", extent + 1)?;
     rows.for_each(|row| offsets[row as usize + 1] += 1);
     let mut sum = 0;
@@ -62,7 +60,7 @@ fn transpose<T: Copy + bytemuck::Zeroable>(
     minor: &[u32],
     values: &[T],
     extent: usize,
-) -> Result<Compressed<T>, FormatError> {
+) -> Result<Compressed<T>> {
     let held = 4 * (offsets.len() + minor.len()) + size_of_val(values);
     allocate::extent("rows or columns", extent as u128, 8, held as u64)?;
     let starts = starts_of(minor.iter().copied(), extent)?;
@@ -84,7 +82,7 @@ fn transpose<T: Copy + bytemuck::Zeroable>(
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn csr_to_csc<T: Element>(csr: &Csr<T>) -> Result<Csc<T>, FormatError> {
+pub fn csr_to_csc<T: Element>(csr: &Csr<T>) -> Result<Csc<T>> {
     let p = csr.pattern();
     let (offsets, rows_idx, values) = transpose(p.offsets(), p.columns(), csr.values(), p.cols())?;
     // SAFETY: the arrays are a stable counting sort of valid entries in the order of their rows.
@@ -96,7 +94,7 @@ pub fn csr_to_csc<T: Element>(csr: &Csr<T>) -> Result<Csc<T>, FormatError> {
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn csc_to_csr<T: Element>(csc: &Csc<T>) -> Result<Csr<T>, FormatError> {
+pub fn csc_to_csr<T: Element>(csc: &Csc<T>) -> Result<Csr<T>> {
     let p = csc.pattern();
     let (offsets, columns, values) = transpose(p.offsets(), p.rows_idx(), csc.values(), p.rows())?;
     // SAFETY: the arrays are a stable counting sort of valid entries in the order of their columns.
@@ -108,7 +106,7 @@ pub fn csc_to_csr<T: Element>(csc: &Csc<T>) -> Result<Csr<T>, FormatError> {
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn transpose_csr<T: Element>(csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
+pub fn transpose_csr<T: Element>(csr: &Csr<T>) -> Result<Csr<T>> {
     let p = csr.pattern();
     let (offsets, columns, values) = transpose(p.offsets(), p.columns(), csr.values(), p.cols())?;
     // SAFETY: the same counting sort as in `csr_to_csc`, with exchanged extents.
@@ -117,7 +115,7 @@ pub fn transpose_csr<T: Element>(csr: &Csr<T>) -> Result<Csr<T>, FormatError> {
 }
 
 /// Returns the pattern of the transposed matrix.
-pub(crate) fn transpose_pattern(p: &CsrPattern) -> Result<CsrPattern, FormatError> {
+pub(crate) fn transpose_pattern(p: &CsrPattern) -> Result<CsrPattern> {
     let nothing = vec![(); p.nnz()];
     let (offsets, columns, _) = transpose(p.offsets(), p.columns(), &nothing, p.cols())?;
     // SAFETY: the same counting sort as in `transpose_csr`.
@@ -128,7 +126,7 @@ pub(crate) fn transpose_pattern(p: &CsrPattern) -> Result<CsrPattern, FormatErro
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] if one long row causes too much padding, and an error if allocation fails.
-pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
+pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>> {
     let p = csr.pattern();
     let width = p.offsets().windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0);
     let slots = check::product("slots", &[p.rows(), width])?;
@@ -153,7 +151,7 @@ pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn ell_to_csr<T: Element>(ell: &Ell<T>) -> Result<Csr<T>, FormatError> {
+pub fn ell_to_csr<T: Element>(ell: &Ell<T>) -> Result<Csr<T>> {
     cost::to_csr(ell.as_sparse())?;
     let p = ell.pattern();
     let width = p.width();

@@ -3,13 +3,14 @@
 
 use super::tasks::LEAST;
 use crate::bytemap::{self, COUNT_WORDS};
-use crate::{AnyPattern, Csr, Element, Format, FormatError, SparseRef, allocate, bitmap};
+use crate::error::*;
+use crate::{AnyPattern, Csr, Element, Format, SparseRef, allocate, bitmap};
 
 /// Name, count, and bytes per element.
 type Part = (&'static str, u128, usize);
 
 /// Returns an error that names the largest part if the parts together exceed the memory limit.
-fn within(parts: &[Part], held: u64) -> Result<(), FormatError> {
+fn within(parts: &[Part], held: u64) -> Result<()> {
     let bytes = |&(_, count, each): &Part| count.saturating_mul(each as u128);
     let all = parts.iter().map(bytes).fold(0, u128::saturating_add);
     let limit = allocate::limits().of(held);
@@ -81,26 +82,20 @@ fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Pa
 
 /// # Errors
 /// Returns [`FormatError::Limit`] if the rows need more memory in CSR than is allowed for the tensor.
-pub(super) fn to_csr<T: Element>(from: SparseRef<'_, T>) -> Result<(), FormatError> {
+pub(super) fn to_csr<T: Element>(from: SparseRef<'_, T>) -> Result<()> {
     within(&csr_parts(from.pattern()), from.held())
 }
 
 /// # Errors
 /// Returns [`FormatError::Limit`] if rows, columns or tiles need more memory in the format than is allowed for the
 /// matrix.
-pub(super) fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<(), FormatError> {
+pub(super) fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<()> {
     let shape = [csr.pattern().rows(), csr.pattern().cols()];
     within(&format_parts(shape, csr.nnz(), format), csr.held())
 }
 
 /// [`from_csr`] for conversions from any format through CSR. The memory of both steps is allocated at the same time.
-///
-/// # Errors
-/// See [`from_csr`].
-pub(super) fn by_csr<T: Element>(
-    from: SparseRef<'_, T>,
-    format: Format,
-) -> Result<(), FormatError> {
+pub(super) fn by_csr<T: Element>(from: SparseRef<'_, T>, format: Format) -> Result<()> {
     let &[rows, cols] = from.pattern().shape() else {
         return Ok(());
     };
@@ -121,11 +116,7 @@ pub(super) fn by_csr<T: Element>(
 ///
 /// # Errors
 /// Returns [`FormatError::Limit`], and the errors of [`slots`](crate::stats::slots).
-pub(super) fn with_padding<T: Element>(
-    held: u64,
-    csr: &Csr<T>,
-    format: Format,
-) -> Result<(), FormatError> {
+pub(super) fn with_padding<T: Element>(held: u64, csr: &Csr<T>, format: Format) -> Result<()> {
     let offsets = 4 * csr.pattern().rows() as u128;
     if offsets <= u128::from(held) {
         return Ok(());
@@ -143,7 +134,7 @@ pub(super) fn with_padding<T: Element>(
 ///
 /// # Errors
 /// Returns [`FormatError::Limit`].
-pub(super) fn slots<T: Element>(count: usize, words: usize, held: u64) -> Result<(), FormatError> {
+pub(super) fn slots<T: Element>(count: usize, words: usize, held: u64) -> Result<()> {
     let values = count as u128 * size_of::<T>() as u128;
     let bytes = values + 4 * words as u128;
     allocate::extent_bytes("slots with padding", count as u128, bytes, held)

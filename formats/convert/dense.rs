@@ -1,16 +1,15 @@
 //! Conversions of sparse to dense tensors, and back.
 
 use super::tasks::csr_of_entries;
+use crate::error::*;
 use crate::parallel;
-use crate::{
-    Coo, CooPattern, Csr, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix,
-};
+use crate::{Coo, CooPattern, Csr, Dense, Element, Sparse, allocate, check, convert::matrix};
 
 /// Converts CSR to a dense matrix.
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
-pub fn csr_to_dense<T: Element>(csr: &Csr<T>) -> Result<Dense<T>, FormatError> {
+pub fn csr_to_dense<T: Element>(csr: &Csr<T>) -> Result<Dense<T>> {
     let p = csr.pattern();
     let mut dense = Dense::zeros([p.rows(), p.cols()])?;
     parallel::chunks(dense.values_mut(), p.cols().max(1), &|r, line: &mut [T]| {
@@ -25,7 +24,7 @@ pub fn csr_to_dense<T: Element>(csr: &Csr<T>) -> Result<Dense<T>, FormatError> {
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
-pub fn coo_to_dense<T: Element>(coo: &Coo<T>) -> Result<Dense<T>, FormatError> {
+pub fn coo_to_dense<T: Element>(coo: &Coo<T>) -> Result<Dense<T>> {
     let mut dense = Dense::zeros(coo.shape())?;
     let (shape, coords) = (coo.shape(), coo.pattern().coords());
     for (p, &v) in coo.values().iter().enumerate() {
@@ -39,7 +38,7 @@ pub fn coo_to_dense<T: Element>(coo: &Coo<T>) -> Result<Dense<T>, FormatError> {
 ///
 /// # Errors
 /// Returns an error if the tensor is not a matrix, or the number of nonzeros exceeds u32.
-pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError> {
+pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>> {
     let (rows, cols) = matrix(dense.shape())?;
     check::matrix(rows, cols)?;
     let held = size_of_val(dense.values()) as u64;
@@ -57,7 +56,7 @@ pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError>
 /// # Errors
 /// Returns an error if the tensor is a scalar, or an extent or the number of nonzeros exceeds u32. Returns
 /// [`FormatError::Memory`] if allocation fails.
-pub fn dense_to_coo<T: Element>(dense: &Dense<T>) -> Result<Coo<T>, FormatError> {
+pub fn dense_to_coo<T: Element>(dense: &Dense<T>) -> Result<Coo<T>> {
     let (shape, strides) = (dense.shape(), dense.strides());
     let filled = || {
         let places = dense.values().iter().enumerate();

@@ -2,8 +2,9 @@
 
 use rayon::prelude::*;
 
+use crate::error::*;
 use crate::parallel;
-use crate::{Accumulator, Coo, CooPattern, Element, FormatError, Sparse, check, coo};
+use crate::{Accumulator, Coo, CooPattern, Element, Sparse, check, coo};
 
 /// Gathers elements by position.
 pub(super) fn gather<U: Copy + Send + Sync>(data: &[U], positions: &[u32]) -> Vec<U> {
@@ -35,7 +36,7 @@ pub(crate) fn sort_entries<T: Element>(
     shape: Vec<usize>,
     coords: Vec<Vec<u32>>,
     values: Vec<T>,
-) -> Result<Coo<T>, FormatError> {
+) -> Result<Coo<T>> {
     let (names, count) = coo::check_coords(&shape, &coords)?;
     check::length("values", values.len(), count)?;
     let axes: Vec<&[u32]> = coords.iter().map(Vec::as_slice).collect();

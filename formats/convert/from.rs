@@ -13,7 +13,7 @@ impl<'a, T: Element> SparseRef<'a, T> {
     ///
     /// # Errors
     /// Returns an error if the tensor is not a matrix, or allocation fails.
-    pub fn to_csr(self) -> Result<Csr<T>, FormatError> {
+    pub fn to_csr(self) -> Result<Csr<T>> {
         match self {
             SparseRef::Csr(a) => Ok(a.clone()),
             SparseRef::Coo(a) => coo_to_csr(a),
@@ -38,7 +38,7 @@ impl<'a, T: Element> SparseRef<'a, T> {
     ///
     /// # Errors
     /// Returns an error if allocation fails.
-    pub fn to_coo(self) -> Result<Coo<T>, FormatError> {
+    pub fn to_coo(self) -> Result<Coo<T>> {
         match self {
             SparseRef::Coo(a) => Ok(a.clone()),
             SparseRef::GroupCoo(a) => group_coo_to_coo(a),
@@ -51,7 +51,7 @@ impl<'a, T: Element> SparseRef<'a, T> {
     ///
     /// # Errors
     /// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
-    pub fn to_dense(self) -> Result<Dense<T>, FormatError> {
+    pub fn to_dense(self) -> Result<Dense<T>> {
         match self {
             SparseRef::Coo(a) => coo_to_dense(a),
             SparseRef::GroupCoo(a) => coo_to_dense(&group_coo_to_coo(a)?),
@@ -66,7 +66,7 @@ impl<'a, T: Element> SparseRef<'a, T> {
     /// # Errors
     /// Returns an error if the format does not support the order of the tensor, a group has too many nonzeros for N:M,
     /// a block or group size is 0, the number of slots exceeds u32, or allocation fails.
-    pub fn convert(self, format: Format) -> Result<AnySparse<T>, FormatError> {
+    pub fn convert(self, format: Format) -> Result<AnySparse<T>> {
         if self.pattern().format() == format {
             return Ok(self.to_any());
         }
@@ -99,7 +99,7 @@ impl<'a, T: Element> SparseRef<'a, T> {
     }
 
     /// CSR form of the tensor, for the conversion to `format`. A CSR tensor is borrowed.
-    fn as_csr(self, format: Format) -> Result<Cow<'a, Csr<T>>, FormatError> {
+    fn as_csr(self, format: Format) -> Result<Cow<'a, Csr<T>>> {
         if let SparseRef::Csr(a) = self {
             return Ok(Cow::Borrowed(a));
         }
@@ -116,7 +116,7 @@ macro_rules! conversions {
         ///
         /// # Errors
         /// Returns an error if the tensor is not a matrix, or allocation fails.
-        pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+        pub fn to_csr(&self) -> Result<Csr<T>> {
             self.as_sparse().to_csr()
         }
 
@@ -124,7 +124,7 @@ macro_rules! conversions {
         ///
         /// # Errors
         /// Returns an error if allocation fails.
-        pub fn to_coo(&self) -> Result<Coo<T>, FormatError> {
+        pub fn to_coo(&self) -> Result<Coo<T>> {
             self.as_sparse().to_coo()
         }
 
@@ -142,7 +142,7 @@ macro_rules! conversions {
         ///
         /// # Errors
         /// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
-        pub fn to_dense(&self) -> Result<Dense<T>, FormatError> {
+        pub fn to_dense(&self) -> Result<Dense<T>> {
             self.as_sparse().to_dense()
         }
 
@@ -157,10 +157,7 @@ macro_rules! conversions {
         /// assert_eq!((blocks.nnz(), blocks.to_dense()?), (8, coo.to_dense()?)); // two blocks of 2 x 2
         /// # Ok::<(), einsparse_formats::FormatError>(())
         /// ```
-        ///
-        /// # Errors
-        /// See [`SparseRef::convert`].
-        pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
+        pub fn convert(&self, format: Format) -> Result<AnySparse<T>> {
             self.as_sparse().convert(format)
         }
     };
@@ -190,7 +187,7 @@ impl<T: Element> Dense<T> {
     /// # Errors
     /// Returns the errors of [`SparseRef::convert`]. Returns an error for a scalar, or if an extent or the number of
     /// nonzeros exceeds u32.
-    pub fn convert(&self, format: Format) -> Result<AnySparse<T>, FormatError> {
+    pub fn convert(&self, format: Format) -> Result<AnySparse<T>> {
         Ok(match (self.shape(), format) {
             ([_, _], Format::Csr) => dense_to_csr(self)?.into(),
             (_, Format::Coo) => dense_to_coo(self)?.into(),
@@ -204,7 +201,7 @@ macro_rules! thin {
     ($($from:ident -> $to:ident = $convert:ident;)*) => {
         $(impl<T: Element> TryFrom<&$from<T>> for $to<T> {
             type Error = FormatError;
-            fn try_from(from: &$from<T>) -> Result<Self, FormatError> {
+            fn try_from(from: &$from<T>) -> Result<Self> {
                 $convert(from)
             }
         })*

@@ -6,11 +6,11 @@ use rayon::prelude::*;
 use super::cost;
 use super::entries::{gather, sorted_positions};
 use super::tasks::{filled_by_rows, prefix_sum, spread};
+use crate::error::*;
 use crate::group_coo::check_axis;
 use crate::stats::RowStats;
 use crate::{
-    Coo, CooPattern, Csr, Element, FormatError, GroupCoo, GroupCooPattern, PAD, Pattern, Sparse,
-    check,
+    Coo, CooPattern, Csr, Element, GroupCoo, GroupCooPattern, PAD, Pattern, Sparse, check,
 };
 
 /// Non-empty rows, the starts of their entries, and the starts of their groups.
@@ -27,7 +27,7 @@ impl Runs {
         offsets: Vec<u32>,
         group: Option<usize>,
         held: u64,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self> {
         let count = |w: &[u32]| (w[1] - w[0]) as usize;
         let group = match group {
             Some(g) => g,
@@ -42,7 +42,7 @@ impl Runs {
     }
 
     /// Row of every group.
-    fn group_index(&self) -> Result<Vec<u32>, FormatError> {
+    fn group_index(&self) -> Result<Vec<u32>> {
         let at = |r: usize| self.starts[r] as usize;
         filled_by_rows("group_index", self.rows.len(), at, |r, part| part.fill(self.rows[r]))
     }
@@ -53,7 +53,7 @@ impl Runs {
         what: &'static str,
         entries: &[U],
         pad: U,
-    ) -> Result<Vec<U>, FormatError> {
+    ) -> Result<Vec<U>> {
         let at = |r: usize| self.starts[r] as usize * self.group;
         let row = |r: usize| &entries[self.offsets[r] as usize..self.offsets[r + 1] as usize];
         spread(what, self.rows.len(), at, row, pad)
@@ -64,10 +64,7 @@ impl Runs {
 ///
 /// # Errors
 /// Returns an error if `group` is 0, the number of slots exceeds u32, or allocation fails.
-pub fn csr_to_group_coo<T: Element>(
-    csr: &Csr<T>,
-    group: Option<usize>,
-) -> Result<GroupCoo<T>, FormatError> {
+pub fn csr_to_group_coo<T: Element>(csr: &Csr<T>, group: Option<usize>) -> Result<GroupCoo<T>> {
     let p = csr.pattern();
     let filled = |r: &u32| p.offsets()[*r as usize] < p.offsets()[*r as usize + 1];
     let rows: Vec<u32> = (0..p.rows() as u32).into_par_iter().filter(filled).collect();
@@ -93,7 +90,7 @@ pub fn coo_to_group_coo<T: Element>(
     coo: &Coo<T>,
     axis: usize,
     group: Option<usize>,
-) -> Result<GroupCoo<T>, FormatError> {
+) -> Result<GroupCoo<T>> {
     let shape = coo.shape().to_vec();
     check_axis(&shape, axis)?;
     let mut axes: Vec<&[u32]> = coo.pattern().coords().iter().map(Vec::as_slice).collect();
@@ -128,7 +125,7 @@ pub fn coo_to_group_coo<T: Element>(
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn group_coo_to_coo<T: Element>(grouped: &GroupCoo<T>) -> Result<Coo<T>, FormatError> {
+pub fn group_coo_to_coo<T: Element>(grouped: &GroupCoo<T>) -> Result<Coo<T>> {
     let p = grouped.pattern();
     let g = p.group();
     let filled = |i: usize| {
@@ -157,7 +154,7 @@ fn compact<U: bytemuck::Pod + Send + Sync>(
     slots: &[U],
     width: usize,
     offsets: &[u32],
-) -> Result<Vec<U>, FormatError> {
+) -> Result<Vec<U>> {
     let groups = offsets.len() - 1;
     let at = |i: usize| offsets[i] as usize;
     filled_by_rows("entries", groups, at, |i, run| match width {

@@ -2,17 +2,18 @@
 
 use super::cost;
 use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum, spread};
+use crate::error::*;
 use crate::stats::{RowStats, class_of};
 use crate::{
-    AsSparse, Csr, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD,
-    Pattern, Sparse, allocate,
+    AsSparse, Csr, Element, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD, Pattern,
+    Sparse, allocate,
 };
 
 /// Converts CSR to hybrid GroupCOO with the classes of [`RowStats::group_classes`].
 ///
 /// # Errors
 /// Returns an error if the number of slots exceeds u32, or allocation fails.
-pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCoo<T>, FormatError> {
+pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCoo<T>> {
     let p = csr.pattern();
     let sizes = RowStats::of_rows(p).group_classes();
     let length = |row: u32| p.row(row as usize).len();
@@ -50,9 +51,7 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn hybrid_group_coo_to_csr<T: Element>(
-    hybrid: &HybridGroupCoo<T>,
-) -> Result<Csr<T>, FormatError> {
+pub fn hybrid_group_coo_to_csr<T: Element>(hybrid: &HybridGroupCoo<T>) -> Result<Csr<T>> {
     cost::to_csr(hybrid.as_sparse())?;
     let p = hybrid.pattern();
     let spans = p.spans()?;

@@ -2,10 +2,9 @@
 //! same rules and keeps the same entries.
 
 use super::tasks::prefix_sum;
+use crate::error::*;
 use crate::parallel;
-use crate::{
-    Csr, CsrPattern, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix,
-};
+use crate::{Csr, CsrPattern, Dense, Element, Sparse, allocate, check, convert::matrix};
 
 /// Selection of the elements of a dense matrix that become stored entries. NaN has the largest magnitude, whatever its
 /// bits. Zeros of either sign are never kept.
@@ -23,7 +22,7 @@ pub enum EntryChoice {
 impl EntryChoice {
     /// # Errors
     /// Returns [`FormatError::Shape`] for a threshold that is negative or NaN.
-    pub fn check(&self) -> Result<(), FormatError> {
+    pub fn check(&self) -> Result<()> {
         match *self {
             EntryChoice::Above(threshold) => check::threshold("magnitude threshold", threshold),
             _ => Ok(()),
@@ -59,10 +58,7 @@ impl EntryChoice {
 /// # Errors
 /// Returns an error if the tensor is not a matrix, the threshold is negative or NaN, or the number of entries exceeds
 /// u32.
-pub fn dense_to_csr_by<T: Element>(
-    dense: &Dense<T>,
-    choice: EntryChoice,
-) -> Result<Csr<T>, FormatError> {
+pub fn dense_to_csr_by<T: Element>(dense: &Dense<T>, choice: EntryChoice) -> Result<Csr<T>> {
     let (rows, cols) = matrix(dense.shape())?;
     check::matrix(rows, cols)?;
     choice.check()?;

@@ -4,17 +4,13 @@
 use super::tasks::csr_of_entries;
 use super::{cost, dense_to_csr};
 use crate::convert::matrix;
+use crate::error::*;
 use crate::nm::{GROUP, KEPT, PADDING, WORD, words_per_row};
 use crate::parallel;
-use crate::{
-    AsSparse, Csr, CsrPattern, Dense, Element, FormatError, Nm, NmPattern, PAD, Sparse, check,
-};
+use crate::{AsSparse, Csr, CsrPattern, Dense, Element, Nm, NmPattern, PAD, Sparse, check};
 
 /// Returns an error for the first group, in row order, with more entries for which `counts` is true than 2:4 stores.
-pub(crate) fn check_groups(
-    csr: &CsrPattern,
-    counts: impl Fn(usize) -> bool + Sync,
-) -> Result<(), FormatError> {
+pub(crate) fn check_groups(csr: &CsrPattern, counts: impl Fn(usize) -> bool + Sync) -> Result<()> {
     let overfull = |row: usize| {
         let kept = csr.row(row).filter(|&e| counts(e));
         let groups: Vec<usize> = kept.map(|e| csr.columns()[e] as usize / GROUP).collect();
@@ -54,7 +50,7 @@ fn pack<T: Element>(
     (rows, cols): (usize, usize),
     held: u64,
     fill: impl Fn(usize, &mut [T], &mut [u32]) + Sync,
-) -> Result<Nm<T>, FormatError> {
+) -> Result<Nm<T>> {
     let words = words_per_row(rows, cols)?;
     let slots = words * (WORD / GROUP * KEPT);
     cost::slots::<T>(rows * slots, rows * words, held)?;
@@ -80,7 +76,7 @@ fn pack<T: Element>(
 /// # Errors
 /// Returns [`FormatError::Group`] with the first row and group that contain more than 2 nonzeros in 4 columns. Returns
 /// an error if the number of slots exceeds u32, or allocation fails.
-pub fn csr_to_nm<T: Element>(csr: &Csr<T>) -> Result<Nm<T>, FormatError> {
+pub fn csr_to_nm<T: Element>(csr: &Csr<T>) -> Result<Nm<T>> {
     let (p, data) = (csr.pattern(), csr.values());
     check_groups(p, |e| data[e] != T::ZERO)?;
     pack((p.rows(), p.cols()), csr.held(), |row, values, words| {
@@ -101,7 +97,7 @@ pub fn csr_to_nm<T: Element>(csr: &Csr<T>) -> Result<Nm<T>, FormatError> {
 ///
 /// # Errors
 /// Returns the errors of [`csr_to_nm`], and an error if the tensor is not a matrix.
-pub fn dense_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
+pub fn dense_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>> {
     csr_to_nm(&dense_to_csr(dense)?)
 }
 
@@ -119,7 +115,7 @@ pub fn dense_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
 ///
 /// # Errors
 /// Returns an error if the tensor is not a matrix, the number of slots exceeds u32, or allocation fails.
-pub fn prune_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
+pub fn prune_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>> {
     let (rows, cols) = matrix(dense.shape())?;
     let held = size_of_val(dense.values()) as u64;
     pack((rows, cols), held, |row, values, words| {
@@ -164,7 +160,7 @@ fn entries<T: Element>(nm: &Nm<T>, row: usize) -> impl Iterator<Item = (u32, T)>
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn nm_to_csr<T: Element>(nm: &Nm<T>) -> Result<Csr<T>, FormatError> {
+pub fn nm_to_csr<T: Element>(nm: &Nm<T>) -> Result<Csr<T>> {
     cost::to_csr(nm.as_sparse())?;
     let p = nm.pattern();
     // SAFETY: groups are in order and positions ascend in each group. Slots past the last column were skipped.
@@ -175,7 +171,7 @@ pub fn nm_to_csr<T: Element>(nm: &Nm<T>) -> Result<Csr<T>, FormatError> {
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] or [`FormatError::Memory`] if the dense tensor cannot be allocated.
-pub fn nm_to_dense<T: Element>(nm: &Nm<T>) -> Result<Dense<T>, FormatError> {
+pub fn nm_to_dense<T: Element>(nm: &Nm<T>) -> Result<Dense<T>> {
     let (rows, cols) = (nm.pattern().rows(), nm.pattern().cols());
     let mut dense = Dense::zeros([rows, cols])?;
     parallel::chunks(dense.values_mut(), cols.max(1), &|row, line: &mut [T]| {

@@ -3,16 +3,17 @@
 
 use super::cost;
 use super::tasks::{csr_of_entries, cut, prefix_sum, row_tasks};
+use crate::error::*;
 use crate::parallel;
 use crate::sliced_ell::{CHUNK, CHUNK_SLOTS, K_TILE, NO_ENTRY, REACH, SLICE, SORTED};
 use crate::{
-    AsSparse, Csr, CsrPattern, Element, FormatError, PAD, Pattern, SlicedEll, SlicedEllPattern,
-    Sparse, allocate, check,
+    AsSparse, Csr, CsrPattern, Element, PAD, Pattern, SlicedEll, SlicedEllPattern, Sparse,
+    allocate, check,
 };
 
 /// Rows sorted by length within windows of [`SORTED`]: longest first, rows of equal length in order. [`PAD`] fills the
 /// last slice.
-fn sorted_rows(csr: &CsrPattern) -> Result<Vec<u32>, FormatError> {
+fn sorted_rows(csr: &CsrPattern) -> Result<Vec<u32>> {
     let rows = csr.rows();
     let places = rows.next_multiple_of(SLICE);
     let mut order: Vec<u32> = check::reserved("order of rows", places)?;
@@ -66,7 +67,7 @@ fn lanes(csr: &CsrPattern, order: &[u32], slice: usize) -> [(usize, usize); SLIC
 }
 
 /// Order of the rows, and number of chunks of each slice.
-fn survey(csr: &CsrPattern) -> Result<(Vec<u32>, Vec<usize>), FormatError> {
+fn survey(csr: &CsrPattern) -> Result<(Vec<u32>, Vec<usize>)> {
     let order = sorted_rows(csr)?;
     let count = |slice: usize| {
         let lanes = lanes(csr, &order, slice);
@@ -84,7 +85,7 @@ fn survey(csr: &CsrPattern) -> Result<(Vec<u32>, Vec<usize>), FormatError> {
 }
 
 /// Number of slices and chunks of a matrix, from the traversal that would fill them.
-pub(crate) fn sliced_chunks(csr: &CsrPattern) -> Result<(usize, u128), FormatError> {
+pub(crate) fn sliced_chunks(csr: &CsrPattern) -> Result<(usize, u128)> {
     let (_, counts) = survey(csr)?;
     Ok((counts.len(), counts.iter().map(|&c| c as u128).sum()))
 }
@@ -93,7 +94,7 @@ pub(crate) fn sliced_chunks(csr: &CsrPattern) -> Result<(usize, u128), FormatErr
 ///
 /// # Errors
 /// Returns an error if the number of slots exceeds u32, or allocation fails.
-pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, FormatError> {
+pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>> {
     let p = csr.pattern();
     let (order, counts) = survey(p)?;
     let offsets = prefix_sum("chunks", counts.into_iter())?;
@@ -153,7 +154,7 @@ fn fill<T: Element>(csr: &Csr<T>, taken: &Taken<'_>, columns: &mut [u32], values
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn sliced_ell_to_csr<T: Element>(sell: &SlicedEll<T>) -> Result<Csr<T>, FormatError> {
+pub fn sliced_ell_to_csr<T: Element>(sell: &SlicedEll<T>) -> Result<Csr<T>> {
     cost::to_csr(sell.as_sparse())?;
     let p = sell.pattern();
     let mut places = check::zeroed("rows", p.rows())?;

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use crate::error::*;
 use crate::parallel;
-use crate::{Csr, CsrPattern, Element, FormatError, Sparse, allocate, check};
+use crate::{Csr, CsrPattern, Element, Sparse, allocate, check};
 
 /// Tasks per thread: enough to balance rows of unequal cost, few enough for cheap scratch memory per task.
 const PER_THREAD: usize = 8;
@@ -53,7 +54,7 @@ pub(super) fn cut<'a, T>(
 pub(crate) fn prefix_sum(
     what: &'static str,
     counts: impl ExactSizeIterator<Item = usize>,
-) -> Result<Vec<u32>, FormatError> {
+) -> Result<Vec<u32>> {
     let mut sums = check::reserved("offsets", counts.len() + 1)?;
     let mut sum = 0u128;
     sums.push(0);
@@ -72,7 +73,7 @@ pub(super) fn filled_by_rows<U: bytemuck::Zeroable + Send>(
     rows: usize,
     at: impl Fn(usize) -> usize + Sync,
     fill: impl Fn(usize, &mut [U]) + Sync,
-) -> Result<Vec<U>, FormatError> {
+) -> Result<Vec<U>> {
     let mut all = check::zeroed(what, at(rows))?;
     let tasks = row_tasks(rows, &at);
     let parts = cut(&mut all, &tasks, &at);
@@ -93,7 +94,7 @@ pub(super) fn spread<'e, U: bytemuck::Pod + Send + Sync>(
     at: impl Fn(usize) -> usize + Sync,
     row: impl Fn(usize) -> &'e [U] + Sync,
     pad: U,
-) -> Result<Vec<U>, FormatError> {
+) -> Result<Vec<U>> {
     filled_by_rows(what, rows, at, |r, run| {
         let row = row(r);
         let (filled, rest) = run.split_at_mut(row.len());
@@ -110,7 +111,7 @@ pub(super) fn spread<'e, U: bytemuck::Pod + Send + Sync>(
 pub(super) unsafe fn csr_of_entries<T: Element, E: Iterator<Item = (u32, T)>>(
     (rows, cols): (usize, usize),
     entries: impl Fn(usize) -> E + Sync,
-) -> Result<Csr<T>, FormatError> {
+) -> Result<Csr<T>> {
     let counts = allocate::each("counts of rows", rows, &|row| entries(row).count())?;
     let offsets = prefix_sum("entries", counts.into_iter())?;
     // SAFETY: guaranteed by the caller.
@@ -130,7 +131,7 @@ pub(super) unsafe fn csr_by_rows<T: Element>(
     (rows, cols): (usize, usize),
     offsets: Vec<u32>,
     fill: impl Fn(usize, &mut [u32], &mut [T]) + Sync,
-) -> Result<Csr<T>, FormatError> {
+) -> Result<Csr<T>> {
     let at = |row: usize| offsets[row] as usize;
     let mut columns = check::zeroed("columns", at(rows))?;
     let mut values = check::zeroed("values", at(rows))?;

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::cost;
 use super::tasks::{csr_by_rows, prefix_sum};
+use crate::error::*;
 use crate::{
-    AsSparse, BlockCoo, BlockGroupCoo, Bsr, Csr, Element, FormatError, PAD, allocate, check,
+    AsSparse, BlockCoo, BlockGroupCoo, Bsr, Csr, Element, PAD, Pattern, Sparse, allocate, check,
 };
 
 /// Dense blocks by block row.
@@ -41,7 +42,7 @@ impl<T: Element> Blocks<'_, T> {
         }
     }
 
-    fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+    fn to_csr(&self) -> Result<Csr<T>> {
         let count = |row| {
             let mut n = 0;
             self.entries(row, |_, _| n += 1);
@@ -64,7 +65,7 @@ impl<T: Element> Blocks<'_, T> {
 }
 
 /// Start of the slots of each block row, from the ascending block rows of groups of `group` slots.
-fn starts(rows: usize, block_rows: &[u32], group: usize) -> Result<Vec<u32>, FormatError> {
+fn starts(rows: usize, block_rows: &[u32], group: usize) -> Result<Vec<u32>> {
     let mut counts: Vec<u32> = check::zeroed("offsets", rows)?;
     for &b in block_rows {
         counts[b as usize] += group as u32;
@@ -72,55 +73,44 @@ fn starts(rows: usize, block_rows: &[u32], group: usize) -> Result<Vec<u32>, For
     prefix_sum("blocks", counts.into_iter().map(|n| n as usize))
 }
 
+fn to_csr<P: Pattern, T: Element>(
+    blocks: &Sparse<P, T>,
+    block: (usize, usize),
+    starts: &[u32],
+    columns: &[u32],
+) -> Result<Csr<T>> {
+    let shape = (blocks.shape()[0], blocks.shape()[1]);
+    Blocks { shape, block, starts, columns, values: blocks.values() }.to_csr()
+}
+
 /// Converts BSR to CSR, without zeros inside the blocks.
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>, FormatError> {
+pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>> {
     cost::to_csr(bsr.as_sparse())?;
     let p = bsr.pattern();
-    Blocks {
-        shape: (p.rows(), p.cols()),
-        block: p.block(),
-        starts: p.offsets(),
-        columns: p.columns(),
-        values: bsr.values(),
-    }
-    .to_csr()
+    to_csr(bsr, p.block(), p.offsets(), p.columns())
 }
 
 /// Converts BlockCOO to CSR, without zeros inside the blocks.
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn block_coo_to_csr<T: Element>(blocks: &BlockCoo<T>) -> Result<Csr<T>, FormatError> {
+pub fn block_coo_to_csr<T: Element>(blocks: &BlockCoo<T>) -> Result<Csr<T>> {
     cost::to_csr(blocks.as_sparse())?;
     let p = blocks.pattern();
-    Blocks {
-        shape: (p.rows(), p.cols()),
-        block: p.block(),
-        starts: &starts(p.rows().div_ceil(p.block().0), p.block_rows(), 1)?,
-        columns: p.block_cols(),
-        values: blocks.values(),
-    }
-    .to_csr()
+    let starts = starts(p.rows().div_ceil(p.block().0), p.block_rows(), 1)?;
+    to_csr(blocks, p.block(), &starts, p.block_cols())
 }
 
 /// Converts BlockGroupCOO to CSR, without zeros inside the blocks.
 ///
 /// # Errors
 /// Returns an error if allocation fails.
-pub fn block_group_coo_to_csr<T: Element>(
-    blocks: &BlockGroupCoo<T>,
-) -> Result<Csr<T>, FormatError> {
+pub fn block_group_coo_to_csr<T: Element>(blocks: &BlockGroupCoo<T>) -> Result<Csr<T>> {
     cost::to_csr(blocks.as_sparse())?;
     let p = blocks.pattern();
-    Blocks {
-        shape: (p.rows(), p.cols()),
-        block: p.block(),
-        starts: &starts(p.rows().div_ceil(p.block().0), p.block_rows(), p.group())?,
-        columns: p.block_cols(),
-        values: blocks.values(),
-    }
-    .to_csr()
+    let starts = starts(p.rows().div_ceil(p.block().0), p.block_rows(), p.group())?;
+    to_csr(blocks, p.block(), &starts, p.block_cols())
 }

@@ -1,10 +1,11 @@
 //! Clebsch-Gordan coefficients in the basis of real spherical harmonics: the sparse tensors that couple features of an
 //! equivariant network (Geiger, Smidt: e3nn, arXiv 2207.09453).
 
-use crate::{Coo, CooPattern, Element, FormatError};
+use crate::error::*;
+use crate::{Coo, CooPattern, Element, check};
 
 /// Maximum degree. For higher degrees the alternating sums of the Racah formula lose digits.
-const LIMIT: usize = 10;
+const LIMIT: u128 = 10;
 
 /// Returns the tensor `C[i,j,k]` of shape `[2 l1 + 1, 2 l2 + 1, 2 l3 + 1]` in the real basis. Components are ordered
 /// from m = -l to l. `z[k] = C[i,j,k] x[i] y[j]` is the part of degree `l3` of the product of `x` of degree `l1` and
@@ -24,15 +25,8 @@ const LIMIT: usize = 10;
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] for a degree over 10.
-pub fn clebsch_gordan<T: Element>(l1: usize, l2: usize, l3: usize) -> Result<Coo<T>, FormatError> {
-    let largest = l1.max(l2).max(l3);
-    if largest > LIMIT {
-        return Err(FormatError::Overflow {
-            what: "degree",
-            value: largest as u128,
-            limit: LIMIT as u128,
-        });
-    }
+pub fn clebsch_gordan<T: Element>(l1: usize, l2: usize, l3: usize) -> Result<Coo<T>> {
+    check::at_most("degree", l1.max(l2).max(l3) as u128, LIMIT)?;
     let (mut coords, mut values) = (vec![Vec::new(); 3], Vec::new());
     let imaginary = (l1 + l2 + l3) % 2;
     for i in 0..=2 * l1 {

@@ -3,7 +3,8 @@
 //! row.
 
 use super::random::{Purpose, Stream, by_rows};
-use crate::{CsrPattern, FormatError, allocate, check};
+use crate::error::*;
+use crate::{CsrPattern, allocate, check};
 
 /// Returns a pattern of `round(rows * cols * density)` entries. `row_std` is the standard deviation of the row lengths
 /// over all rows, including empty ones. `empty_rows` is the fraction of empty rows. With the columns of CHOSEN.txt:
@@ -29,32 +30,19 @@ pub fn pruned(
     row_std: f64,
     empty_rows: f64,
     seed: u64,
-) -> Result<CsrPattern, FormatError> {
-    for (what, fraction) in [("density", density), ("fraction of empty rows", empty_rows)] {
-        if !(0.0..=1.0).contains(&fraction) {
-            return Err(FormatError::Shape {
-                what,
-                found: fraction.to_string(),
-                expected: "0 to 1".to_owned(),
-            });
-        }
-    }
+) -> Result<CsrPattern> {
+    check::fraction("density", density)?;
+    check::fraction("fraction of empty rows", empty_rows)?;
     if !(row_std >= 0.0 && row_std.is_finite()) {
-        let expected = "a finite number, not negative".to_owned();
-        return Err(FormatError::Shape {
-            what: "standard deviation",
-            found: row_std.to_string(),
-            expected,
-        });
+        return Err(check::shape("standard deviation", row_std, "a finite number, not negative"));
     }
-    check::fits("rows", rows as u128)?;
-    check::fits("columns", cols as u128)?;
+    check::matrix(rows, cols)?;
     let entries = check::fits("entries", (rows as f64 * cols as f64 * density).round() as u128)?;
     allocate::extent("rows", rows as u128, 16, 12 * entries as u64)?;
     let filled = (rows - (rows as f64 * empty_rows).round() as usize).min(entries);
     if entries > filled * cols {
         let expected = format!("at most {} in {filled} non-empty rows", filled * cols);
-        return Err(FormatError::Shape { what: "entries", found: entries.to_string(), expected });
+        return Err(check::shape("entries", entries, expected));
     }
     let mut stream = Stream::new(seed, Purpose::PrunedLengths, 0);
     let mut places = check::reserved("rows", filled)?;

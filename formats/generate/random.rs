@@ -1,7 +1,8 @@
 //! Random streams, and the values and patterns drawn from them.
 
+use crate::error::*;
 use crate::parallel;
-use crate::{CsrPattern, Element, FormatError, allocate, check};
+use crate::{CsrPattern, Element, allocate, check};
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
@@ -126,9 +127,8 @@ pub(super) fn by_rows(
     expected: u64,
     (seed, purpose): (u64, Purpose),
     row: impl Fn(usize, &mut Stream, &mut Vec<u32>) + Sync,
-) -> Result<CsrPattern, FormatError> {
-    check::fits("rows", rows as u128)?;
-    check::fits("columns", cols as u128)?;
+) -> Result<CsrPattern> {
+    check::matrix(rows, cols)?;
     // Twelve bytes per entry: COO in f32.
     allocate::extent("rows", rows as u128, 8, expected.saturating_mul(12))?;
     let pieces: Vec<(Vec<u32>, Vec<u32>)> = parallel::collect(rows.div_ceil(ROWS), 1, &|piece| {

@@ -1,7 +1,8 @@
 //! R-MAT graphs (Chakrabarti, Zhan, Faloutsos, SDM 2004) with the probabilities of Graph500.
 
 use super::random::{Purpose, Stream};
-use crate::{CsrPattern, FormatError, allocate, check};
+use crate::error::*;
+use crate::{CsrPattern, allocate, check};
 use rayon::prelude::*;
 
 /// Edges that share a stream.
@@ -21,10 +22,8 @@ const ENDS: [u32; 3] = [37_356, 37_356 + 12_452, 37_356 + 2 * 12_452];
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] for a scale over 31 or more than 2^32 - 1 drawn edges.
-pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Result<CsrPattern, FormatError> {
-    if scale > 31 {
-        return Err(FormatError::Overflow { what: "scale", value: scale.into(), limit: 31 });
-    }
+pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Result<CsrPattern> {
+    check::at_most("scale", scale.into(), 31)?;
     let rows = 1_usize << scale;
     let drawn = check::fits("drawn edges", rows as u128 * edge_factor as u128)?;
     allocate::extent("rows", rows as u128, 4, 12 * drawn as u64)?;

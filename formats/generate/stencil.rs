@@ -1,13 +1,14 @@
 //! Matrices of discretized differential equations: Poisson by finite differences, plane elasticity by finite elements.
 
-use crate::{Bsr, BsrPattern, Csr, CsrPattern, Element, FormatError, check};
+use crate::error::*;
+use crate::{Bsr, BsrPattern, Csr, CsrPattern, Element, check};
 
 /// Returns the five-point Laplacian on a grid of `nx` x `ny` points (row `x * ny + y`): 4 on the diagonal, -1 for each
 /// neighbor. The boundary condition is zero.
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] if a count exceeds the index type.
-pub fn poisson2d<T: Element>(nx: usize, ny: usize) -> Result<Csr<T>, FormatError> {
+pub fn poisson2d<T: Element>(nx: usize, ny: usize) -> Result<Csr<T>> {
     poisson([1, nx, ny], 4.0)
 }
 
@@ -16,11 +17,11 @@ pub fn poisson2d<T: Element>(nx: usize, ny: usize) -> Result<Csr<T>, FormatError
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] if a count exceeds the index type.
-pub fn poisson3d<T: Element>(nx: usize, ny: usize, nz: usize) -> Result<Csr<T>, FormatError> {
+pub fn poisson3d<T: Element>(nx: usize, ny: usize, nz: usize) -> Result<Csr<T>> {
     poisson([nx, ny, nz], 6.0)
 }
 
-fn poisson<T: Element>(extent: [usize; 3], diagonal: f64) -> Result<Csr<T>, FormatError> {
+fn poisson<T: Element>(extent: [usize; 3], diagonal: f64) -> Result<Csr<T>> {
     let rows = check::product("points", &extent)?;
     check::fits("entries", 7 * rows as u128)?;
     let steps = [extent[1] * extent[2], extent[2], 1];
@@ -56,7 +57,7 @@ const RATIO: f64 = 0.3;
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] if a count exceeds the index type.
-pub fn elasticity2d<T: Element>(nx: usize, ny: usize) -> Result<Bsr<T>, FormatError> {
+pub fn elasticity2d<T: Element>(nx: usize, ny: usize) -> Result<Bsr<T>> {
     let (width, height) = (nx.saturating_add(1), ny.saturating_add(1));
     let nodes = check::product("nodes", &[width, height])?;
     check::fits("values", 36 * nodes as u128)?;

@@ -1,31 +1,16 @@
 //! Unstructured patterns and simple structured ones: uniform, a fixed number of entries per row, blocks, a band.
 
 use super::random::{Purpose, Stream, by_rows};
-use crate::{BsrPattern, CsrPattern, FormatError, allocate, check};
-
-fn density_in_range(density: f64) -> Result<(), FormatError> {
-    if (0.0..=1.0).contains(&density) {
-        return Ok(());
-    }
-    Err(FormatError::Shape {
-        what: "density",
-        found: density.to_string(),
-        expected: "0 to 1".to_owned(),
-    })
-}
+use crate::error::*;
+use crate::{BsrPattern, CsrPattern, allocate, check};
 
 /// Returns a pattern in which each element of the matrix is an entry with probability `density`, independently.
 ///
 /// # Errors
 /// Returns [`FormatError::Shape`] for a density outside 0 to 1, and [`FormatError::Overflow`] for more than 2^32 - 1
 /// entries.
-pub fn uniform(
-    rows: usize,
-    cols: usize,
-    density: f64,
-    seed: u64,
-) -> Result<CsrPattern, FormatError> {
-    density_in_range(density)?;
+pub fn uniform(rows: usize, cols: usize, density: f64, seed: u64) -> Result<CsrPattern> {
+    check::fraction("density", density)?;
     let expected = (rows as f64 * cols as f64 * density) as u128;
     let expected = check::fits("expected entries", expected)? as u64;
     // The gap to the next entry has a geometric distribution: floor(ln u / ln(1 - density)).
@@ -47,19 +32,10 @@ pub fn uniform(
 ///
 /// # Errors
 /// Returns [`FormatError::Shape`] if `per_row > cols`, and [`FormatError::Overflow`] for more than 2^32 - 1 entries.
-pub fn uniform_rows(
-    rows: usize,
-    cols: usize,
-    per_row: usize,
-    seed: u64,
-) -> Result<CsrPattern, FormatError> {
+pub fn uniform_rows(rows: usize, cols: usize, per_row: usize, seed: u64) -> Result<CsrPattern> {
     if per_row > cols {
         let expected = format!("at most {cols}, the columns");
-        return Err(FormatError::Shape {
-            what: "entries of a row",
-            found: per_row.to_string(),
-            expected,
-        });
+        return Err(check::shape("entries of a row", per_row, expected));
     }
     let entries = check::fits("entries", rows as u128 * per_row as u128)? as u64;
     let drawn = (seed, Purpose::UniformRows);
@@ -73,7 +49,7 @@ pub fn uniform_rows(
 ///
 /// # Errors
 /// Returns [`FormatError::Overflow`] for more than 2^32 - 1 entries.
-pub fn banded(rows: usize, entries: usize) -> Result<CsrPattern, FormatError> {
+pub fn banded(rows: usize, entries: usize) -> Result<CsrPattern> {
     let all = check::fits("entries", rows as u128 * entries.min(rows) as u128)? as u64;
     let (below, above) = (entries / 2, entries.div_ceil(2));
     let drawn = (0, Purpose::Uniform);
@@ -93,8 +69,8 @@ pub fn blocks(
     block: (usize, usize),
     density: f64,
     seed: u64,
-) -> Result<BsrPattern, FormatError> {
-    density_in_range(density)?;
+) -> Result<BsrPattern> {
+    check::fraction("density", density)?;
     check::block(block)?;
     let (height, width) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
     let grid = check::product("blocks of the grid", &[height, width])?;

@@ -1,7 +1,7 @@
 //! Reading of files in blocks, with progress reports, and iteration over numbered lines of text.
 
 use super::{Fault, Limits, Progress};
-use crate::FormatError;
+use crate::error::*;
 use flate2::Crc;
 use std::{
     fs::File,
@@ -13,11 +13,7 @@ const BLOCK: u64 = 16 << 20;
 
 /// Reads a whole file. The length of a file without a size (a pipe, a device) is limited by the limit for an empty
 /// input.
-pub(super) fn read(
-    path: &Path,
-    limits: Limits,
-    progress: Progress<'_>,
-) -> Result<Vec<u8>, FormatError> {
+pub(super) fn read(path: &Path, limits: Limits, progress: Progress<'_>) -> Result<Vec<u8>> {
     let read = File::open(path).map_err(Fault::from).and_then(|file| {
         let facts = file.metadata()?;
         // Generated files (/proc) report a length of 0.
@@ -25,6 +21,15 @@ pub(super) fn read(
         read_blocks(file, length, limits.of(0), progress)
     });
     read.map_err(|fault| fault.at(&path.display().to_string()))
+}
+
+/// Reads a whole file, and parses it with `parse(bytes, path)`.
+pub(super) fn read_as<X>(
+    path: &Path,
+    limits: Limits,
+    parse: impl FnOnce(&[u8], &str) -> Result<X>,
+) -> Result<X> {
+    parse(&read(path, limits, &mut |_, _| {})?, &path.display().to_string())
 }
 
 fn read_blocks(

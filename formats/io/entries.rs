@@ -1,8 +1,9 @@
 //! Conversion of entries in any order to sorted COO. The key of an entry is `row << 32 | column`, so one integer
 //! comparison orders two entries. Duplicate entries are summed in file order, in the accumulator, and rounded once.
 
+use crate::error::*;
 use crate::parallel;
-use crate::{Coo, CooPattern, Element, FormatError, check};
+use crate::{Coo, CooPattern, Element, check};
 use rayon::prelude::*;
 
 /// Sorts `entries` and sums duplicates. With `merge`, the first of several duplicates is kept instead (pattern files,
@@ -13,7 +14,7 @@ pub(super) fn coo_from_entries<T: Element>(
     mut entries: Vec<(u64, T)>,
     merge: bool,
     room: u64,
-) -> Result<Coo<T>, FormatError> {
+) -> Result<Coo<T>> {
     check::fits("entries", entries.len() as u128)?;
     let ascending = entries.windows(2).all(|pair| pair[0].0 < pair[1].0);
     if !ascending {
@@ -36,7 +37,7 @@ fn sorted<T: Element>(
     rows: usize,
     same: bool,
     room: u64,
-) -> Result<Vec<(u64, T)>, FormatError> {
+) -> Result<Vec<(u64, T)>> {
     let copy = (entries.len() * size_of::<(u64, T)>()) as u64;
     let counted = rows <= entries.len() && copy + 4 * (rows as u64 + 1) <= room;
     if !counted {

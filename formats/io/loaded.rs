@@ -1,10 +1,8 @@
 //! Contents of a file: a sparse matrix in the format closest to the file, or a dense array.
 
 use crate::convert::{dense_to_coo, starts_of};
-use crate::{
-    AnySparse, AsSparse, Coo, Csr, CsrPattern, Dense, Element, FormatError, Pattern, allocate,
-    check,
-};
+use crate::error::*;
+use crate::{AnySparse, AsSparse, Coo, Csr, CsrPattern, Dense, Element, Pattern, allocate, check};
 use std::sync::Arc;
 
 /// Matrix in the format of its file.
@@ -30,7 +28,7 @@ impl<T: Element> Loaded<T> {
     ///
     /// # Errors
     /// Returns [`FormatError::Io`] if the dense array is not a matrix, and the errors of the COO constructor.
-    pub fn into_sparse(self) -> Result<AnySparse<T>, FormatError> {
+    pub fn into_sparse(self) -> Result<AnySparse<T>> {
         match self {
             Self::Sparse(sparse) => Ok(sparse),
             Self::Dense(dense) => nonzeros(&dense),
@@ -42,7 +40,7 @@ impl<T: Element> Loaded<T> {
     /// # Errors
     /// Returns the errors of [`Loaded::into_sparse`] and of the conversion. Returns [`FormatError::Limit`] if nearly
     /// all rows are empty and their offsets exceed [`allocate::limits`]: a file of 70 bytes may have 2^32 - 1 rows.
-    pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
+    pub fn to_csr(&self) -> Result<Csr<T>> {
         match self {
             Self::Sparse(sparse) => sparse.to_csr(),
             Self::Dense(dense) => {
@@ -53,10 +51,7 @@ impl<T: Element> Loaded<T> {
     }
 
     /// [`Loaded::to_csr`] that reuses the memory of the matrix if possible.
-    ///
-    /// # Errors
-    /// See [`Loaded::to_csr`].
-    pub fn into_csr(self) -> Result<Csr<T>, FormatError> {
+    pub fn into_csr(self) -> Result<Csr<T>> {
         match self {
             Self::Sparse(sparse) => match sparse {
                 AnySparse::Csr(csr) => Ok(csr),
@@ -72,7 +67,7 @@ impl<T: Element> Loaded<T> {
     /// # Errors
     /// Returns [`FormatError::Limit`] if the elements need more memory than [`allocate::limits`] allows for the
     /// entries.
-    pub fn into_dense(self) -> Result<Dense<T>, FormatError> {
+    pub fn into_dense(self) -> Result<Dense<T>> {
         match self {
             Self::Sparse(sparse) => {
                 let product = |n: u128, &extent: &usize| n.saturating_mul(extent as u128);
@@ -86,7 +81,7 @@ impl<T: Element> Loaded<T> {
     }
 }
 
-pub(super) fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatError> {
+pub(super) fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>> {
     let (pattern, values) = coo.into_parts();
     let &[rows, cols] = pattern.shape() else {
         return AnySparse::Coo(Coo::new(pattern, values)?).to_csr();
@@ -102,7 +97,7 @@ pub(super) fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatErro
 }
 
 /// Rows and columns of a dense array, or an error if it is not a matrix.
-fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> {
+fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize)> {
     let &[rows, cols] = dense.shape() else {
         let reason = format!("a matrix expected, an array of order {} found", dense.shape().len());
         return Err(FormatError::Io {
@@ -113,14 +108,13 @@ fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> 
             reason,
         });
     };
-    check::fits("rows", rows as u128)?;
-    check::fits("columns", cols as u128)?;
+    check::matrix(rows, cols)?;
     Ok((rows, cols))
 }
 
 /// Rows and columns of a matrix whose row offsets fit the memory limit for its elements. An empty array may have any
 /// number of rows.
-fn bounded_extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> {
+fn bounded_extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize)> {
     let (rows, cols) = extents(dense)?;
     let held = size_of_val(dense.values()) as u64;
     allocate::extent("rows", rows as u128, 4, held)?;
@@ -128,7 +122,7 @@ fn bounded_extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), Forma
 }
 
 /// Converts the nonzeros of a matrix to CSR. The values are compacted in place.
-fn nonzeros_of<T: Element>(dense: Dense<T>) -> Result<Csr<T>, FormatError> {
+fn nonzeros_of<T: Element>(dense: Dense<T>) -> Result<Csr<T>> {
     let (rows, cols) = bounded_extents(&dense)?;
     let mut values = dense.into_values();
     let count = values.iter().filter(|value| **value != T::ZERO).count();
@@ -142,7 +136,7 @@ fn nonzeros_of<T: Element>(dense: Dense<T>) -> Result<Csr<T>, FormatError> {
     Csr::new(CsrPattern::new(rows, cols, offsets, columns)?, values)
 }
 
-fn nonzeros<T: Element>(dense: &Dense<T>) -> Result<AnySparse<T>, FormatError> {
+fn nonzeros<T: Element>(dense: &Dense<T>) -> Result<AnySparse<T>> {
     extents(dense)?;
     Ok(dense_to_coo(dense)?.into())
 }

@@ -30,12 +30,14 @@ pub use npz::{
     read_npz, read_npz_from, read_npz_from_within, read_npz_within, write_npz, write_npz_compressed,
 };
 pub use replace::replace_file;
+use replace::write_file;
 pub use rows::RowFile;
 pub use safetensors::{Safetensors, TensorInfo};
 pub use smtx::{read_smtx, read_smtx_from, write_smtx};
 pub use source::Source;
 
-use crate::{AnySparse, Csr, Element, FormatError};
+use crate::error::*;
+use crate::{AnySparse, Csr, Element};
 use std::path::Path;
 
 /// Callback for the progress of reading a large file: `(done, total)`, ascending. The last call has `done == total`.
@@ -60,18 +62,15 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 /// # Errors
 /// Returns [`FormatError::Io`] if the file cannot be opened, its content does not match its extension, or the extension
 /// is unknown.
-pub fn read_any<T: Element>(path: impl AsRef<Path>) -> Result<Loaded<T>, FormatError> {
+pub fn read_any<T: Element>(path: impl AsRef<Path>) -> Result<Loaded<T>> {
     read_any_with(path, &mut |_, _| {})
 }
 
 /// [`read_any`] with a progress callback.
-///
-/// # Errors
-/// See [`read_any`].
 pub fn read_any_with<T: Element>(
     path: impl AsRef<Path>,
     progress: Progress<'_>,
-) -> Result<Loaded<T>, FormatError> {
+) -> Result<Loaded<T>> {
     read_any_within(path, Limits::default(), progress)
 }
 
@@ -83,7 +82,7 @@ pub fn read_any_within<T: Element>(
     path: impl AsRef<Path>,
     limits: Limits,
     progress: Progress<'_>,
-) -> Result<Loaded<T>, FormatError> {
+) -> Result<Loaded<T>> {
     let path = path.as_ref();
     let name = path.display().to_string();
     if let Some((file, tensor)) = Safetensors::split(path) {
@@ -143,10 +142,7 @@ pub fn float_type(path: impl AsRef<Path>) -> Option<&'static str> {
 /// # Errors
 /// Returns [`FormatError::Io`] if the file cannot be written or the extension is unknown, and the errors of the
 /// conversion.
-pub fn write_any<T: Element>(
-    path: impl AsRef<Path>,
-    matrix: &Loaded<T>,
-) -> Result<(), FormatError> {
+pub fn write_any<T: Element>(path: impl AsRef<Path>, matrix: &Loaded<T>) -> Result<()> {
     let path = path.as_ref();
     match extension(path).as_str() {
         "mtx" => match matrix {

@@ -1,10 +1,13 @@
 //! Atomic replacement of files: a write leaves the old file or the complete new one.
 
-use std::fs;
-use std::io::{Error, Result};
+use std::fs::{self, File};
+use std::io::{BufWriter, Error, Result, Write};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
+
+use super::Fault;
+use crate::FormatError;
 
 /// Calls `write` with a temporary file next to `path`, and renames that file to `path` when it is complete. If `write`
 /// fails or the program is killed, the old file at `path` remains. Symbolic links are kept, also those to files that do
@@ -49,6 +52,19 @@ pub fn replace_file<R, E: From<Error>>(
     let written = write(&beside)?;
     beside.persist(&target).map_err(|failed| failed.error)?;
     Ok(written)
+}
+
+/// Replaces a file by what `write` writes. An error names the file.
+pub(super) fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> std::result::Result<(), FormatError> {
+    let written = replace_file(path, |beside| {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
+        write(&mut out)?;
+        out.flush()
+    });
+    written.map_err(|error: Error| Fault::from(error).at(&path.display().to_string()))
 }
 
 /// Target of a chain of links that ends at a path without a file.

@@ -1,7 +1,8 @@
 //! Files from which parts of the rows are read.
 
 use super::{Fault, Limits, extension, limits::Budget, matrix_market, npz, unknown_extension};
-use crate::{Csr, Element, FormatError};
+use crate::error::*;
+use crate::{Csr, Element, check};
 use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -95,15 +96,12 @@ impl RowFile {
     /// # Errors
     /// Returns [`FormatError::Io`] like [`read_any`](super::read_any). It is also returned for the array layout, for
     /// archives that are not CSR, and if the counts of the rows exceed 64 MB plus 16 bytes per byte of the file.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, FormatError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_within(path, Limits::default())
     }
 
     /// [`RowFile::open`] with another memory limit, for opening and for each part.
-    ///
-    /// # Errors
-    /// See [`RowFile::open`].
-    pub fn open_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FormatError> {
+    pub fn open_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self> {
         let path = path.as_ref();
         let kind = extension(path);
         if !["mtx", "npz"].contains(&kind.as_str()) {
@@ -144,14 +142,11 @@ impl RowFile {
     /// 2^32 - 1 entries. Returns [`FormatError::Io`] for a value that is not a number or out of the range of `T`, a
     /// column index out of range, or a file that is truncated, exceeds the memory limit, or changed since it was
     /// opened.
-    pub fn read<T: Element>(&self, rows: Range<usize>) -> Result<Csr<T>, FormatError> {
+    pub fn read<T: Element>(&self, rows: Range<usize>) -> Result<Csr<T>> {
         let count = self.counted.counts.len();
         if rows.start > rows.end || rows.end > count {
-            return Err(FormatError::Shape {
-                what: "range of rows",
-                found: format!("{rows:?}"),
-                expected: format!("one within 0..{count}"),
-            });
+            let (found, expected) = (format!("{rows:?}"), format!("one within 0..{count}"));
+            return Err(check::shape("range of rows", found, expected));
         }
         let name = self.path.display().to_string();
         let open = || {

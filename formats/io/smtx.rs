@@ -4,33 +4,23 @@
 use super::{
     Fault, Limits,
     bytes::{self, Lines, words},
-    fits_index, replace_file, whole_number,
+    fits_index, whole_number, write_file,
 };
-use crate::{CsrPattern, FormatError, Pattern};
-use std::{
-    fs::File,
-    io::{BufWriter, Write},
-    path::Path,
-};
+use crate::error::*;
+use crate::{CsrPattern, Pattern};
+use std::path::Path;
 
 /// Reads a `.smtx` file. Unsorted columns of a row are **sorted**; duplicate columns in a row are an error. CR LF and
 /// blank lines at the end are accepted.
 ///
 /// # Errors
 /// Returns [`FormatError::Io`] with the line.
-pub fn read_smtx(path: impl AsRef<Path>) -> Result<CsrPattern, FormatError> {
-    let path = path.as_ref();
-    read_smtx_from(
-        &bytes::read(path, Limits::default(), &mut |_, _| {})?,
-        &path.display().to_string(),
-    )
+pub fn read_smtx(path: impl AsRef<Path>) -> Result<CsrPattern> {
+    bytes::read_as(path.as_ref(), Limits::default(), read_smtx_from)
 }
 
 /// [`read_smtx`] from memory. Messages use `name` as the file path.
-///
-/// # Errors
-/// See [`read_smtx`].
-pub fn read_smtx_from(text: &[u8], name: &str) -> Result<CsrPattern, FormatError> {
+pub fn read_smtx_from(text: &[u8], name: &str) -> Result<CsrPattern> {
     let (rows, cols, offsets, columns) = parse(text).map_err(|fault| fault.at(name))?;
     CsrPattern::new(rows, cols, offsets, columns)
 }
@@ -39,18 +29,15 @@ pub fn read_smtx_from(text: &[u8], name: &str) -> Result<CsrPattern, FormatError
 ///
 /// # Errors
 /// Returns [`FormatError::Io`] if the file cannot be written.
-pub fn write_smtx(path: impl AsRef<Path>, pattern: &CsrPattern) -> Result<(), FormatError> {
-    let path = path.as_ref();
-    let written = replace_file(path, |beside| {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
+pub fn write_smtx(path: impl AsRef<Path>, pattern: &CsrPattern) -> Result<()> {
+    write_file(path.as_ref(), |out| {
         writeln!(out, "{}, {}, {}", pattern.rows(), pattern.cols(), pattern.nnz())?;
         for indices in [pattern.offsets(), pattern.columns()] {
             indices.iter().try_for_each(|index| write!(out, "{index} "))?;
             writeln!(out)?;
         }
-        out.flush()
-    });
-    written.map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
+        Ok(())
+    })
 }
 
 type Parts = (usize, usize, Vec<u32>, Vec<u32>);

@@ -3,7 +3,8 @@
 use rayon::prelude::*;
 
 use super::Options;
-use crate::{CsrPattern, FormatError, Permutation, allocate, check};
+use crate::error::*;
+use crate::{CsrPattern, Permutation, allocate, check};
 
 /// Marker for no row or block column.
 const NONE: u32 = u32::MAX;
@@ -15,7 +16,7 @@ struct Signatures {
 }
 
 impl Signatures {
-    fn new(csr: &CsrPattern, width: usize) -> Result<Self, FormatError> {
+    fn new(csr: &CsrPattern, width: usize) -> Result<Self> {
         let rows = || (0..csr.rows()).into_par_iter().with_min_len(256);
         let of_row = |row: usize| {
             let mut last = NONE;
@@ -43,7 +44,7 @@ impl Signatures {
     }
 
     /// Min-hashes of every row, `[rows, hashes]`. Those of an empty row are u32::MAX.
-    fn min_hashes(&self, hashes: usize) -> Result<Vec<u32>, FormatError> {
+    fn min_hashes(&self, hashes: usize) -> Result<Vec<u32>> {
         let rows = self.offsets.len() - 1;
         let mut all = allocate::filled("hashes of rows", rows * hashes, NONE)?;
         let lines = all.par_chunks_mut(hashes).enumerate().with_min_len(256);
@@ -76,7 +77,7 @@ struct Sorted {
 
 impl Sorted {
     /// Sorts the rows by their min-hashes, cyclically starting at hash `first`, then by row.
-    fn new(rows: usize, hashes: &[u32], each: usize, first: usize) -> Result<Self, FormatError> {
+    fn new(rows: usize, hashes: &[u32], each: usize, first: usize) -> Result<Self> {
         let mut order: Vec<u32> = allocate::collected("order of rows", 0..rows as u32)?;
         let key = |row: u32| {
             let line = &hashes[row as usize * each..][..each];
@@ -194,7 +195,7 @@ pub(super) fn orders(
     height: usize,
     width: usize,
     options: &Options,
-) -> Result<Vec<Permutation>, FormatError> {
+) -> Result<Vec<Permutation>> {
     check::block((height, width))?;
     options.check()?;
     let rows = csr.rows();

@@ -3,8 +3,6 @@
 use einsparse_formats::generate::*;
 use einsparse_formats::{CsrPattern, Element, Pattern, bf16, f16, io};
 
-// The rest of the module is used by other tests.
-#[allow(dead_code)]
 mod files;
 
 use files::data;

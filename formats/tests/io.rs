@@ -4,8 +4,6 @@ use einsparse_formats::io::*;
 use einsparse_formats::{AnySparse, Csr, CsrPattern, FormatError, Pattern, f16};
 use std::{collections::BTreeSet, path::Path};
 
-// The rest of the module is used by other tests.
-#[allow(dead_code)]
 mod files;
 
 use files::{data, scratch, sparse};

@@ -1,41 +1,21 @@
 //! Less common files of NumPy, SciPy and Fortran. The bytes of the archives are those of SciPy 1.17.
 
-use std::io::{Cursor, Write};
-
 use einsparse_formats::io::{
     Field, read_matrix_market_from, read_npy_from, read_npz, read_npz_from, write_npz,
 };
 use einsparse_formats::{AnySparse, Coo, CooPattern, Dense, FormatError};
-use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
+use zip::CompressionMethod;
 
-// The rest of the module is used by other tests.
-#[allow(dead_code)]
 mod files;
 
-use files::{scratch, sparse};
+use files::{members, npy, scratch, sparse};
 
-fn npy<T: bytemuck::NoUninit>(descr: &str, fortran: bool, shape: &str, data: &[T]) -> Vec<u8> {
-    let order = if fortran { "True" } else { "False" };
-    let text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((text.len() as u16).to_le_bytes());
-    bytes.extend(text.as_bytes());
-    bytes.extend(bytemuck::cast_slice::<T, u8>(data));
-    bytes
-}
-
-fn archive(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
-    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-    for (name, bytes) in members {
-        zip.start_file(format!("{name}.npy"), options).unwrap();
-        zip.write_all(bytes).unwrap();
-    }
-    zip.finish().unwrap().into_inner()
+fn stored(all: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    members(all, CompressionMethod::Stored)
 }
 
 fn read(members: &[(&str, Vec<u8>)]) -> Result<AnySparse<f32>, String> {
-    let read = read_npz_from::<f32>(&archive(members), "here");
+    let read = read_npz_from::<f32>(&stored(members), "here");
     read.map_err(|error| error.to_string())
 }
 
@@ -206,7 +186,7 @@ fn diagonals_are_read() {
 fn other_compressions_are_refused_by_name() {
     let members = diagonals(&[0], &[1.0]);
     for (method, name) in [(12_u16, "bzip2"), (14, "LZMA"), (93, "Zstandard")] {
-        let mut bytes = archive(&members);
+        let mut bytes = stored(&members);
         // Offset of the method in each local header, and in each entry of the central directory.
         for (mark, behind) in [(b"PK\x03\x04", 8), (b"PK\x01\x02", 10)] {
             let found: Vec<usize> =

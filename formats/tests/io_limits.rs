@@ -6,16 +6,16 @@ use einsparse_formats::{
     CsrPattern, Dense, Element, FormatError, GroupClass, HybridGroupCooPattern,
 };
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
+use zip::CompressionMethod;
 
+mod files;
 #[path = "../../fuzz/src/memory.rs"]
 mod memory;
 
+use files::{archive, npy, scratch};
 use memory::{Counting, MOST, TAKEN};
 
 #[global_allocator]
@@ -41,10 +41,6 @@ fn within<R>(input: usize, held: usize, read: impl FnOnce() -> R) -> R {
     result
 }
 
-fn scratch(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
-}
-
 /// Reads through a file, as the command does.
 fn from_file<T: Element>(name: &str, bytes: Vec<u8>) -> Result<Loaded<T>, FormatError> {
     let path = scratch(name);
@@ -56,38 +52,11 @@ fn from_file<T: Element>(name: &str, bytes: Vec<u8>) -> Result<Loaded<T>, Format
     read
 }
 
-fn header(descr: &str, fortran: bool, shape: &str) -> Vec<u8> {
-    let order = if fortran { "True" } else { "False" };
-    let text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((text.len() as u16).to_le_bytes());
-    bytes.extend(text.as_bytes());
-    bytes
-}
-
-/// An archive of members, each a header and `count` repetitions of the bytes.
-fn archive(members: &[(&str, Vec<u8>, &[u8], usize)], method: CompressionMethod) -> Vec<u8> {
-    let mut zip = ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    let options = SimpleFileOptions::default().compression_method(method);
-    for (name, header, bytes, count) in members {
-        zip.start_file(format!("{name}.npy"), options).unwrap();
-        zip.write_all(header).unwrap();
-        let block = bytes.repeat(1 << 12);
-        let mut left = bytes.len() * count;
-        while left > 0 {
-            let now = left.min(block.len());
-            zip.write_all(&block[..now]).unwrap();
-            left -= now;
-        }
-    }
-    zip.finish().unwrap().into_inner()
-}
-
 fn named<'a>(format: &str, rows: i64, cols: i64) -> Vec<(&'static str, Vec<u8>, &'a [u8], usize)> {
-    let mut shape = header("<i8", false, "(2,)");
+    let mut shape = npy::<u8>("<i8", false, "(2,)", &[]);
     shape.extend(rows.to_le_bytes());
     shape.extend(cols.to_le_bytes());
-    let mut text = header("|S3", false, "()");
+    let mut text = npy::<u8>("|S3", false, "()", &[]);
     text.extend(format.as_bytes());
     vec![("shape", shape, b"", 0), ("format", text, b"", 0)]
 }
@@ -97,8 +66,8 @@ fn bomb() -> Vec<u8> {
     const ENTRIES: usize = 12 << 20;
     let mut members = named("csr", 1, ENTRIES as i64);
     let shape = format!("({ENTRIES},)");
-    members.push(("data", header("|i1", false, &shape), b"\0", ENTRIES));
-    members.push(("indices", header("|u1", false, &shape), b"\0", ENTRIES));
+    members.push(("data", npy::<u8>("|i1", false, &shape, &[]), b"\0", ENTRIES));
+    members.push(("indices", npy::<u8>("|u1", false, &shape, &[]), b"\0", ENTRIES));
     archive(&members, CompressionMethod::Deflated)
 }
 
@@ -122,16 +91,17 @@ fn a_deflated_member_stays_below_the_limit() {
 fn what_a_header_claims_is_not_reserved() {
     let _alone = alone();
     for claim in ["(1099511627776,)", "(4294967295, 1000)"] {
-        let mut bytes = header("<f8", false, claim);
+        let mut bytes = npy::<u8>("<f8", false, claim, &[]);
         bytes.extend([0; 64]);
         let error = from_file::<f64>("claim.npy", bytes).unwrap_err();
         assert!(error.to_string().contains("over the limit"), "{error}");
     }
-    let mut bytes = header("<f8", false, "(100000,)");
+    let mut bytes = npy::<u8>("<f8", false, "(100000,)", &[]);
     bytes.extend([0; 64]);
     let error = from_file::<f64>("cut.npy", bytes).unwrap_err();
     assert!(error.to_string().contains("cut off: 64 of 800000 bytes"), "{error}");
-    let none = from_file::<f64>("none.npy", header("<f8", false, "(4294967295, 0)")).unwrap();
+    let none =
+        from_file::<f64>("none.npy", npy::<u8>("<f8", false, "(4294967295, 0)", &[])).unwrap();
     assert_eq!(none.shape(), [u32::MAX as usize, 0]);
     for text in ["array real general\n0 4294967295\n", "array real general\n4294967295 0\n"] {
         let text = format!("%%MatrixMarket matrix {text}");
@@ -216,9 +186,9 @@ fn parts_of_rows_take_their_share() {
         ),
         ("claim.npz", {
             let mut members = named("csr", i64::from(u32::MAX), 1);
-            members.push(("indices", header("<i4", false, "(1,)"), b"\0", 4));
-            members.push(("data", header("<f4", false, "(1,)"), b"\0", 4));
-            members.push(("indptr", header("<i4", false, "(4294967296,)"), b"\0", 64));
+            members.push(("indices", npy::<u8>("<i4", false, "(1,)", &[]), b"\0", 4));
+            members.push(("data", npy::<u8>("<f4", false, "(1,)", &[]), b"\0", 4));
+            members.push(("indptr", npy::<u8>("<i4", false, "(4294967296,)", &[]), b"\0", 64));
             archive(&members, CompressionMethod::Stored)
         }),
     ] {
@@ -248,7 +218,7 @@ fn narrow_numbers_are_read_within_the_bound() {
     for (fortran, shape) in
         [(false, format!("({COUNT}, 1)")), (true, format!("({}, 4)", COUNT / 4))]
     {
-        let mut bytes = header("|i1", fortran, &shape);
+        let mut bytes = npy::<u8>("|i1", fortran, &shape, &[]);
         bytes.extend([1].repeat(COUNT));
         let length = bytes.len();
         let read = from_file::<f64>("ones.npy", bytes).unwrap();
@@ -265,7 +235,7 @@ fn archives_of_narrow_numbers_are_read_within_the_bound() {
     let shape = format!("({COUNT},)");
     let mut members = named("coo", 4, 4);
     for (name, bytes) in [("row", b"\x01\x00"), ("col", b"\x02\x01"), ("data", b"\x01\x01")] {
-        members.push((name, header("|i1", false, &shape), bytes, COUNT / 2));
+        members.push((name, npy::<u8>("|i1", false, &shape, &[]), bytes, COUNT / 2));
     }
     let bytes = archive(&members, CompressionMethod::Stored);
     let read = from_file::<f64>("coo.npz", bytes).unwrap().into_sparse().unwrap();
@@ -276,7 +246,7 @@ fn archives_of_narrow_numbers_are_read_within_the_bound() {
 #[test]
 fn fortran_order_is_turned() {
     let _alone = alone();
-    let mut bytes = header("<i2", true, "(2, 3, 2)");
+    let mut bytes = npy::<u8>("<i2", true, "(2, 3, 2)", &[]);
     for k in 0..2_i16 {
         for j in 0..3 {
             (0..2).for_each(|i| bytes.extend((100 * i + 10 * j + k).to_le_bytes()));

@@ -5,8 +5,6 @@ use einsparse_formats::io::*;
 use einsparse_formats::{AnySparse, Csr, FormatError, Pattern};
 use std::{io::Cursor, path::Path};
 
-// The rest of the module is used by other tests.
-#[allow(dead_code)]
 mod files;
 
 use files::Numbers;

@@ -6,8 +6,6 @@ use einsparse_formats::{
     AnySparse, Bsr, BsrPattern, Coo, Csr, Dense, Element, Format, Pattern, bf16, f16, generate,
 };
 
-// The rest of the module is used by other tests.
-#[allow(dead_code)]
 mod files;
 
 use files::{scratch, sparse};

@@ -5,16 +5,13 @@ use einsparse_formats::io::*;
 use einsparse_formats::{Csr, CsrPattern, Element, f16, generate};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::ops::Range;
 use std::path::Path;
-use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
+use zip::CompressionMethod;
 
-// The rest of the module is used by other tests.
-#[allow(dead_code)]
 mod files;
 
-use files::{Numbers, scratch};
+use files::{Numbers, members as archive, npy, scratch};
 
 /// Cuts `rows` into `count` ranges, some of them possibly empty.
 fn ranges(rows: usize, count: usize, numbers: &mut Numbers) -> Vec<Range<usize>> {
@@ -145,15 +142,6 @@ fn long_text_is_read_in_pieces() {
     }
 }
 
-fn npy<T: bytemuck::NoUninit>(descr: &str, shape: &str, data: &[T]) -> Vec<u8> {
-    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend((text.len() as u16).to_le_bytes());
-    bytes.extend(text.as_bytes());
-    bytes.extend(bytemuck::cast_slice::<T, u8>(data));
-    bytes
-}
-
 /// Members of CSR with 64-bit offsets, 16-bit indices and float32 values.
 fn members(
     [rows, cols]: [i64; 2],
@@ -163,25 +151,15 @@ fn members(
 ) -> Vec<(&'static str, Vec<u8>)> {
     let shape = |len: usize| format!("({len},)");
     vec![
-        ("format", npy("|S3", "()", b"csr")),
-        ("shape", npy("<i8", "(2,)", &[rows, cols])),
-        ("indptr", npy("<i8", &shape(offsets.len()), offsets)),
-        ("indices", npy("<i2", &shape(indices.len()), indices)),
-        ("data", npy("<f4", &shape(values.len()), values)),
+        ("format", npy("|S3", false, "()", b"csr")),
+        ("shape", npy("<i8", false, "(2,)", &[rows, cols])),
+        ("indptr", npy("<i8", false, &shape(offsets.len()), offsets)),
+        ("indices", npy("<i2", false, &shape(indices.len()), indices)),
+        ("data", npy("<f4", false, &shape(values.len()), values)),
     ]
 }
 
 const METHODS: [CompressionMethod; 2] = [CompressionMethod::Stored, CompressionMethod::Deflated];
-
-fn archive(members: &[(&str, Vec<u8>)], method: CompressionMethod) -> Vec<u8> {
-    let mut zip = ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    let options = SimpleFileOptions::default().compression_method(method);
-    for (name, bytes) in members {
-        zip.start_file(format!("{name}.npy"), options).unwrap();
-        zip.write_all(bytes).unwrap();
-    }
-    zip.finish().unwrap().into_inner()
-}
 
 /// Columns of a row in any order, some of them duplicate.
 #[test]
@@ -291,16 +269,25 @@ fn archives_that_are_no_matrix_are_refused() {
         all.iter_mut().find(|member| member.0 == name).unwrap().1 = bytes;
         all
     };
-    let offsets = |numbers: &[i64]| npy("<i8", "(4,)", numbers);
+    let offsets = |numbers: &[i64]| npy("<i8", false, "(4,)", numbers);
     let huge = 1 << 33;
     for (members, fault) in [
-        (with("format", npy("|S3", "()", b"csc")), "(format): format `csc` is not read in parts"),
+        (
+            with("format", npy("|S3", false, "()", b"csc")),
+            "(format): format `csc` is not read in parts",
+        ),
         (with("indptr", offsets(&[0, 3, 2, 4])), "(indptr[2]): row offset 2 is below 3"),
         (with("indptr", offsets(&[0, 2, 2, 3])), "(indptr[3]): last row offset 3 is not 4"),
         (with("indptr", offsets(&[0, huge, huge, huge])), "8589934592 entries are over the index"),
-        (with("indptr", npy("<i8", "(4,)", &[0u8; 20])), "(indptr): cut off: 20 of 32 bytes"),
-        (with("data", npy("<f4", "(5,)", &[0u8; 20])), "(data): 5 values, 4 expected"),
-        (with("data", npy("<f4", "(4, 1)", &[0u8; 16])), "(data): an array of order 1 expected"),
+        (
+            with("indptr", npy("<i8", false, "(4,)", &[0u8; 20])),
+            "(indptr): cut off: 20 of 32 bytes",
+        ),
+        (with("data", npy("<f4", false, "(5,)", &[0u8; 20])), "(data): 5 values, 4 expected"),
+        (
+            with("data", npy("<f4", false, "(4, 1)", &[0u8; 16])),
+            "(data): an array of order 1 expected",
+        ),
         (sound()[..4].to_vec(), "(data): member missing"),
     ] {
         let error = opened("fault.npz", &archive(&members, METHODS[0])).unwrap_err();
@@ -309,17 +296,23 @@ fn archives_that_are_no_matrix_are_refused() {
     // Members that a part does not require are not validated.
     for method in METHODS {
         for (members, fault) in [
-            (with("data", npy("<f4", "(4,)", &[0u8; 12])), "(data[2..4]): cut off: 4 of 8 bytes"),
-            (with("data", npy("<f4", "(4,)", &[0u8; 4])), "(data[2..4]): cut off: "),
             (
-                with("indices", npy("<i1", "(4,)", &[0u8, 1, 2, 4])),
+                with("data", npy("<f4", false, "(4,)", &[0u8; 12])),
+                "(data[2..4]): cut off: 4 of 8 bytes",
+            ),
+            (with("data", npy("<f4", false, "(4,)", &[0u8; 4])), "(data[2..4]): cut off: "),
+            (
+                with("indices", npy("<i1", false, "(4,)", &[0u8, 1, 2, 4])),
                 "(indices[3]): column index 4 is past 3",
             ),
             (
-                with("indices", npy("<i1", "(4,)", &[0u8, 1, 255, 2])),
+                with("indices", npy("<i1", false, "(4,)", &[0u8, 1, 255, 2])),
                 "(indices[2]): column index is negative",
             ),
-            (with("data", npy("<f8", "(4,)", &[0.0f64, 0.0, 0.0, 1e39])), "(data[3]): value 1e39"),
+            (
+                with("data", npy("<f8", false, "(4,)", &[0.0f64, 0.0, 0.0, 1e39])),
+                "(data[3]): value 1e39",
+            ),
         ] {
             let file = opened("fault.npz", &archive(&members, method)).unwrap();
             assert_eq!(file.read::<f32>(1..2).unwrap().nnz(), 0);

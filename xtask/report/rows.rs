@@ -45,8 +45,6 @@ struct Unit {
     cases: BTreeSet<String>,
     /// How often a plan or a rule selected it.
     taken: usize,
-    /// How often predictions alone select it on the grids of the sweep.
-    predicted: usize,
     /// Operations of the record that launch it.
     launched: BTreeSet<String>,
     wrong: usize,
@@ -121,7 +119,6 @@ impl Found {
             let chosen = usize::from(line.chosen);
             match line.operation.as_str() {
                 "table" => unit.operation.clone_from(&line.outcome),
-                own if own.starts_with("sweep") => unit.predicted += chosen,
                 own if line.outcome == "launched" => {
                     unit.launched.insert(own.into());
                 }
@@ -262,23 +259,22 @@ fn written(found: &Found) -> std::result::Result<String, std::fmt::Error> {
     writeln!(text, "{rows} rows of {} tiles, {} cases.\n", found.units.len(), found.cases.len())?;
     let all: BTreeSet<&str> = found.units.keys().map(String::as_str).collect();
     let mut stay = all.clone();
-    let unwanted = found.go(&mut stay, |unit| unit.taken + unit.predicted == 0);
+    let unwanted = found.go(&mut stay, |unit| unit.taken == 0);
     let taken = found.go(&mut stay, |_| true);
     list(&mut text, found, ("No plan takes them, no case wants them", &unwanted))?;
     list(&mut text, found, ("Plans take them, but no case wants them by 3 %", &taken))?;
     unrecorded(&mut text, found)?;
     by_family(&mut text, found, [&unwanted, &taken])?;
-    writeln!(text, "\n## Rows\n\n| row | family | cases | taken | predicted | margin | where |")?;
-    writeln!(text, "|---|---|---|---|---|---|---|")?;
+    writeln!(text, "\n## Rows\n\n| row | family | cases | taken | margin | where |")?;
+    writeln!(text, "|---|---|---|---|---|---|")?;
     for (name, unit) in found.units.iter().filter(|(_, unit)| !unit.cases.is_empty()) {
         let (margin, case) = found.margin(name, &all);
         writeln!(
             text,
-            "| {name} | {} | {} | {} | {} | {} | {case} |",
+            "| {name} | {} | {} | {} | {} | {case} |",
             unit.family,
             unit.cases.len(),
             unit.taken,
-            unit.predicted,
             percent(margin)
         )?;
     }
@@ -330,7 +326,7 @@ fn unrecorded(text: &mut String, found: &Found) -> std::fmt::Result {
     writeln!(text, "## No case timed them\n")?;
     for ((family, operation), units) in families {
         let rows = units.iter().flat_map(|unit| {
-            let by_rule = unit.taken + unit.predicted > 0;
+            let by_rule = unit.taken > 0;
             let launched = unit.launched.first().map(|op| format!(" ({op})"));
             let mark = launched.unwrap_or(if by_rule { " (taken)".into() } else { String::new() });
             unit.rows.iter().map(move |row| format!("{row}{mark}"))
@@ -348,8 +344,7 @@ fn by_family(text: &mut String, found: &Found, gone: [&Gone<'_>; 2]) -> std::fmt
     for (name, unit) in &found.units {
         let count = unit.rows.len();
         let is_gone = |i: usize| gone[i].iter().any(|(gone, ..)| gone == name);
-        let counts =
-            [true, !unit.cases.is_empty(), unit.taken + unit.predicted > 0, is_gone(0), is_gone(1)];
+        let counts = [true, !unit.cases.is_empty(), unit.taken > 0, is_gone(0), is_gone(1)];
         let own = families.entry(&unit.family).or_default();
         for (sum, own) in own.iter_mut().zip(counts) {
             *sum += if own { count } else { 0 };

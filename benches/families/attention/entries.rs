@@ -1,10 +1,9 @@
 //! Attention at the nonzeros of a mask: Sputnik's mask (a causal band and a share of the positions before it), the band
 //! alone, blocks, and the whole causal triangle, which dense kernels compute.
 //!
-//! `m` = `k` are queries and keys of a head, `n` is the elements of a query times the heads; rates count both products
-//! at the nonzeros. A sample of queries is checked in f64.
+//! Rates count both products at the nonzeros. A sample of queries is checked in f64.
 
-use super::{Shape, drawn, options, uploaded, worst_error};
+use super::{Shape, drawn, options, row, sampled_error};
 use crate::families::softmax;
 use crate::prelude::*;
 use einsparse::formats::{AnySparse, Bsr, BsrPattern, generate};
@@ -62,8 +61,7 @@ pub fn mask<T: Scalar>(extent: usize, entries: Entries) -> Result<(AnySparse<T>,
         Entries::Band(share) => {
             let pattern = softmax::attention(extent, BAND, share)?;
             let values = vec![T::ONE; pattern.columns().len()];
-            let csr = Csr::new(pattern, values)?;
-            Ok((AnySparse::from(csr), None))
+            Ok((Csr::new(pattern, values)?.into(), None))
         }
         Entries::Blocks(density) => {
             let pattern = generate::blocks(extent, extent, (64, 64), density, SEED);
@@ -90,8 +88,8 @@ fn measured<T: Scalar>(
     let keys = keys_of(&pattern, causal)?;
     let nnz: usize = keys.iter().map(Vec::len).sum();
     let mask = bench.context.upload(pattern)?;
-    let host = drawn::<T, 3>(shape)?;
-    let there = uploaded(bench, &host)?;
+    let host = drawn::<T>(shape);
+    let [q, k, v] = &bench.uploads(host.each_ref())?;
     let options = options(shape, causal);
     let fits = |row: &&registry::Row| {
         row.operation == Operation::Attention
@@ -99,59 +97,35 @@ fn measured<T: Scalar>(
             && row.columns as usize == dim
     };
     for own in bench.kernels().filter(fits) {
-        let mut out = bench.poisoned::<T>(&shape)?;
         let mut log_sum = bench.zeros::<f32>(&[heads, extent])?;
         let made =
             || SparseAttention::with_variant(&bench.context, &[&mask], &options, Some(own.name));
         let (attention, prepare_ms) = timed(|| Ok(made()?))?;
-        let [q, k, v] = &there;
-        let times = bench.measure(|| {
-            attention.forward([q, k, v], &mut out, Some(&mut log_sum), &bench.stream)
-        })?;
-        let error = worst_error(&host, &out, SAMPLE, |_, query| keys[query].clone())?;
-        let row = Row::new(OP, name, [extent, extent, dim * heads], nnz, T::DTYPE.name())
-            .ours(own.name)
-            .timed(&times)
-            .flops(4.0 * (nnz * dim * heads) as f64)
-            .prepared(prepare_ms, attention.workspace_bytes());
-        let note = format!("err {error:.2} of the bound");
-        bench.add(row.dense().judged(error <= 1.0, note))?;
+        bench.checked(
+            row::<T>(OP, name, shape, nnz, 2.0)
+                .ours(own.name)
+                .prepared(prepare_ms, attention.workspace_bytes()),
+            &mut bench.poisoned::<T>(&shape)?,
+            |out| attention.forward([q, k, v], out, Some(&mut log_sum), &bench.stream),
+            |out| sampled_error(&host, out, SAMPLE, |_, query| keys[query].clone()),
+        )?;
     }
     Ok(())
 }
 
 /// Keys of every query.
 fn keys_of<T: Scalar>(pattern: &AnySparse<T>, causal: Option<i64>) -> Result<Vec<Vec<u32>>> {
-    let [rows, columns] = [0, 1].map(|axis| pattern.shape()[axis]);
-    let mut keys = vec![Vec::new(); rows];
-    let mut fill = |row: usize, columns: std::ops::Range<u32>| {
-        let limit = causal.map_or(u32::MAX, |offset| (row as i64 + offset + 1) as u32);
-        keys[row].extend(columns.start..columns.end.min(limit));
-    };
-    let mut block = |row: u32, column: u32| {
-        for inner in 0..64usize.min(rows - row as usize * 64) {
-            let first = column * 64;
-            let row = row as usize * 64 + inner;
-            fill(row, first..(first + 64).min(columns as u32));
-        }
-    };
-    match pattern {
-        AnySparse::Csr(csr) => {
-            for row in 0..rows {
-                for &column in &csr.pattern().columns()[csr.pattern().row(row)] {
-                    fill(row, column..column + 1);
-                }
-            }
-        }
-        AnySparse::Bsr(bsr) => {
-            let (offsets, columns) = (bsr.pattern().offsets(), bsr.pattern().columns());
-            for row in 0..offsets.len() - 1 {
-                for &column in &columns[offsets[row] as usize..offsets[row + 1] as usize] {
-                    block(row as u32, column);
-                }
-            }
-        }
+    let (edge, offsets, columns) = match pattern {
+        AnySparse::Csr(csr) => (1, csr.pattern().offsets(), csr.pattern().columns()),
+        AnySparse::Bsr(bsr) => (64, bsr.pattern().offsets(), bsr.pattern().columns()),
         other => return Err(format!("no keys of {}", other.format()).into()),
-    }
-    Ok(keys)
+    };
+    let keys = |row: usize| {
+        let ends = &offsets[row / edge..];
+        let limit = causal.map_or(u32::MAX, |offset| (row as i64 + offset + 1) as u32);
+        let own = columns[ends[0] as usize..ends[1] as usize].iter();
+        let own = own.flat_map(|column| (0..edge as u32).map(move |i| column * edge as u32 + i));
+        own.filter(|&key| key < limit).collect()
+    };
+    Ok((0..pattern.shape()[0]).map(keys).collect())
 }

@@ -4,7 +4,8 @@
 //!
 //! Columns as in `attention`. Recorded as operation `attention`. A sample of queries is checked in f64.
 
-use super::{Shape, drawn, options, uploaded, worst_error};
+use super::key_blocks::INSIDE;
+use super::{Shape, drawn, entries, options, row, sampled_error};
 use crate::prelude::*;
 use einsparse::ops::{AttentionMask, DynamicAttention, MaskTensors, SparseAttention};
 
@@ -16,31 +17,25 @@ const WINDOW: usize = 512;
 const GLOBALS: usize = 64;
 /// Number of checked queries of each head.
 const SAMPLE: usize = 24;
-/// Name of the operation in the record, shared with `entries`.
-const OP: &str = super::entries::OP;
 
-/// A mask in closed form, as flags, and as single positions.
+/// A mask in closed form, and as columns, rows and diagonals (keys minus queries).
 struct Case {
     name: &'static str,
     mask: AttentionMask,
     columns: Vec<usize>,
     rows: Vec<usize>,
-    /// Diagonals: keys minus queries.
     diagonals: Vec<i64>,
     causal: bool,
 }
 
-/// 16 runs of 16 columns, which include the first keys; the distances 0 to 511, and 8 runs of 64 larger distances.
-fn vertical_slash() -> (Vec<usize>, Vec<usize>) {
+fn cases() -> [Case; 3] {
+    let half = WINDOW / 2;
+    // 16 runs of 16 columns, which include the first keys; the distances 0 to 511, and 8 runs of 64 larger distances.
     let columns = (0..16).flat_map(|i| (0..16).map(move |j| i * 1008 + j));
     let far = (1..=8).flat_map(|i| (0..64).map(move |j| 512 + i * 1700 + j));
-    (columns.collect(), (0..512).chain(far).collect())
-}
-
-fn cases() -> Vec<Case> {
-    let half = WINDOW / 2;
-    let (columns, distances) = vertical_slash();
-    vec![
+    let (columns, distances): (Vec<usize>, Vec<usize>) =
+        (columns.collect(), (0..512).chain(far).collect());
+    [
         Case {
             name: "causal-16384-h8",
             mask: AttentionMask::Causal,
@@ -72,121 +67,77 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Flags of a case; `true` is attended.
-struct Flags {
-    columns: Vec<bool>,
-    rows: Vec<bool>,
-    diagonals: Vec<bool>,
-}
+/// Flags of columns, rows and diagonals; 1 is attended.
+type Flags = [Vec<i8>; 3];
 
 impl Case {
     fn flags(&self) -> Flags {
-        let mut flags = Flags {
-            columns: vec![false; EXTENT],
-            rows: vec![false; EXTENT],
-            diagonals: vec![false; 2 * EXTENT - 1],
+        let flags = |len: usize, set: &mut dyn Iterator<Item = usize>| {
+            let mut flags = vec![0i8; len];
+            set.for_each(|at| flags[at] = 1);
+            flags
         };
-        self.columns.iter().for_each(|&c| flags.columns[c] = true);
-        self.rows.iter().for_each(|&r| flags.rows[r] = true);
-        let number = |d: i64| (d + EXTENT as i64 - 1) as usize;
-        self.diagonals.iter().for_each(|&d| flags.diagonals[number(d)] = true);
-        flags
+        let mut diagonals = self.diagonals.iter().map(|&d| (d + EXTENT as i64 - 1) as usize);
+        [
+            flags(EXTENT, &mut self.columns.iter().copied()),
+            flags(EXTENT, &mut self.rows.iter().copied()),
+            flags(2 * EXTENT - 1, &mut diagonals),
+        ]
     }
 
     /// Keys of a query.
-    fn keys(&self, flags: &Flags, query: usize) -> Vec<u32> {
+    fn keys(&self, [columns, rows, diagonals]: &Flags, query: usize) -> Vec<u32> {
         let end = if self.causal { query + 1 } else { EXTENT };
         let there = |&key: &u32| {
             let key = key as usize;
-            flags.rows[query] || flags.columns[key] || flags.diagonals[key + EXTENT - 1 - query]
+            rows[query] + columns[key] + diagonals[key + EXTENT - 1 - query] > 0
         };
         (0..end as u32).filter(there).collect()
     }
 }
 
-/// Queries, keys and values in host and in device memory.
-struct Operands {
-    host: [Dense<bf16>; 3],
-    there: [Tensor<bf16>; 3],
-}
-
 pub fn run(bench: &Bench<'_>) -> Result<()> {
-    let host = drawn(SHAPE)?;
-    let there = uploaded(bench, &host)?;
-    let operands = Operands { host, there };
+    let (context, extents) = (&bench.context, [EXTENT; 2]);
+    let host = drawn::<bf16>(SHAPE);
+    let [q, k, v] = &bench.uploads(host.each_ref())?;
     for case in cases() {
-        case.measured(bench, &operands)?;
-    }
-    Ok(())
-}
-
-impl Case {
-    fn measured(&self, bench: &Bench<'_>, operands: &Operands) -> Result<()> {
-        let flags = self.flags();
-        let counts = (0..EXTENT).map(|query| self.keys(&flags, query).len());
-        let nnz: usize = counts.sum();
-        let [heads, _, dim] = SHAPE;
-        let [q, k, v] = &operands.there;
-        let mut out = bench.poisoned(&SHAPE)?;
-        let row = |variant: String, times: &Times| {
-            Row::new(OP, self.name, [EXTENT, EXTENT, dim * heads], nnz, "bf16")
-                .ours(variant)
-                .timed(times)
-                .flops(4.0 * (nnz * dim * heads) as f64)
-                .dense()
-        };
+        let flags = case.flags();
+        let nnz: usize = (0..EXTENT).map(|query| case.keys(&flags, query).len()).sum();
+        let row = row::<bf16>(entries::OP, case.name, SHAPE, nnz, 2.0);
         let error = |out: &Tensor<bf16>| {
-            let keys = |_, query| self.keys(&flags, query);
-            worst_error(&operands.host, out, SAMPLE, keys)
+            sampled_error(&host, out, SAMPLE, |_, query| case.keys(&flags, query))
         };
-        let (mask, options) = (std::slice::from_ref(&self.mask), options(SHAPE, None));
-        let (attention, prepare_ms) = timed(|| {
-            let (context, extents) = (&bench.context, [EXTENT; 2]);
-            Ok(SparseAttention::<bf16>::structured(context, extents, mask, &options)?)
-        })?;
-        let times =
-            bench.measure(|| attention.forward([q, k, v], &mut out, None, &bench.stream))?;
-        let worst = error(&out)?;
-        let note = format!("mask in closed form; err {worst:.2} of the bound");
-        let of_mask = row(attention.variant().into(), &times);
-        let of_mask = of_mask.prepared(prepare_ms, attention.workspace_bytes());
-        bench.add(of_mask.judged(worst <= 1.0, note))?;
-        out = bench.poisoned(&SHAPE)?;
-        let (own, times) = self.flagged(bench, operands, &mut out)?;
-        let worst = error(&out)?;
-        let note =
-            format!("work list made on the GPU inside the time; err {worst:.2} of the bound");
-        let of_flags = row(format!("{} from flags", own.variant()), &times);
-        let of_flags = of_flags.prepared(None, own.workspace_bytes());
-        bench.add(of_flags.judged(worst <= 1.0, note))
-    }
-
-    /// Measures the mask given as flags.
-    fn flagged(
-        &self,
-        bench: &Bench<'_>,
-        operands: &Operands,
-        out: &mut Tensor<bf16>,
-    ) -> Result<(DynamicAttention<bf16>, Times)> {
-        let flags = self.flags();
-        let upload = |set: &[bool]| {
-            let values = set.iter().map(|&flag| i8::from(flag)).collect();
-            bench.tensor(&[1, set.len()], values)
-        };
-        let columns = upload(&flags.columns)?;
-        let rows = upload(&flags.rows)?;
-        let diagonals = upload(&flags.diagonals)?;
+        let (mask, whole) = (std::slice::from_ref(&case.mask), options(SHAPE, None));
+        let make = || SparseAttention::<bf16>::structured(context, extents, mask, &whole);
+        let (attention, prepare_ms) = timed(|| Ok(make()?))?;
+        bench.checked(
+            row.clone()
+                .ours(attention.variant())
+                .prepared(prepare_ms, attention.workspace_bytes())
+                .note("mask in closed form"),
+            &mut bench.poisoned(&SHAPE)?,
+            |out| attention.forward([q, k, v], out, None, &bench.stream),
+            error,
+        )?;
+        let [columns, rows, diagonals] =
+            flags.each_ref().map(|set| bench.tensor(&[1, set.len()], set.clone()));
+        let (columns, rows, diagonals) = (columns?, rows?, diagonals?);
         let mask = MaskTensors {
             columns: Some(&columns),
             rows: Some(&rows),
             diagonals: Some(&diagonals),
             ..MaskTensors::default()
         };
-        let options = options(SHAPE, self.causal.then_some(0));
-        let attention = DynamicAttention::new(&bench.context, [EXTENT; 2], 1, &options)?;
-        let [q, k, v] = &operands.there;
-        let times =
-            bench.measure(|| attention.forward([q, k, v], &mask, out, None, &bench.stream))?;
-        Ok((attention, times))
+        let options = options(SHAPE, case.causal.then_some(0));
+        let attention = DynamicAttention::new(context, extents, 1, &options)?;
+        bench.checked(
+            row.ours(format!("{} from flags", attention.variant()))
+                .prepared(None, attention.workspace_bytes())
+                .note(INSIDE),
+            &mut bench.poisoned(&SHAPE)?,
+            |out| attention.forward([q, k, v], &mask, out, None, &bench.stream),
+            error,
+        )?;
     }
+    Ok(())
 }

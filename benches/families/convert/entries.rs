@@ -1,9 +1,8 @@
-//! Conversions of nonzeros on the GPU (`convert_entries`). The baseline is a device-to-device copy of as many bytes as
-//! they must read and write once.
+//! Conversions of nonzeros on the GPU (`convert_entries`).
 //!
 //! Times include all kernels of a conversion on allocated buffers, without the host.
 
-use crate::calibrate::copied;
+use super::limited;
 use crate::check::same;
 use crate::prelude::*;
 use crate::timing::Effort;
@@ -17,15 +16,6 @@ use std::cmp::Reverse;
 pub const OP: &str = "convert_entries";
 /// Extent of the dense matrices.
 const EXTENT: usize = 8192;
-
-pub fn value<T: Scalar>(i: usize) -> T {
-    let hash = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
-    T::from_f64(hash as f64 / 64.0 - 1.0)
-}
-
-pub fn values<T: Scalar>(count: usize) -> Vec<T> {
-    (0..count).map(value).collect()
-}
 
 pub type Named = (&'static str, CsrPattern);
 
@@ -58,38 +48,47 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs once and checks the result. Writes a row with the time, and its share of a copy of `bytes` bytes.
+/// An output in device memory, and the bytes that it must contain.
+type Wanted<'w> = (&'w Buffer, &'w [u8]);
+
+fn wanted<'w, T: bytemuck::NoUninit>(buffer: &'w Buffer, values: &'w [T]) -> Wanted<'w> {
+    (buffer, bytemuck::cast_slice(values))
+}
+
+/// Checks a conversion of `bytes` bytes, times it and writes its row.
+fn measured(
+    bench: &Bench<'_>,
+    (row, bytes): (Row, usize),
+    run: impl Fn() -> Result<(), Error>,
+    outputs: &[Wanted<'_>],
+) -> Result<()> {
+    let (row, copied) = limited(bench, row, bytes)?;
+    let row = row.also(format!("copied in {:.4} ms", copied.cold));
+    let check = |(): &()| {
+        let right = outputs.iter().map(|(buffer, wanted)| same(buffer, wanted));
+        Ok(exact(right.collect::<Result<Vec<bool>>>()?.into_iter().all(|right| right)))
+    };
+    bench.checked(row, &mut (), |()| run(), check).map(drop)
+}
+
 fn converted(
     bench: &Bench<'_>,
-    row: Row,
-    bytes: usize,
-    mut run: impl FnMut() -> Result<(), Error>,
-    right: impl FnOnce() -> Result<bool>,
+    row: (Row, usize),
+    (converter, raw): (&Converter, RawConversion),
+    outputs: &[Wanted<'_>],
 ) -> Result<()> {
-    bench.once(&mut run)?;
-    let right = right()?;
-    let copied = copied(bench, bytes / 2)?;
-    let times = bench.measure(run)?;
-    let note =
-        format!("{bytes} bytes read and written, copied in {:.4} ms {}", copied.cold, row.note);
-    let row = row.timed(&times).bytes(bytes as f64).limit(copied.cold);
-    bench.add(match right {
-        true => row.note(note),
-        false => row.note("WRONG"),
-    })
+    // SAFETY: buffers have the required sizes; runs are serialized on one stream.
+    measured(bench, row, || unsafe { converter.run_raw(&raw, bench.raw()) }, outputs)
 }
 
 fn dense<T: Scalar>(bench: &Bench<'_>, density: f64) -> Result<()> {
     let kept = |i: usize| {
-        let hash = (i as u64 ^ 0x5bd1).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 40;
-        (hash as f64) < density * (1u64 << 24) as f64
+        let share = values::hash(i ^ (1 << 50)) >> 40;
+        (share as f64) < density * (1u64 << 24) as f64
     };
     let host = Dense::from_fn([EXTENT, EXTENT], |i| {
         let at = i[0] * EXTENT + i[1];
-        match kept(at) {
-            true => value::<T>(at | 1),
-            false => T::ZERO,
-        }
+        if kept(at) { value::<T>(at) } else { T::ZERO }
     })?;
     let dense = bench.upload(&host)?;
     let top = (EXTENT as f64 * density) as usize;
@@ -97,13 +96,12 @@ fn dense<T: Scalar>(bench: &Bench<'_>, density: f64) -> Result<()> {
         ("dense_to_csr", EntryChoice::NonZero),
         ("dense_to_csr_top", EntryChoice::TopPerRow(top / 2)),
     ] {
-        let wanted = convert::dense_to_csr_by(&host, choice)?;
-        let nnz = wanted.values().len();
+        let csr = convert::dense_to_csr_by(&host, choice)?;
+        let (p, nnz) = (csr.pattern(), csr.values().len());
         let offsets = Buffer::new(4 * (EXTENT + 1))?;
         let columns = Buffer::new(4 * nnz)?;
-        let out = Buffer::new(size_of_val(wanted.values()))?;
-        let shape = (EXTENT, EXTENT);
-        let converter = Converter::csr_from_dense::<T>(&bench.context, shape, choice)?;
+        let out = Buffer::new(size_of_val(csr.values()))?;
+        let converter = Converter::csr_from_dense::<T>(&bench.context, (EXTENT, EXTENT), choice)?;
         let raw = RawConversion {
             dense: dense.address().unwrap_or(0),
             leading: dense.leading(),
@@ -113,17 +111,14 @@ fn dense<T: Scalar>(bench: &Bench<'_>, density: f64) -> Result<()> {
             capacity: nnz,
             ..RawConversion::default()
         };
-        let p = wanted.pattern();
-        let right = || {
-            Ok(same(&offsets, p.offsets())?
-                && same(&columns, p.columns())?
-                && same(&out, wanted.values())?)
-        };
         let bytes = size_of::<T>() * (EXTENT * EXTENT + nnz) + 4 * (nnz + EXTENT + 1);
         let row = row::<T>(OP, &format!("dense-8192-d{density}"), p).ours(variant);
-        // SAFETY: buffers have the required sizes; runs are serialized on one stream.
-        let run = || unsafe { converter.run_raw(&raw, bench.raw()) };
-        converted(bench, row, bytes, run, right)?;
+        let outputs = [
+            wanted(&offsets, p.offsets()),
+            wanted(&columns, p.columns()),
+            wanted(&out, csr.values()),
+        ];
+        converted(bench, (row, bytes), (&converter, raw), &outputs)?;
     }
     Ok(())
 }
@@ -140,7 +135,7 @@ struct Case<'a, T> {
 
 impl<'a, T: Scalar> Case<'a, T> {
     fn new(bench: &'a Bench<'a>, name: &'a str, p: &CsrPattern) -> Result<Self> {
-        let csr = Csr::new(p.clone(), values::<T>(p.columns().len()))?;
+        let csr = Csr::new(p.clone(), values::<T>(p.columns().len(), 0, 1.0))?;
         // Padding: kernels read vectors of four.
         let padded: Vec<u32> = p.columns().iter().copied().chain([0; 8]).collect();
         Ok(Self {
@@ -172,30 +167,17 @@ impl<'a, T: Scalar> Case<'a, T> {
         let (m, k, nnz) = (p.rows(), p.cols(), p.columns().len());
         let bytes = 4 * (m + 1 + nnz);
         let rows = Buffer::new(4 * nnz.next_multiple_of(4))?;
-        let converter = Converter::coo_from_csr(&bench.context, (m, k))?;
-        let raw = RawConversion {
-            offsets: self.offsets.ptr,
-            out_rows: rows.ptr,
-            capacity: nnz,
-            ..RawConversion::default()
-        };
-        // SAFETY: buffers have the required sizes; runs are serialized on one stream.
-        let run = || unsafe { converter.run_raw(&raw, bench.raw()) };
-        let coo = convert::csr_to_coo(&self.csr)?;
-        let right = || same(&rows, &coo.pattern().coords()[0]);
-        converted(bench, self.row("csr_to_coo"), bytes, run, right)?;
         let back = Buffer::new(4 * (m + 1))?;
+        let raw = RawConversion { capacity: nnz, ..RawConversion::default() };
+        let coo = convert::csr_to_coo(&self.csr)?;
+        let converter = Converter::coo_from_csr(&bench.context, (m, k))?;
+        let there = RawConversion { offsets: self.offsets.ptr, out_rows: rows.ptr, ..raw };
+        let outputs = [wanted(&rows, &coo.pattern().coords()[0])];
+        converted(bench, (self.row("csr_to_coo"), bytes), (&converter, there), &outputs)?;
         let converter = Converter::csr_from_coo(&bench.context, (m, k))?;
-        let raw = RawConversion {
-            rows: rows.ptr,
-            out_offsets: back.ptr,
-            capacity: nnz,
-            ..RawConversion::default()
-        };
-        // SAFETY: buffers have the required sizes; runs are serialized on one stream.
-        let run = || unsafe { converter.run_raw(&raw, bench.raw()) };
-        let right = || same(&back, p.offsets());
-        converted(bench, self.row("coo_to_csr"), bytes, run, right)
+        let raw = RawConversion { rows: rows.ptr, out_offsets: back.ptr, ..raw };
+        let outputs = [wanted(&back, p.offsets())];
+        converted(bench, (self.row("coo_to_csr"), bytes), (&converter, raw), &outputs)
     }
 
     fn transposition(&self) -> Result<()> {
@@ -212,18 +194,13 @@ impl<'a, T: Scalar> Case<'a, T> {
             out_permutation: permutation.ptr,
             ..RawConversion::default()
         };
-        // SAFETY: buffers have the required sizes; runs are serialized on one stream.
-        let run = || unsafe { transposer.run_raw(&raw, bench.raw()) };
-        let (wanted, host) = timed(|| Ok(convert::transpose_csr(&self.csr)?))?;
-        let wanted = wanted.pattern();
-        let right = || Ok(same(&starts, wanted.offsets())? && same(&out, wanted.columns())?);
-        let note = format!(
-            "; {} bytes of workspace; on the host {host:.1} ms",
-            transposer.workspace_bytes()
-        );
-        let row = self.row("transpose").note(note);
+        let (turned, host) = timed(|| Ok(convert::transpose_csr(&self.csr)?))?;
+        let turned = turned.pattern();
+        let row = self.row("transpose").note(format!("on the host {host:.1} ms"));
         let row = row.prepared(None, transposer.workspace_bytes());
-        converted(bench, row, 4 * (m + 1 + nnz + k + 1 + 2 * nnz), run, right)
+        let outputs = [wanted(&starts, turned.offsets()), wanted(&out, turned.columns())];
+        let bytes = 4 * (m + 1 + nnz + k + 1 + 2 * nnz);
+        converted(bench, (row, bytes), (&transposer, raw), &outputs)
     }
 
     /// Measures sorting of rows by length.
@@ -239,10 +216,10 @@ impl<'a, T: Scalar> Case<'a, T> {
             let (from, to) = (self.offsets.ptr, order.ptr);
             // SAFETY: buffers have the required sizes; runs are serialized on one stream.
             let run = || unsafe { sorter.run_raw(from, to, bench.raw()) };
-            let mut wanted: Vec<u32> = (0..m as u32).collect();
-            wanted.sort_by_key(|&r| Reverse(key(r)));
-            let right = || same(&order, &wanted);
-            converted(bench, self.row(variant), 4 * (2 * m + 1), run, right)?;
+            let mut sorted: Vec<u32> = (0..m as u32).collect();
+            sorted.sort_by_key(|&r| Reverse(key(r)));
+            let row = (self.row(variant), 4 * (2 * m + 1));
+            measured(bench, row, run, &[wanted(&order, &sorted)])?;
         }
         Ok(())
     }
@@ -259,9 +236,9 @@ impl<'a, T: Scalar> Case<'a, T> {
             if format == "ell" && width * m > 4 * nnz {
                 continue;
             }
-            let wanted = any.convert(format.parse()?)?;
-            let slots = wanted.values().len();
-            let (group, grouped, converter) = match &wanted {
+            let made = any.convert(format.parse()?)?;
+            let slots = made.values().len();
+            let (group, grouped, converter) = match &made {
                 AnySparse::GroupCoo(a) => {
                     let group = a.pattern().group();
                     let made = Converter::group_coo_from_csr::<T>(context, (m, k), group);
@@ -271,7 +248,7 @@ impl<'a, T: Scalar> Case<'a, T> {
             };
             let rows = Buffer::new(4 * (slots / group.max(1)).next_multiple_of(4))?;
             let columns = Buffer::new(4 * slots)?;
-            let out = Buffer::new(size_of_val(wanted.values()))?;
+            let out = Buffer::new(size_of_val(made.values()))?;
             let raw = RawConversion {
                 values: self.source.ptr,
                 offsets: self.offsets.ptr,
@@ -282,15 +259,11 @@ impl<'a, T: Scalar> Case<'a, T> {
                 capacity: slots,
                 ..RawConversion::default()
             };
-            let right = || {
-                let own = wanted.arrays().pop().map(|array| array.data);
-                Ok(same(&out, wanted.values())? && same(&columns, own.unwrap_or(&[]))?)
-            };
+            let own = made.arrays().pop().map_or(&[][..], |array| array.data);
+            let outputs = [wanted(&out, made.values()), wanted(&columns, own)];
             let bytes = (4 + size_of::<T>()) * (nnz + slots) + grouped + 4 * (m + 1);
-            let row = self.row(&format!("csr_to_{format}"));
-            // SAFETY: buffers have the required sizes; runs are serialized on one stream.
-            let run = || unsafe { converter.run_raw(&raw, self.bench.raw()) };
-            converted(self.bench, row, bytes, run, right)?;
+            let row = (self.row(&format!("csr_to_{format}")), bytes);
+            converted(self.bench, row, (&converter, raw), &outputs)?;
         }
         Ok(())
     }

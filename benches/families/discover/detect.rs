@@ -27,17 +27,17 @@ fn detected<T: Scalar>(bench: &Bench<'_>, micro: (usize, usize)) -> Result<()> {
         {
             let options = DetectOptions { determinism, ..DetectOptions::default() };
             let detector = Detector::<T>::new(&bench.context, [EXTENT; 2], micro, &options)?;
-            let mut index = detector.index()?;
-            let times = bench.measure(|| detector.run(&matrix, &mut index, &bench.stream))?;
-            let found: u32 = index.counts()?.iter().sum();
             let workload = format!("detect-{EXTENT}-{}x{}", micro.0, micro.1);
             let nnz = full * micro.0 * micro.1;
-            let row = Row::new(OP, workload, [EXTENT, EXTENT, 0], nnz, T::DTYPE.name())
-                .ours(detector.variant())
-                .timed(&times)
-                .bytes((EXTENT * EXTENT * size_of::<T>()) as f64);
-            let note = format!("{empty} % empty, {said}");
-            bench.add(row.judged(found as usize == full, note))?;
+            bench.checked(
+                Row::new(OP, workload, [EXTENT, EXTENT, 0], nnz, T::DTYPE.name())
+                    .ours(detector.variant())
+                    .bytes((EXTENT * EXTENT * size_of::<T>()) as f64)
+                    .note(format!("{empty} % empty, {said}")),
+                &mut detector.index()?,
+                |index| detector.run(&matrix, index, &bench.stream),
+                |index| Ok(exact(index.counts()?.iter().sum::<u32>() as usize == full)),
+            )?;
         }
     }
     Ok(())

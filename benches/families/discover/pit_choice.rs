@@ -53,9 +53,7 @@ fn sample(height: usize, share: f64) -> Result<Dense<f16>> {
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let mut losses = Vec::new();
     for n in COLUMNS {
-        let b = bench.upload(&Dense::from_fn(vec![EXTENT, n], |i| {
-            f16::from_f32(((i[0] * 7 + i[1]) % 23) as f32 / 8.0 - 1.0)
-        })?)?;
+        let b = bench.filled(&[EXTENT, n], 1, 1.0)?;
         for &(height, share) in PATTERNS {
             let a = bench.upload(&sample(height, share)?)?;
             losses.push(case(bench, [&a, &b], (height, share))?);
@@ -74,15 +72,11 @@ fn case(
     [a, b]: [&Tensor<f16>; 2],
     (height, share): (usize, f64),
 ) -> Result<f64> {
-    let (stream, n) = (&bench.stream, b.shape()[1]);
+    let n = b.shape()[1];
     let mut c = bench.zeros::<f16>(&[EXTENT, n])?;
     let plan = |a: Operand<'_, f16>, variant: Option<&str>| -> Result<Plan<f16>> {
-        let options = Options {
-            determinism: Determinism::Relaxed,
-            variant: variant.map(Into::into),
-            ..Options::default()
-        };
-        Ok(bench.plan(SPMM, &[("A", a), ("B", b.into())], &options)?.0)
+        let options = Options { determinism: Determinism::Relaxed, ..forced(variant) };
+        Ok(bench.plan(SPMM, &ab(a, b), &options)?.0)
     };
     let mut kernels = Vec::new();
     let named = ["pit_f16_128x1", "pit_f16_64x1", "pit_f16_32x1"];
@@ -92,8 +86,8 @@ fn case(
             Some(_) => Dynamic::new(a).into(),
         };
         let plan = plan(operand.clone(), variant)?;
-        let operands = [("A", operand), ("B", b.into())];
-        let times = bench.measure(|| plan.run(&operands, &mut c, stream))?;
+        let operands = ab(operand, b);
+        let times = bench.measure(|| plan.run(&operands, &mut c, &bench.stream))?;
         kernels.push((plan.variant(), times));
     }
     // A group of at least 128 rows fills micro-tiles of every height. Taller micro-tiles hold several smaller groups,
@@ -109,14 +103,13 @@ fn case(
     let loss = own.map_or(f64::NAN, |(_, times)| times.cold) / best - 1.0;
     let nnz = (share * (EXTENT * EXTENT) as f64) as usize;
     let workload = format!("micro{height}x1-d{share}");
-    let row = || Row::new(OP, &workload, [EXTENT, EXTENT, n], nnz, Dtype::F16).dense();
+    let row = Row::new(OP, &workload, [EXTENT, EXTENT, n], nnz, Dtype::F16).dense();
     for (variant, times) in &kernels {
-        let row = row().ours(*variant).timed(times);
-        let row = match *variant == taken {
+        let row = row.clone().ours(*variant).timed(times);
+        bench.add(match *variant == taken {
             true => row.note(format!("selected, {:.1} % over the best", loss * 100.0)),
             false => row,
-        };
-        bench.add(row)?;
+        })?;
     }
     Ok(loss)
 }

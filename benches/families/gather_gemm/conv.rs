@@ -9,8 +9,6 @@
 use crate::case::Values;
 use crate::prelude::*;
 use crate::smtx::data_folder;
-use einsparse::Precision;
-use einsparse::formats::generate;
 use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,115 +70,91 @@ impl Cloud<'_> {
         let map = KernelMap::submanifold(&bench.context, &self.voxels, [3; 3])?;
         let words = self.voxels.iter().flatten().copied().collect();
         let voxels = bench.tensor::<i32>(&[count, 4], words)?;
-        let times = bench.measure(|| builder.rebuild(&map, &voxels, &bench.stream))?;
         let host = KernelMap::submanifold(&Context::cpu(), &self.voxels, [3; 3])?;
-        let right = map.to_words()? == host.to_words()?;
         let (pairs, rows) = map.pairs()?;
         let share = rows as f64 / pairs as f64;
         let note =
             format!("rows multiplied {share:.3} of the pairs; PyTorch 4.2 ms, published apart");
-        let row = self.row(0, "int32", &times).ours("kernel_map");
-        let row = row.prepared(None, builder.bytes() + map.bytes());
-        bench.add(row.judged(right, note))?;
-        match right {
-            true => Ok(()),
-            false => Err("the map of the GPU is not that of the CPU".into()),
-        }
+        let row = self.row(0, "int32").ours("kernel_map").note(note);
+        bench.checked(
+            row.prepared(None, builder.bytes() + map.bytes()),
+            &mut (),
+            |()| builder.rebuild(&map, &voxels, &bench.stream),
+            |()| Ok(exact(map.to_words()? == host.to_words()?)),
+        )?;
+        Ok(())
     }
 
     /// Row of the record with the values that all rows share.
-    fn row(&self, channels: usize, dtype: &str, times: &Times) -> Row {
+    fn row(&self, channels: usize, dtype: &str) -> Row {
         let count = self.voxels.len();
         let workload = match channels {
             0 => format!("{}-map", self.name),
             _ => format!("{}-c{channels}", self.name),
         };
-        let row = Row::new(OP, workload, [count, count, channels], self.pairs, dtype);
-        let row = row.timed(times).dense();
+        let row = Row::new(OP, workload, [count, count, channels], self.pairs, dtype).dense();
         match channels {
             0 => row,
             _ => row.flops(2.0 * (self.pairs * channels * channels) as f64),
         }
     }
 
-    /// Measures the three products of a convolution, and cuBLAS.
+    /// Measures the three products of a convolution, and cuBLAS. Tests check the gradients.
     fn forms<T: Scalar>(&self, c: usize, kind: Dtype) -> Result<()> {
-        let (bench, n, dtype) = (self.bench, self.voxels.len(), &*kind.to_string());
-        let options = ConvOptions {
-            precision: match kind {
-                Dtype::Tf32 => Precision::Tf32,
-                _ => Precision::Full,
-            },
-            ..ConvOptions::default()
-        };
-        let conv = SparseConv3d::<T>::new(&self.map, [c, c], &options)?;
-        let drawn = |shape: Vec<usize>, seed| {
-            let values = generate::random_values::<T>(shape.iter().product(), SEED + seed);
-            Dense::new(shape, values)
-        };
-        let (input, weights) = (drawn(vec![n, c], 1)?, drawn(vec![27, c, c], 2)?);
-        let (x, w) = (bench.upload(&input)?, bench.upload(&weights)?);
-        let mut out = bench.zeros::<T>(&[n, c])?;
-        let times = bench.measure(|| conv.forward(&x, &w, None, &mut out, &bench.stream))?;
-        let worst = self.error((&input, &weights), &out, unit(kind))?;
-        let note = format!("err {worst:.2} of the bound{}", published(dtype, c));
-        let row = self.row(c, dtype, &times).ours(conv.variant());
-        let row = row.prepared(None, self.map.bytes() + conv.workspace_bytes());
-        bench.add(row.judged(worst <= 1.0, note))?;
-        for &variant in beside(dtype, c) {
-            if variant == conv.variant() || bench.kernels().all(|row| row.name != variant) {
+        let (n, dtype) = (self.voxels.len(), &*kind.to_string());
+        let (input, weights) =
+            (values::dense::<T>(&[n, c], 1, NORMAL), values::dense::<T>(&[27, c, c], 2, NORMAL));
+        let [x, w] = &self.bench.uploads([&input, &weights])?;
+        let mut taken = "";
+        for variant in [None].into_iter().chain(beside(dtype, c).iter().copied().map(Some)) {
+            let known = |name| name != taken && self.bench.kernels().any(|row| row.name == name);
+            if !variant.is_none_or(known) {
                 continue;
             }
-            let options = ConvOptions { variant: Some(variant.into()), ..options.clone() };
+            let options = ConvOptions {
+                precision: precise(kind).precision,
+                variant: variant.map(str::to_owned),
+                ..ConvOptions::default()
+            };
             let conv = SparseConv3d::<T>::new(&self.map, [c, c], &options)?;
-            let times = bench.measure(|| conv.forward(&x, &w, None, &mut out, &bench.stream))?;
-            let worst = self.error((&input, &weights), &out, unit(kind))?;
-            let note = format!("not taken; err {worst:.2} of the bound");
-            let row = self.row(c, dtype, &times).ours(variant);
-            bench.add(row.judged(worst <= 1.0, note))?;
+            let row = self.row(c, dtype).ours(conv.variant());
+            let row = match variant {
+                None => row
+                    .prepared(None, self.map.bytes() + conv.workspace_bytes())
+                    .note(published(dtype, c)),
+                Some(_) => row.note("not taken"),
+            };
+            let mut out = self.bench.poisoned::<T>(&[n, c])?;
+            self.bench.checked(
+                row,
+                &mut out,
+                |out| conv.forward(x, w, None, out, &self.bench.stream),
+                |out| self.error((&input, &weights), out, unit(kind)),
+            )?;
+            if variant.is_some() {
+                continue;
+            }
+            taken = conv.variant();
+            let bench = self.bench.anew()?;
+            bench.time(self.row(c, dtype).ours("input_gradient"), || {
+                conv.backward_input(w, x, &mut out, &bench.stream)
+            })?;
+            let mut to_weights = bench.zeros::<T>(&[27, c, c])?;
+            let row = self.row(c, dtype).ours("weight_gradient");
+            bench.time(row.prepared(None, conv.workspace_bytes()), || {
+                conv.backward_weight(x, x, &mut to_weights, &bench.stream)
+            })?;
         }
-        self.gradients((&conv, &x, &w), dtype)?;
-        self.dense(c, kind)
-    }
-
-    /// Measures both gradients. Tests check their values.
-    fn gradients<T: Scalar>(
-        &self,
-        (conv, x, w): (&SparseConv3d<T>, &Tensor<T>, &Tensor<T>),
-        dtype: &str,
-    ) -> Result<()> {
-        let bench = self.bench.anew()?;
-        let (n, c, stream) = (x.shape()[0], x.shape()[1], &bench.stream);
-        let mut to_input = bench.zeros::<T>(&[n, c])?;
-        let times = bench.measure(|| conv.backward_input(w, x, &mut to_input, stream))?;
-        bench.add(self.row(c, dtype, &times).ours("input_gradient"))?;
-        let mut to_weights = bench.zeros::<T>(&[27, c, c])?;
-        let times = bench.measure(|| conv.backward_weight(x, x, &mut to_weights, stream))?;
-        let row = self.row(c, dtype, &times).ours("weight_gradient");
-        bench.add(row.prepared(None, conv.workspace_bytes()))
-    }
-
-    /// Times cuBLAS on as many products, with gathered rows.
-    fn dense(&self, c: usize, kind: Dtype) -> Result<()> {
-        let Ok(cublas) = CuBlas::open(self.bench.gpu, kind == Dtype::Tf32) else {
-            return Ok(());
-        };
+        // cuBLAS on as many products, with gathered rows.
         let values = Values::new(kind);
-        let a = values.upload(self.pairs * c, 0)?;
-        let b = values.upload(c * c, 77)?;
-        let to = Buffer::new(self.pairs * c * kind.size())?;
-        let (extents, all) = ([self.pairs, c, c], [a.ptr, b.ptr, to.ptr]);
-        let times = (self.bench).measure(|| cublas.gemm(kind, extents, all))?;
-        let engine = match kind {
-            Dtype::Tf32 => "cublas-tf32",
-            _ => "cublas",
-        };
+        let (a, b) = (values.upload(self.pairs * c, 0)?, values.upload(c * c, 77)?);
         let note = "as many products, rows gathered before, sums of offsets left out";
-        let row = self.row(c, &kind.to_string(), &times);
-        self.bench.add(row.by(engine, "one dense product").note(note))
+        let row = self.row(c, dtype).named("one dense product").note(note);
+        self.bench.whole(row, (kind, [self.pairs, c, c], Order::Rows), [a.ptr, b.ptr])
     }
 
-    /// Max error of a sample of rows, in multiples of its bound.
+    /// Max error of a sample of rows, in multiples of its bound: rounding of two operands (TF32) or of the result, and of
+    /// sums in f32.
     fn error<T: Scalar>(
         &self,
         (input, weights): (&Dense<T>, &Dense<T>),
@@ -188,30 +162,22 @@ impl Cloud<'_> {
         unit: f64,
     ) -> Result<f64> {
         let c = input.shape()[1];
-        let places: HashMap<[i32; 4], usize> = self.voxels.iter().copied().zip(0..).collect();
-        let out = out.to_dense()?;
-        let mut worst: f64 = 0.0;
-        for (o, v) in self.voxels.iter().enumerate().step_by(EVERY) {
-            let mut sums = vec![Sum::default(); c];
+        let voxels = &self.voxels;
+        let places: HashMap<[i32; 4], usize> = voxels.iter().copied().zip(0..).collect();
+        let terms = |o: usize, sums: &mut [Sum]| {
+            let v = voxels[o];
             for t in 0..27usize {
                 let offset = [t / 9, t / 3 % 3, t % 3].map(|x| x as i32 - 1);
                 let at = [v[0], v[1] + offset[0], v[2] + offset[1], v[3] + offset[2]];
                 let Some(&i) = places.get(&at) else { continue };
                 for k in 0..c {
                     let x = input.values()[i * c + k].to_f64();
-                    let line = &weights.values()[(t * c + k) * c..][..c];
-                    for (sum, w) in sums.iter_mut().zip(line) {
-                        sum.add(x * w.to_f64());
-                    }
+                    add_line(sums, x, &weights.values()[(t * c + k) * c..]);
                 }
             }
-            for (found, sum) in out.values()[o * c..][..c].iter().zip(sums) {
-                // Bound: rounding of two operands (TF32) or of the result, and of sums in f32.
-                let bound = (2.0 * unit + 1e-5) * sum.size + 1e-9;
-                worst = worse(worst, (found.to_f64() - sum.value).abs() / bound);
-            }
-        }
-        Ok(worst)
+        };
+        let rows = (0..voxels.len()).step_by(EVERY);
+        Ok(rows_error(out.to_dense()?.values(), c, rows, terms, relative(2.0 * unit + 1e-5)))
     }
 }
 
@@ -238,14 +204,14 @@ fn unit(dtype: Dtype) -> f64 {
 /// Published times on the same cloud and kind of GPU, cold.
 fn published(dtype: &str, channels: usize) -> &'static str {
     match (dtype, channels) {
-        ("f16", 64) => "; Insum 0.0937 ms, its lazy form 0.0763, PyTorch 1.27",
-        ("f16", 128) => "; Insum 0.237 ms, its lazy form 0.183, PyTorch 1.84",
-        ("tf32", 64) => "; Insum 0.191 ms, its lazy form 0.158, PyTorch 1.39",
-        ("tf32", 128) => "; Insum 0.628 ms, its lazy form 0.610, PyTorch 2.04",
-        ("f32", 64) => "; PyTorch 1.51 ms",
-        ("f32", 128) => "; PyTorch 2.70 ms",
-        ("bf16", 64) => "; PyTorch 1.31 ms",
-        ("bf16", 128) => "; PyTorch 1.86 ms",
+        ("f16", 64) => "Insum 0.0937 ms, its lazy form 0.0763, PyTorch 1.27",
+        ("f16", 128) => "Insum 0.237 ms, its lazy form 0.183, PyTorch 1.84",
+        ("tf32", 64) => "Insum 0.191 ms, its lazy form 0.158, PyTorch 1.39",
+        ("tf32", 128) => "Insum 0.628 ms, its lazy form 0.610, PyTorch 2.04",
+        ("f32", 64) => "PyTorch 1.51 ms",
+        ("f32", 128) => "PyTorch 2.70 ms",
+        ("bf16", 64) => "PyTorch 1.31 ms",
+        ("bf16", 128) => "PyTorch 1.86 ms",
         _ => "",
     }
 }

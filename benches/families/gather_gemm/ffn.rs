@@ -4,8 +4,10 @@
 //!
 //! `nnz` is the elements of the nonempty columns; rates count only these.
 
-use super::micro::{found, whole, worst_error};
+use super::micro::{dynamic, skipping};
+use crate::check::product_error;
 use crate::prelude::*;
+use rand::seq::SliceRandom;
 
 pub const OP: &str = "ffn";
 /// Hidden activations, and outputs.
@@ -16,27 +18,11 @@ const CASES: [(usize, usize); 3] = [(1, 5), (32, 10), (512, 10)];
 /// Max number of checked rows of a product.
 const CHECKED: usize = 4;
 
-/// Values of mean 0 and variance 1, drawn from a pool of 4096, because millions are needed.
-fn values<T: Scalar>(count: usize, rng: &mut StdRng) -> Vec<T> {
-    let pool: Vec<T> = (0..4096).map(|_| T::from_f64(rng.random_range(-1.73..1.73))).collect();
-    let mut state = rng.random::<u64>() | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        pool[(state >> 20) as usize % 4096]
-    };
-    (0..count).map(|_| next()).collect()
-}
-
 /// Activations after a ReLU. Exactly `percent` percent of the columns have an element above zero, and half of their
 /// elements are above zero.
 fn hidden<T: Scalar>(tokens: usize, percent: usize, rng: &mut StdRng) -> Result<Dense<T>> {
     let mut columns: Vec<usize> = (0..HIDDEN).collect();
-    for i in 0..HIDDEN {
-        let other = rng.random_range(i..HIDDEN);
-        columns.swap(i, other);
-    }
+    columns.shuffle(rng);
     let mut all = vec![T::ZERO; tokens * HIDDEN];
     for &column in &columns[..HIDDEN * percent / 100] {
         let always = rng.random_range(0..tokens);
@@ -56,35 +42,32 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 
 fn products<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(SEED + 6);
-    let w = Dense::new([HIDDEN, OUTPUTS], values(HIDDEN * OUTPUTS, &mut rng))?;
+    let w = values::dense::<T>(&[HIDDEN, OUTPUTS], 1, NORMAL);
     let w_there = bench.upload(&w)?;
     for (tokens, percent) in CASES {
         let a = hidden::<T>(tokens, percent, &mut rng)?;
-        let both = [&bench.upload(&a)?, &w_there];
+        let a_there = bench.upload(&a)?;
+        let used = HIDDEN * percent / 100;
+        let workload = format!("ffn-second-m{tokens}-e{}", 1.0 - percent as f64 / 100.0);
         let extents = [tokens, HIDDEN, OUTPUTS];
-        let row = |times: &Times| row::<T>(extents, percent, times);
-        let error = |c: &Tensor<T>| {
-            let checked = tokens.min(CHECKED);
-            let apart = tokens / checked;
-            let rows = (0..checked).map(|i| i * apart + i % apart);
-            worst_error(|i, k| a.values()[i * HIDDEN + k], &w, c, rows)
-        };
+        // Min bytes: A, the used rows of the weights, and C.
+        let bytes = (tokens * (HIDDEN + OUTPUTS) + used * OUTPUTS) * size_of::<T>();
+        let row = Row::new(OP, workload, extents, tokens * used, dtype)
+            .flops(2.0 * (tokens * used * OUTPUTS) as f64)
+            .bytes(bytes as f64)
+            .dense();
         // One kernel detects and multiplies, if a micro-tile holds all tokens.
         let micro = if tokens <= 64 { "few" } else { "128x1" };
-        found(bench, (micro, Options::default()), both, error, (row, ""))?;
-        whole(bench, (dtype, extents, CuBlas::gemm), both, row)?;
+        let operands = ab(dynamic(&a_there), &w_there);
+        let options = skipping(bench, SPMM, &operands, (micro, Options::default()))?;
+        let own = row.clone().note("detection inside");
+        bench.product::<T, T>(own, (SPMM, &options), &operands, |c| {
+            let apart = tokens / tokens.min(CHECKED);
+            let rows = (0..tokens.min(CHECKED)).map(|i| i * apart + i % apart);
+            product_error(|i, k| a.values()[i * HIDDEN + k], w.values(), c, rows)
+        })?;
+        let both = [at(&a_there)?, at(&w_there)?];
+        bench.whole(row.named("dense product"), (dtype, extents, Order::Rows), both)?;
     }
     Ok(())
-}
-
-fn row<T: Scalar>([m, k, n]: [usize; 3], percent: usize, times: &Times) -> Row {
-    let used = k * percent / 100;
-    let workload = format!("ffn-second-m{m}-e{}", 1.0 - percent as f64 / 100.0);
-    // Min bytes: A, the used rows of the weights, and C.
-    let bytes = (m * k + used * n + m * n) * size_of::<T>();
-    Row::new(OP, workload, [m, k, n], m * used, T::DTYPE.name())
-        .timed(times)
-        .flops(2.0 * (m * used * n) as f64)
-        .bytes(bytes as f64)
-        .dense()
 }

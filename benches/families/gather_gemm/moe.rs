@@ -2,16 +2,13 @@
 //! those of Switch and Qwen, and experts are chosen uniformly or by Zipf's law. Baselines compute only the two
 //! products: grouped by PyTorch and by cuBLAS, and batched by cuBLAS with padding to the largest expert.
 //!
-//! `m` is the tokens, `k` their columns, `n` the hidden columns; rates count both products of every choice.
+//! Rates count both products of every choice.
 
-mod step;
-
+use super::experts::{self, Off, law, met, parts, rows_times, times_rows};
 use crate::peers::cublas::Addresses;
-use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::einsum::Activation;
 use einsparse::nn::{Moe, MoeInputs, MoeOptions};
-use rayon::prelude::*;
 
 pub const OP: &str = "moe";
 
@@ -21,45 +18,45 @@ const EXPERTS: usize = 64;
 const CASES: [(usize, usize, usize); 2] = [(1, 768, 3072), (8, 4096, 1536)];
 /// Number of checked tokens.
 const CHECKED: usize = 8;
-/// Max bytes and operations per second.
-const HBM: f64 = 4.27e12;
-const TENSOR_CORES: f64 = 780e12;
+/// Max relative error.
+const MOST: f64 = 0.01;
+/// Bound of uniform values of variance 1/2304: two of the cases' products then keep the magnitude of rows.
+const SCALE: f64 = 0.036;
+/// Note of a baseline that computes only the products.
+const ALONE: &str = "products alone; routing, gather, ReLU, weights and scatter left out";
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
-    for (top, model, hidden) in CASES {
-        let values = values(EXPERTS * model * hidden, SEED, SCALE);
+    for (top_k, model, hidden) in CASES {
+        let bench = &bench.anew()?;
+        let matrices = values(EXPERTS * model * hidden, 1, SCALE);
+        let x = values::dense(&[TOKENS, model], 2, NORMAL);
+        let weights = values::<f32>(TOKENS * top_k, 3, 0.45).iter().map(|x| x + 0.55).collect();
         let options = MoeOptions {
             tokens: TOKENS,
             experts: EXPERTS,
-            top_k: top,
+            top_k,
             model,
             hidden,
             activation: Activation::Relu,
             ..MoeOptions::default()
         };
-        let bench = &bench.anew()?;
-        let layer = Layer::new(bench, options, &values)?;
+        let layer = Layer {
+            bench,
+            options,
+            there: [
+                bench.upload(&x)?,
+                bench.tensor(&[EXPERTS, model, hidden], matrices.clone())?,
+                bench.tensor(&[EXPERTS, hidden, model], matrices.clone())?,
+            ],
+            matrices,
+            x,
+            weights,
+        };
         for zipf in [false, true] {
-            let routed = layer.routed(zipf)?;
-            layer.measure(&routed)?;
-            layer.step(&routed)?;
+            layer.measure(zipf, &choices(top_k, zipf))?;
         }
     }
     Ok(())
-}
-
-/// Bound of uniform values of variance 1/2304: two of the cases' products then keep the magnitude of rows.
-const SCALE: f32 = 0.036;
-
-/// Uniform values up to `scale`, each from a hash of its index.
-pub(super) fn values(count: usize, seed: u64, scale: f32) -> Vec<bf16> {
-    let value = |i: usize| {
-        let mut z = (i as u64 + (seed << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let unit = (z >> 40) as f32 / (1 << 23) as f32 - 1.0;
-        bf16::from_f32(unit * scale)
-    };
-    (0..count).into_par_iter().map(value).collect()
 }
 
 /// Distinct choices of every token: uniform, or expert e with weight 1 / (e + 1).
@@ -90,135 +87,80 @@ fn counts(chosen: &[i32]) -> Vec<usize> {
     (0..EXPERTS).map(of).collect()
 }
 
-/// Operands in host memory, for the check of results.
-struct Model<'a> {
-    options: MoeOptions,
-    /// Both stacks of matrices, in order.
-    values: &'a [bf16],
-    x: Dense<bf16>,
-    weights: Vec<f32>,
-}
-
 struct Layer<'a> {
     bench: &'a Bench<'a>,
     options: MoeOptions,
-    model: Model<'a>,
-    x: Tensor<bf16>,
-    up: Tensor<bf16>,
-    down: Tensor<bf16>,
+    /// Both stacks of matrices, in order.
+    matrices: Vec<bf16>,
+    x: Dense<bf16>,
+    weights: Vec<f32>,
+    /// X and both stacks in device memory.
+    there: [Tensor<bf16>; 3],
 }
 
-/// Experts of the tokens, and their weights.
-struct Routed {
-    zipf: bool,
-    chosen: Vec<i32>,
-    there: Tensor<i32>,
-    weights: Tensor<f32>,
-}
-
-/// Note of a baseline that computes only the products.
-const ALONE: &str = "routing, gather, ReLU, weights and scatter left out";
-
-impl<'a> Layer<'a> {
-    fn new(bench: &'a Bench<'a>, options: MoeOptions, values: &'a [bf16]) -> Result<Self> {
-        let (columns, hidden) = (options.model, options.hidden);
-        let mut rng = StdRng::seed_from_u64(SEED + 3);
-        let x = (0..TOKENS * columns).map(|_| bf16::from_f32(rng.random_range(-1.73..1.73)));
-        let x = Dense::new([TOKENS, columns], x.collect())?;
-        let weights = (0..TOKENS * options.top_k).map(|_| rng.random_range(0.1..1.0));
-        let x_there = bench.upload(&x)?;
-        let model = Model { options, values, x, weights: weights.collect() };
-        Ok(Layer {
-            bench,
-            options,
-            model,
-            up: bench.tensor(&[EXPERTS, columns, hidden], values.to_vec())?,
-            down: bench.tensor(&[EXPERTS, hidden, columns], values.to_vec())?,
-            x: x_there,
-        })
-    }
-
-    fn routed(&self, zipf: bool) -> Result<Routed> {
-        let shape = [TOKENS, self.options.top_k];
-        let chosen = choices(self.options.top_k, zipf);
-        Ok(Routed {
-            zipf,
-            there: self.bench.tensor(&shape, chosen.clone())?,
-            weights: self.bench.tensor(&shape, self.model.weights.clone())?,
-            chosen,
-        })
-    }
-
-    /// Row of the record with the values that all rows share.
-    fn row(&self, routed: &Routed, times: &Times) -> Row {
-        let MoeOptions { model, hidden, top_k, .. } = self.options;
-        let chosen = &routed.chosen;
-        let used = (0..EXPERTS as i32).filter(|e| chosen.contains(e)).count();
-        let law = if routed.zipf { "zipf1" } else { "uniform" };
-        let workload = format!("moe-t{TOKENS}-e{EXPERTS}-top{top_k}-{law}");
-        let (extents, nnz) = ([TOKENS, model, hidden], chosen.len() * model);
-        let row = Row::new(OP, workload, extents, nnz, Dtype::Bf16).timed(times);
-        let bytes = (2 * (2 * used * model * hidden + 2 * TOKENS * model)) as f64;
-        rated(row, 4.0 * (chosen.len() * model * hidden) as f64, bytes).dense()
-    }
-
-    fn measure(&self, routed: &Routed) -> Result<()> {
-        let (bench, stream) = (self.bench, &self.bench.stream);
-        let (x, there, weights) = (&self.x, &routed.there, &routed.weights);
-        let mut layer = Moe::<bf16>::new(&bench.context, &self.options)?;
-        let mut out = bench.poisoned(&[TOKENS, self.options.model])?;
-        let (up, down) = ((&self.up).into(), (&self.down).into());
-        let inputs = MoeInputs { x, choices: there, weights, up, down };
-        let times = bench.measure(|| layer.forward(&inputs, &mut out, stream))?;
-        let error = self.model.error(&routed.chosen, &out)?;
-        let route = bench.measure(|| layer.route(there, stream))?;
-        let up = bench.measure(|| layer.multiply_up(x, &self.up, stream))?;
-        let down = bench.measure(|| layer.multiply_down(weights, &self.down, &mut out, stream))?;
-        let summed = match self.options.top_k {
-            1 => "",
-            _ => " and sum",
-        };
-        let note = format!(
-            "routing {:.1}, first product {:.1}, second with scatter{summed} {:.1} us by themselves; err {error:.1e}",
-            route.cold * 1e3,
-            up.cold * 1e3,
-            down.cold * 1e3
-        );
-        let row = self.row(routed, &times).ours(layer.variants().join(" + "));
-        bench.add(row.judged(error < 0.01, note))?;
-        self.in_torch(routed)?;
-        if let Some(cublas) = or_said(CuBlas::open(bench.gpu, false), "engine cublas") {
-            self.grouped(routed, &cublas)?;
-            self.padded(routed, &cublas)?;
+impl Layer<'_> {
+    fn measure(&self, zipf: bool, chosen: &[i32]) -> Result<()> {
+        let (bench, stream, o) = (self.bench, &self.bench.stream, &self.options);
+        let (model, hidden, [x, up, down]) = (o.model, o.hidden, &self.there);
+        let choices = &bench.tensor(&[TOKENS, o.top_k], chosen.to_vec())?;
+        let weights = &bench.tensor(&[TOKENS, o.top_k], self.weights.clone())?;
+        let name = format!("moe-t{TOKENS}-e{EXPERTS}-top{}-{}", o.top_k, law(zipf));
+        let row = experts::row(OP, name, o, chosen.len(), 2 * met(chosen, EXPERTS));
+        let mut layer = Moe::<bf16>::new(&bench.context, o)?;
+        let mut out = bench.poisoned(&[TOKENS, model])?;
+        let [route, first, second] = [
+            bench.measure(|| layer.route(choices, stream))?,
+            bench.measure(|| layer.multiply_up(x, up, stream))?,
+            bench.measure(|| layer.multiply_down(weights, down, &mut out, stream))?,
+        ];
+        let own = row.clone().ours(layer.variants().join(" + "));
+        let inputs = MoeInputs { x, choices, weights, up: up.into(), down: down.into() };
+        let tokens = || (0..CHECKED).map(|i| i * (TOKENS / CHECKED) + 5);
+        bench.checked(
+            own.note(parts([route, first, second])),
+            &mut out,
+            |out| layer.forward(&inputs, out, stream),
+            |out| {
+                let expert = |token, expert| {
+                    let h: Vec<f64> =
+                        self.hidden(token, expert).iter().map(|h| h.max(0.0)).collect();
+                    times_rows(&h, self.matrix(expert), model)
+                };
+                Ok(experts::error(tokens(), (chosen, &self.weights), out, expert)? / MOST)
+            },
+        )?;
+        let mut layer = Moe::<bf16>::for_training(&bench.context, o)?;
+        let given = (x, choices, weights);
+        let (times, dx, dweights) = experts::step(bench, &mut layer, o, given, [up, down])?;
+        let error = self.gradient_error(chosen, tokens(), (&dx, &dweights))?;
+        // Both stacks are read twice, both gradients are written once.
+        let flops = 12.0 * (chosen.len() * model * hidden) as f64;
+        let bytes = 2.0 * (6 * EXPERTS * model * hidden) as f64;
+        let own = Row { workload: format!("{}-step", row.workload), ..row.clone() };
+        let own = own.rated(Dtype::Bf16, flops, bytes).ours(layer.variants().join(" + "));
+        bench.add(own.timed(&times).note("forward and backward").error(error / MOST))?;
+        let counts = counts(chosen);
+        let row = row.note(ALONE);
+        let asked = format!(r#"{{"counts": {counts:?}, "model": {model}, "hidden": {hidden}}}"#);
+        bench.torch(row.clone(), "moe", &asked)?;
+        if let Some(cublas) = bench.cublas(false) {
+            self.grouped(row.clone(), &counts, &cublas)?;
+            self.padded(row, &counts, &cublas)?;
         }
         Ok(())
     }
 
-    /// Times the two grouped products of PyTorch, with the faster of two layouts of the weights.
-    fn in_torch(&self, routed: &Routed) -> Result<()> {
-        let MoeOptions { model, hidden, .. } = self.options;
-        let counts = counts(&routed.chosen);
-        let asked = format!(r#"{{"counts": {counts:?}, "model": {model}, "hidden": {hidden}}}"#);
-        let all = torch::measure("moe", &asked);
-        let best = all.into_iter().min_by(|a, b| a.1.cold.total_cmp(&b.1.cold));
-        let Some((variant, times)) = best else {
-            return Ok(());
-        };
-        let row = self.row(routed, &times).by("torch", variant);
-        self.bench.add(row.note(format!("products alone; {ALONE}")))
-    }
-
     /// Times the two products of each expert as grouped products of cuBLAS. Tokens are sorted by expert, and the host
     /// has their counts.
-    fn grouped(&self, routed: &Routed, cublas: &CuBlas) -> Result<()> {
+    fn grouped(&self, row: Row, counts: &[usize], cublas: &CuBlas) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
-        let rows = routed.chosen.len();
+        let all: usize = counts.iter().sum();
         // Experts without tokens are left out.
-        let counts = counts(&routed.chosen).into_iter().enumerate();
+        let counts = counts.iter().copied().enumerate();
         let met: Vec<(usize, usize)> = counts.filter(|(_, count)| *count > 0).collect();
-        let packed = self.packed(rows)?;
-        let between = Buffer::new(rows * hidden * 2)?;
-        let out = Buffer::new(rows * model * 2)?;
+        let packed = self.packed(all)?;
+        let between = Buffer::new(all * hidden * 2)?;
+        let out = Buffer::new(all * model * 2)?;
         let rows = |start: u64, width: usize| {
             let mut at = start;
             Addresses::new(met.iter().map(|(_, count)| {
@@ -231,10 +173,9 @@ impl<'a> Layer<'a> {
             let of = |(e, _): &(usize, usize)| start + (e * model * hidden * 2) as u64;
             Addresses::new(met.iter().map(of))
         };
-        let x = rows(packed.ptr, model)?;
-        let h = rows(between.ptr, hidden)?;
-        let y = rows(out.ptr, model)?;
-        let (up, down) = (matrices(at(&self.up)?)?, matrices(at(&self.down)?)?);
+        let (x, h, y) =
+            (rows(packed.ptr, model)?, rows(between.ptr, hidden)?, rows(out.ptr, model)?);
+        let (up, down) = (matrices(at(&self.there[1])?)?, matrices(at(&self.there[2])?)?);
         let extents = |k: usize, n: usize| -> Vec<[usize; 3]> {
             met.iter().map(|(_, count)| [*count, k, n]).collect()
         };
@@ -243,100 +184,78 @@ impl<'a> Layer<'a> {
             cublas.gemm_grouped(Dtype::Bf16, &first, [&x, &up, &h])?;
             cublas.gemm_grouped(Dtype::Bf16, &second, [&h, &down, &y])
         })?;
-        let waits = match times.host_inside {
-            true => "; waits for the host inside",
-            false => "",
-        };
-        let row = self.row(routed, &times).by("cublas", "grouped");
-        (self.bench).add(row.note(format!("products alone; {ALONE}{waits}")))
+        let row = row.by("cublas", "grouped").timed(&times);
+        self.bench.add(match times.host_inside {
+            true => row.also("waits for the host inside"),
+            false => row,
+        })
     }
 
     /// Times the two products of every expert by cuBLAS, padded to the largest expert.
-    fn padded(&self, routed: &Routed, cublas: &CuBlas) -> Result<()> {
+    fn padded(&self, row: Row, counts: &[usize], cublas: &CuBlas) -> Result<()> {
         let MoeOptions { model, hidden, .. } = self.options;
-        let most = counts(&routed.chosen).into_iter().max().unwrap_or(0);
-        let capacity = most.next_multiple_of(8);
-        let (up, down, rows) = (at(&self.up)?, at(&self.down)?, EXPERTS * capacity);
+        let capacity = counts.iter().max().map_or(0, |most| most.next_multiple_of(8));
+        let (up, down, rows) = (at(&self.there[1])?, at(&self.there[2])?, EXPERTS * capacity);
         let packed = self.packed(rows)?;
         let between = Buffer::new(rows * hidden * 2)?;
         let out = Buffer::new(rows * model * 2)?;
-        let times = self.bench.measure(|| {
+        let more = rows as f64 / counts.iter().sum::<usize>() as f64;
+        let row = row.by("cublas", "strided batches, padded to the largest expert");
+        self.bench.time(row.also(format!("{more:.2}x the rows")), || {
             let first = [EXPERTS, capacity, model, hidden];
             cublas.gemm_batched(Dtype::Bf16, first, [packed.ptr, up, between.ptr])?;
             let second = [EXPERTS, capacity, hidden, model];
             cublas.gemm_batched(Dtype::Bf16, second, [between.ptr, down, out.ptr])
         })?;
-        let variant = "strided batches, padded to the largest expert";
-        let more = rows as f64 / routed.chosen.len() as f64;
-        let row = self.row(routed, &times).by("cublas", variant);
-        (self.bench).add(row.note(format!("products alone, {more:.2}x the rows; {ALONE}")))
+        Ok(())
     }
 
     /// Returns `rows` rows of x, which repeat. The time of a product does not depend on their order.
     fn packed(&self, rows: usize) -> Result<Buffer> {
-        let packed = Buffer::new(rows * self.options.model * 2)?;
-        let source: &[u8] = bytemuck::cast_slice(self.model.x.values());
-        for at in (0..packed.bytes).step_by(source.len()) {
-            let bytes = source.len().min(packed.bytes - at);
-            packed.write(at, &source[..bytes])?;
-        }
-        Ok(packed)
+        Buffer::repeated(self.x.values(), rows * self.options.model * 2)
     }
-}
 
-impl Model<'_> {
-    /// Row `at` of a stack of matrices.
-    fn line(&self, at: usize, width: usize) -> &[bf16] {
-        &self.values[at * width..(at + 1) * width]
+    fn matrix(&self, expert: usize) -> &[bf16] {
+        let size = self.options.model * self.options.hidden;
+        &self.matrices[expert * size..][..size]
+    }
+
+    fn token(&self, token: usize) -> Vec<f64> {
+        let model = self.options.model;
+        self.x.values()[token * model..][..model].iter().map(|x| x.to_f64()).collect()
     }
 
     /// Hidden elements of a token at an expert, before the ReLU.
     fn hidden(&self, token: usize, expert: usize) -> Vec<f64> {
-        let MoeOptions { model, hidden, .. } = self.options;
-        let mut h = vec![0.0f64; hidden];
-        for (i, x) in self.x.values()[token * model..][..model].iter().enumerate() {
-            for (h, w) in h.iter_mut().zip(self.line(expert * model + i, hidden)) {
-                *h += x.to_f64() * w.to_f64();
-            }
-        }
-        h
+        times_rows(&self.token(token), self.matrix(expert), self.options.hidden)
     }
 
-    /// Relative error of some tokens' rows, in norm.
-    fn error(&self, chosen: &[i32], out: &Tensor<bf16>) -> Result<f64> {
-        let MoeOptions { model, hidden, top_k, .. } = self.options;
-        let out = out.to_dense()?;
-        let pairs = (0..CHECKED * top_k).into_par_iter().map(|pair| {
-            let token = pair / top_k * (TOKENS / CHECKED) + 5;
-            let number = token * top_k + pair % top_k;
-            let expert = chosen[number] as usize;
-            let mut y = vec![0.0f64; model];
-            for (i, h) in self.hidden(token, expert).iter().enumerate() {
-                for (y, w) in y.iter_mut().zip(self.line(expert * hidden + i, model)) {
-                    *y += h.max(0.0) * w.to_f64();
-                }
+    /// Relative error, in norm, of the gradients of some tokens and their weights.
+    fn gradient_error(
+        &self,
+        chosen: &[i32],
+        tokens: impl Iterator<Item = usize>,
+        (dx, dweights): (&Tensor<bf16>, &Tensor<f32>),
+    ) -> Result<f64> {
+        let MoeOptions { model, top_k, .. } = self.options;
+        let (dx, dweights) = (dx.to_dense()?, dweights.to_dense()?);
+        let (mut off, mut off_x) = (Off::default(), Off::default());
+        for token in tokens {
+            let x = self.token(token);
+            let mut wanted = vec![0.0f64; model];
+            for number in token * top_k..(token + 1) * top_k {
+                let (expert, weight) = (chosen[number] as usize, f64::from(self.weights[number]));
+                let (h, own) = (self.hidden(token, expert), self.matrix(expert));
+                let mut g = rows_times(own, &x);
+                g.iter_mut().zip(&h).filter(|(_, h)| **h <= 0.0).for_each(|(g, _)| *g = 0.0);
+                let dw = h.iter().zip(&g).map(|(h, g)| h * g).sum();
+                off.add(f64::from(dweights.values()[number]), dw);
+                let through = rows_times(own, &g);
+                wanted.iter_mut().zip(through).for_each(|(w, g)| *w += weight * g);
             }
-            let weight = f64::from(self.weights[number]);
-            y.iter_mut().for_each(|y| *y *= weight);
-            (token, y)
-        });
-        let pairs: Vec<_> = pairs.collect();
-        let (mut off, mut size) = (0.0f64, 0.0f64);
-        for of_token in pairs.chunks(top_k) {
-            let found = &out.values()[of_token[0].0 * model..][..model];
-            for (column, found) in found.iter().enumerate() {
-                let wanted: f64 = of_token.iter().map(|(_, y)| y[column]).sum();
-                off += (found.to_f64() - wanted).powi(2);
-                size += wanted.powi(2);
-            }
+            let found = &dx.values()[token * model..];
+            wanted.iter().zip(found).for_each(|(wanted, found)| off_x.add(found.to_f64(), *wanted));
         }
-        let error = (off / size).sqrt();
-        Ok(if error.is_nan() { f64::INFINITY } else { error })
+        Ok(off.relative().max(off_x.relative()))
     }
-}
-
-/// Sets the rates of `flops` and `bytes`, and the min time of both.
-pub(super) fn rated(row: Row, flops: f64, bytes: f64) -> Row {
-    let floor = (bytes / HBM).max(flops / TENSOR_CORES) * 1e3;
-    row.flops(flops).bytes(bytes).limit(floor)
 }

@@ -112,24 +112,24 @@ impl<'c> Case<'c> {
         [positions, s.window[0] * s.window[1] * s.channels, s.filters]
     }
 
-    /// Writes a row of a baseline.
-    fn peer(
-        &self,
-        (engine, variant): (&str, &str),
-        times: &Times,
-        c: &Buffer,
-        note: &str,
-    ) -> Result<()> {
+    /// Checks and times a baseline.
+    fn peer(&self, row: Row, run: impl Fn(u64) -> Result<()>) -> Result<()> {
         let [m, _, n] = self.extents();
-        let mut found = vec![f16::ZERO; m * n];
-        c.read(0, bytemuck::cast_slice_mut(&mut found))?;
-        let error = self.worst_error(&found);
-        let note = format!("{note}err {error:.2} of the bound");
-        let row = self.row(times).by(engine, variant);
-        self.bench.add(row.judged(error <= 1.0, note))
+        let mut c = Buffer::new(m * n * 2)?;
+        self.bench.checked(
+            row,
+            &mut c,
+            |c| run(c.ptr),
+            |c| {
+                let mut found = vec![f16::ZERO; m * n];
+                c.read(0, bytemuck::cast_slice_mut(&mut found))?;
+                Ok(self.error(&found))
+            },
+        )?;
+        Ok(())
     }
 
-    fn row(&self, times: &Times) -> Row {
+    fn row(&self) -> Row {
         let [m, k, n] = self.extents();
         let axis = match self.axis {
             ConvolutionAxis::Channels => "channels",
@@ -139,7 +139,6 @@ impl<'c> Case<'c> {
         let share = f64::from(self.empty) / 100.0;
         let workload = format!("{size}x{size}x{width}-{axis}-e{share}");
         Row::new(OP, workload, [m, k, n], 0, Dtype::F16)
-            .timed(times)
             .flops(2.0 * (m * k) as f64 * n as f64 * self.kept)
             .dense()
     }
@@ -161,21 +160,21 @@ impl<'c> Case<'c> {
             ConvolutionAxis::Channels => a,
             ConvolutionAxis::Filters => b,
         };
-        let times = bench.measure(|| convolution.forward(a, b, &mut c, stream))?;
-        let error = self.worst_error(c.to_dense()?.values());
         let variant = convolution.variants()[2];
-        let mut note = format!("err {error:.2} of the bound");
+        bench.once(|| convolution.forward(a, b, &mut c, stream))?;
+        let error = self.error(c.to_dense()?.values());
+        let times = bench.measure(|| convolution.forward(a, b, &mut c, stream))?;
+        let mut row = self.row().ours(variant).timed(&times);
         if variant.starts_with("pit_conv") {
             let detection = bench.measure(|| convolution.detect(sparse, stream))?;
             let alone = bench.measure(|| convolution.multiply(a, b, &mut c, stream))?;
-            note = format!(
-                "detection inside; alone {:.1} us, product {:.1}; {note}",
+            row = row.note(format!(
+                "detection inside; alone {:.1} us, product {:.1}",
                 detection.cold * 1e3,
                 alone.cold * 1e3
-            );
+            ));
         }
-        let row = self.row(&times).ours(variant);
-        bench.add(row.judged(error <= 1.0, note))?;
+        bench.add(row.error(error))?;
         Ok(variant)
     }
 
@@ -192,98 +191,62 @@ impl<'c> Case<'c> {
             if inside { values[place(i)] } else { f16::ZERO }
         })?;
         let a = bench.upload(&around)?;
-        let [_, _, n] = self.extents();
-        let mut c = bench.poisoned(&[s.images, h, w, n])?;
-        let given = [("A", (&a).into()), ("B", (&self.there[1]).into())];
+        let operands = ab(&a, &self.there[1]);
         let own = bench.kernels().filter(|row| row.module.starts_with("dense_conv"));
         for row in own.filter(|row| row.dtype.name() == "f16" && row.name != taken) {
-            let plan = bench
-                .context
-                .plan::<f16>("C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]")
-                .operands(&given)
-                .options(&forced(Some(row.name)))
-                .build()?;
-            let times = bench.measure(|| plan.run(&given, &mut c, &bench.stream))?;
-            let error = self.worst_error(c.to_dense()?.values());
-            let note = format!("by name; err {error:.2} of the bound");
-            bench.add(self.row(&times).ours(row.name).judged(error <= 1.0, note))?;
+            let text = ("C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]", &forced(Some(row.name)));
+            let row = self.row().note("by name");
+            let check = |c: &Tensor<f16>| Ok(self.error(c.to_dense()?.values()));
+            bench.product::<f16, f16>(row, text, &operands, check)?;
         }
         Ok(())
     }
 
-    /// Position of A for row `row` of the product and a tap; `None` in the padding.
-    fn place(&self, row: usize, tap: usize) -> Option<usize> {
-        let [h, w] = self.shape.size;
-        let [x, y] = [row / w % h + tap / 3, row % w + tap % 3];
-        let inside = (1..=h).contains(&x) && (1..=w).contains(&y);
-        inside.then(|| (row / (h * w) * h + x - 1) * w + y - 1)
-    }
-
-    /// Max error of some positions of C over its bound: one rounding, and those of the sum.
-    fn worst_error(&self, c: &[f16]) -> f64 {
-        let [m, k, n] = self.extents();
-        let s = &self.shape;
-        let mut worst = 0.0f64;
-        for row in (0..CHECKED).map(|i| (i * (m / CHECKED) + i * 7) % m) {
-            let mut sums = vec![Sum::default(); n];
+    /// Max error of some positions of C over its bound.
+    fn error(&self, c: &[f16]) -> f64 {
+        let ([m, k, n], s) = (self.extents(), &self.shape);
+        let (a, b, channels) = (self.a.values(), self.b.values(), s.channels);
+        let rows = (0..CHECKED).map(|i| (i * (m / CHECKED) + i * 7) % m);
+        let terms = |row: usize, sums: &mut [Sum]| {
             for step in 0..k {
-                let (tap, channel) = (step / s.channels, step % s.channels);
-                let Some(place) = self.place(row, tap) else {
-                    continue;
-                };
-                let factor = self.a.values()[place * s.channels + channel].to_f64();
-                let line = &self.b.values()[step * n..][..n];
-                for (sum, w) in sums.iter_mut().zip(line) {
-                    sum.add(factor * w.to_f64());
+                if let Some(place) = place(s, row, step / channels) {
+                    let factor = a[place * channels + step % channels].to_f64();
+                    add_line(sums, factor, &b[step * n..]);
                 }
             }
-            let line = &c[row * n..][..n];
-            for (found, sum) in line.iter().zip(sums) {
-                let of_sum = sum.size * k as f64 * 2f64.powi(-24);
-                let bound = sum.value.abs() * 2f64.powi(-11) + of_sum + 1e-6;
-                worst = worse(worst, (found.to_f64() - sum.value).abs() / bound);
-            }
-        }
-        worst
+        };
+        // Algorithms of baselines sum in other orders, so the bound is that of any order.
+        rows_error(c, n, rows, terms, rounding::<f16>(k * k / 16))
     }
 
     /// Times cuDNN on all channels, with weights in its layout.
     fn cudnn(&self) -> Result<()> {
-        let (bench, s) = (self.bench, &self.shape);
+        let s = &self.shape;
         let images = [s.images, s.size[0], s.size[1], s.channels];
         let weights = [s.filters, s.window[0], s.window[1], s.channels];
-        let library = match CuDnn::open(bench.gpu, images, weights, s.padding) {
-            Ok(library) => library,
-            Err(reason) => {
-                eprintln!("cuDNN: {reason}");
-                return Ok(());
-            }
+        let opened = CuDnn::open(self.bench.gpu, images, weights, s.padding);
+        let Some(library) = or_said(opened, "engine cudnn") else {
+            return Ok(());
         };
-        let [m, inner, n] = self.extents();
+        let [_, inner, _] = self.extents();
         let turned: Vec<f16> = (0..s.filters * inner)
             .map(|i| self.b.values()[i % inner * s.filters + i / inner])
             .collect();
-        let b = Buffer::from_slice(&turned)?;
-        let c = Buffer::new(m * n * 2)?;
-        let all = [at(&self.there[0])?, b.ptr, c.ptr];
-        let times = bench.measure(|| library.run(all))?;
-        let note = format!("cuDNN {}; ", library.version());
-        self.peer(("cudnn", &library.algorithm()), &times, &c, &note)
+        let (a, b) = (at(&self.there[0])?, Buffer::from_slice(&turned)?);
+        let row = self.row().by("cudnn", library.algorithm());
+        let row = row.note(format!("cuDNN {}", library.version()));
+        self.peer(row, |c| library.run([a, b.ptr, c]))
     }
 
     /// Times the product of an image-to-column matrix and B.
     fn cublas(&self) -> Result<()> {
-        let bench = self.bench;
-        let Ok(cublas) = CuBlas::open(bench.gpu, false) else {
+        let Some(cublas) = self.bench.cublas(false) else {
             return Ok(());
         };
-        let [m, k, n] = self.extents();
-        let columns = bench.upload(&self.image_to_column()?)?;
-        let c = Buffer::new(m * n * 2)?;
-        let all = [at(&columns)?, at(&self.there[1])?, c.ptr];
-        let times = bench.measure(|| cublas.gemm(Dtype::F16, [m, k, n], all))?;
-        let variant = "image to column, there already";
-        self.peer(("cublas", variant), &times, &c, "")
+        let columns = self.bench.upload(&self.image_to_column()?)?;
+        let (a, b) = (at(&columns)?, at(&self.there[1])?);
+        let row = self.row().by("cublas", "image to column, there already");
+        self.peer(row, |c| cublas.gemm(Dtype::F16, self.extents(), [a, b, c], Order::Rows))
     }
 
     fn image_to_column(&self) -> Result<Dense<f16>> {
@@ -292,11 +255,19 @@ impl<'c> Case<'c> {
         let mut values = vec![f16::ZERO; m * k];
         for (row, line) in values.chunks_mut(k).enumerate() {
             for (tap, to) in line.chunks_mut(s.channels).enumerate() {
-                if let Some(place) = self.place(row, tap) {
+                if let Some(place) = place(s, row, tap) {
                     to.copy_from_slice(&self.a.values()[place * s.channels..][..s.channels]);
                 }
             }
         }
         Ok(Dense::new([m, k], values)?)
     }
+}
+
+/// Position of A for row `row` of the product and a tap; `None` in the padding.
+fn place(s: &ConvolutionShape, row: usize, tap: usize) -> Option<usize> {
+    let [h, w] = s.size;
+    let [x, y] = [row / w % h + tap / 3, row % w + tap % 3];
+    let inside = (1..=h).contains(&x) && (1..=w).contains(&y);
+    inside.then(|| (row / (h * w) * h + x - 1) * w + y - 1)
 }

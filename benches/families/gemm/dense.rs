@@ -50,96 +50,53 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
             let a = values.upload(m * k, 0)?;
             let b = values.upload(k * widest, 77)?;
             for &n in &ns {
-                let case = Case {
-                    bench: &bench.anew()?,
-                    name: &name,
-                    dtype,
-                    extents: [m, k, n],
-                    pointers: [a.ptr, b.ptr],
-                };
-                by_dtype!(dtype, T => case.measure::<T>())?;
+                let (bench, pointers) = (&bench.anew()?, [a.ptr, b.ptr]);
+                by_dtype!(dtype, T => measured::<T>(bench, &name, dtype, [m, k, n], pointers))?;
             }
         }
     }
     Ok(())
 }
 
-struct Case<'a> {
-    bench: &'a Bench<'a>,
-    name: &'a str,
+/// Measures cuBLAS and einsparse.
+fn measured<T: Scalar>(
+    bench: &Bench<'_>,
+    name: &str,
     dtype: Dtype,
     extents: [usize; 3],
-    pointers: [u64; 2],
-}
-
-impl Case<'_> {
-    /// Measures cuBLAS and einsparse.
-    fn measure<T: Scalar>(&self) -> Result<()> {
-        let (bench, [m, _, n]) = (self.bench, self.extents);
-        let tf32 = self.dtype == Dtype::Tf32;
-        let cublas = CuBlas::open(bench.gpu, tf32)?;
-        let bytes = m * n * self.dtype.size();
-        let (c, expected) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
-        let [a, b] = self.pointers;
-        let gemm = || cublas.gemm(self.dtype, self.extents, [a, b, expected.ptr]);
-        bench.once(gemm)?;
-        let reference = elements(&expected, self.dtype)?;
-        let times = bench.measure(gemm)?;
-        let peer = if tf32 { "cublas-tf32" } else { "cublas" };
-        bench.add(self.row(&times).by(peer, "dense"))?;
-        let auto = self.plan::<T>(None)?;
-        let mut names = vec!["auto".to_owned()];
-        let candidates = auto.choice().candidates.iter().map(|c| c.name.to_owned());
-        let (only_auto, chosen) = (bench.arguments.auto, &bench.arguments.variant);
-        let asked = |name: &String| !only_auto && (chosen.is_empty() || chosen.contains(name));
-        names.extend(candidates.filter(asked));
-        for name in names {
-            let forced = (name != "auto").then_some(name.as_str());
-            let plan = self.plan::<T>(forced)?;
-            let product = || self.queue(&plan, c.ptr);
-            c.fill(0xff, bench.gpu.stream)?;
-            bench.once(product)?;
-            let error = relative_error(&elements(&c, self.dtype)?, &reference);
-            let note = format!("err {error:.1e} against cuBLAS; {}", plan.variant());
-            let times = bench.measure(product)?;
-            let row = self.row(&times).ours(name);
-            bench.add(row.judged(error <= self.tolerance(), note))?;
-        }
-        Ok(())
+    [a, b]: [u64; 2],
+) -> Result<()> {
+    let [m, k, n] = extents;
+    let row = Row::new(OP, name, extents, m * k, dtype).flops(2.0 * (m * k * n) as f64).dense();
+    let cublas = CuBlas::open(bench.gpu, dtype == Dtype::Tf32)?;
+    let bytes = m * n * dtype.size();
+    let (mut c, expected) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
+    let gemm = || cublas.gemm(dtype, extents, [a, b, expected.ptr], Order::Rows);
+    bench.once(gemm)?;
+    let reference = elements(&expected, dtype)?;
+    bench.time(row.clone().by(cublas.engine(), "dense"), gemm)?;
+    // Planning reads only the shapes.
+    let (left, right) = (bench.zeros::<T>(&[m, k])?, bench.zeros::<T>(&[k, n])?);
+    let planned = |variant: Option<&str>| {
+        let options = Options { variant: variant.map(str::to_owned), ..precise(dtype) };
+        Ok::<Plan<T>, crate::device::Reason>(bench.plan(SPMM, &ab(&left, &right), &options)?.0)
+    };
+    let raw = raw_spmm([0, a, b, c.ptr], n);
+    // Twice the roundoff of the element.
+    let most = if dtype == Dtype::Bf16 { 8e-3 } else { 1e-3 };
+    for variant in bench.variants(planned(None)?.choice()) {
+        let plan = planned(variant)?;
+        c.fill(0xff, bench.gpu.stream)?;
+        bench.checked(
+            row.clone().ours(variant.unwrap_or("auto")).note(plan.variant()),
+            &mut c,
+            // SAFETY: the operands have the planned shapes and type and outlive the measurement; the stream belongs to
+            // the primary context that both sides share.
+            |_| unsafe { plan.run_raw(&raw, bench.raw()) },
+            |c| Ok(relative_error(&elements(c, dtype)?, &reference) / most),
+        )?;
     }
-
-    fn plan<T: Scalar>(&self, variant: Option<&str>) -> Result<Plan<T>> {
-        let [m, k, n] = self.extents;
-        // Planning reads only the shapes.
-        let (a, b) = (self.bench.zeros(&[m, k])?, self.bench.zeros(&[k, n])?);
-        let options = Options { variant: variant.map(str::to_owned), ..precise(self.dtype) };
-        let operands = [("A", (&a).into()), ("B", (&b).into())];
-        Ok(self.bench.plan(SPMM, &operands, &options)?.0)
-    }
-
-    fn queue<T: Scalar>(&self, plan: &Plan<T>, c: u64) -> Result<()> {
-        let [a, b] = self.pointers;
-        let raw = raw_spmm([0, a, b, c], self.extents[2]);
-        // SAFETY: the operands have the planned shapes and type and outlive the measurement; the stream belongs to the
-        // primary context that both sides share.
-        Ok(unsafe { plan.run_raw(&raw, self.bench.raw()) }?)
-    }
-
-    /// Max relative error against cuBLAS: twice the roundoff of the element.
-    fn tolerance(&self) -> f64 {
-        match self.dtype {
-            Dtype::Bf16 => 8e-3,
-            _ => 1e-3,
-        }
-    }
-
-    fn row(&self, times: &Times) -> Row {
-        let [m, k, n] = self.extents;
-        Row::new(OP, self.name, self.extents, m * k, self.dtype)
-            .timed(times)
-            .flops(2.0 * (m * k * n) as f64)
-            .dense()
-    }
+    Ok(())
 }
 
 /// Returns the name of the plan's kernel for two dense matrices, and a closure that runs one product of square
@@ -162,8 +119,7 @@ fn square_of<T: Scalar>(
     // Planning reads only the shapes.
     let zeros = || context.zeros::<T>(&[extent; 2]);
     let (left, right) = (zeros()?, zeros()?);
-    let operands = [("A", (&left).into()), ("B", (&right).into())];
-    let plan = context.plan(SPMM).operands(&operands).build()?;
+    let plan = context.plan::<T>(SPMM).operands(&ab(&left, &right)).build()?;
     let raw = raw_spmm([0, a, b, c], extent);
     let stream = gpu.stream.cast();
     let name = plan.variant().to_owned();

@@ -6,18 +6,11 @@ use crate::prelude::*;
 use crate::problems::full_blocks;
 use einsparse::formats::{AnySparse, Format};
 use einsparse::nn::{Linear, LinearOptions};
-use std::sync::Arc;
 
 /// Inputs, outputs and tokens.
 const EXTENT: usize = 4096;
 const EDGES: [usize; 4] = [16, 32, 64, 128];
 const DENSITIES: [f64; 3] = [0.5, 0.1, 0.05];
-
-/// Seven bits of a hash as a number in -1..1.
-fn value(i: usize) -> f16 {
-    let hash = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57;
-    f16::from_f32(hash as f32 / 64.0 - 1.0)
-}
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let dense = dense(bench)?;
@@ -32,15 +25,15 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 /// Times a dense layer of these extents: forward, and both gradients.
 fn dense(bench: &Bench<'_>) -> Result<[Times; 2]> {
     let cublas = CuBlas::open(bench.gpu, false)?;
-    let values: Vec<f16> = (0..EXTENT * EXTENT).map(value).collect();
+    let values: Vec<f16> = values(EXTENT * EXTENT, 1, 1.0);
     let matrix = || Buffer::from_slice(&values);
-    let (a, b, c) = (matrix()?, matrix()?, matrix()?);
-    let second = Buffer::new(EXTENT * EXTENT * 2)?;
-    let all = [a.ptr, b.ptr, c.ptr];
-    let forward = bench.measure(|| cublas.gemm(Dtype::F16, [EXTENT; 3], all))?;
+    let (a, b, c, second) = (matrix()?, matrix()?, matrix()?, matrix()?);
+    let gemm =
+        |c: &Buffer, order| cublas.gemm(Dtype::F16, [EXTENT; 3], [a.ptr, b.ptr, c.ptr], order);
+    let forward = bench.measure(|| gemm(&c, Order::Rows))?;
     let backward = bench.measure(|| {
-        cublas.gemm_by_rows(Dtype::F16, [EXTENT; 3], all)?;
-        cublas.gemm_turned(Dtype::F16, [EXTENT; 3], [a.ptr, b.ptr, second.ptr])
+        gemm(&c, Order::AlongK)?;
+        gemm(&second, Order::Turned)
     })?;
     Ok([forward, backward])
 }
@@ -48,33 +41,26 @@ fn dense(bench: &Bench<'_>) -> Result<[Times; 2]> {
 fn layer(bench: &Bench<'_>, (edge, density): (usize, f64), dense: &[Times; 2]) -> Result<()> {
     let pattern = full_blocks(EXTENT, edge, density, SEED)?;
     let nnz = pattern.columns().len();
-    let csr = Csr::new(Arc::new(pattern), (0..nnz).map(value).collect())?;
+    let csr = Csr::new(pattern, values::<f16>(nnz, 1, 1.0))?;
     let format = Format::BlockGroupCoo { block: (edge, edge), group: None };
     let weight = AnySparse::from(csr).convert(format)?;
     let mut layer = Linear::new(&bench.context, weight, EXTENT, &LinearOptions::default())?;
-    let filled = |seed: usize| {
-        let shape = vec![EXTENT, EXTENT];
-        bench.upload(&Dense::from_fn(shape, |i| value(i[0] * EXTENT + i[1] + seed))?)
-    };
-    let (x, dy) = (filled(1)?, filled(2)?);
-    let zeros = || bench.zeros(&[EXTENT, EXTENT]);
-    let (mut y, mut dx) = (zeros()?, zeros()?);
+    let filled = |seed| bench.filled(&[EXTENT; 2], seed, 1.0);
+    let (x, dy, mut y, mut dx) = (filled(2)?, filled(3)?, filled(4)?, filled(5)?);
     let stream = &bench.stream;
     let [forward, of_input, of_weight] = layer.variants();
-    let add = |op: &str, [engine, variant]: [&str; 2], products: usize, times: &Times| {
-        let flops = 2.0 * nnz as f64 * EXTENT as f64 * products as f64;
-        let workload = format!("block{edge}-d{density}");
-        let row = Row::new(op, workload, [EXTENT; 3], nnz, Dtype::F16).by(engine, variant);
-        bench.add(row.timed(times).flops(flops).dense())
+    let row = |op: &str, products: usize| {
+        Row::new(op, format!("block{edge}-d{density}"), [EXTENT; 3], nnz, Dtype::F16)
+            .flops(2.0 * nnz as f64 * EXTENT as f64 * products as f64)
+            .dense()
     };
-    let times = bench.measure(|| layer.forward(&x, &mut y, stream))?;
-    add("layer_forward", ["einsparse", forward], 1, &times)?;
-    let times = bench.measure(|| layer.backward_input(&x, &dy, &mut dx, stream))?;
-    add("layer_dx", ["einsparse", of_input], 1, &times)?;
-    let times = bench.measure(|| layer.backward_weight(&x, &dy, stream))?;
-    add("layer_dw", ["einsparse", of_weight], 1, &times)?;
-    let times = bench.measure(|| layer.backward(&x, &dy, &mut dx, stream))?;
-    add("layer_backward", ["einsparse", "both"], 2, &times)?;
-    add("layer_forward", ["cublas", "dense"], 1, &dense[0])?;
-    add("layer_backward", ["cublas", "dense"], 2, &dense[1])
+    let (of_forward, of_backward) = (row("layer_forward", 1), row("layer_backward", 2));
+    bench.time(of_forward.clone().ours(forward), || layer.forward(&x, &mut y, stream))?;
+    bench.time(row("layer_dx", 1).ours(of_input), || {
+        layer.backward_input(&x, &dy, &mut dx, stream)
+    })?;
+    bench.time(row("layer_dw", 1).ours(of_weight), || layer.backward_weight(&x, &dy, stream))?;
+    bench.time(of_backward.clone().ours("both"), || layer.backward(&x, &dy, &mut dx, stream))?;
+    bench.add(of_forward.by("cublas", "dense").timed(&dense[0]))?;
+    bench.add(of_backward.by("cublas", "dense").timed(&dense[1]))
 }

@@ -1,13 +1,13 @@
-//! Products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`. Baselines are f16 on the same blocks, and the dense products
-//! of cuBLAS.
+//! Products of 8-bit operands, `C[m,n] = A[m,k] * B[n,k]`, of blocks and of 2:4 matrices. Baselines are f16 on the same
+//! blocks, and the dense products of cuBLAS.
 //!
 //! fp8 and int8 require B as `[n, k]`; f16 is measured with both orders of B.
 
+use super::blocks_terms;
 use crate::peers::cublaslt::{self, Kind};
 use crate::prelude::*;
 use crate::problems;
-use einsparse::formats::{Bsr, BsrPattern, E4m3, E5m2, generate};
-use einsparse::registry::Dtype;
+use einsparse::formats::{Bsr, BsrPattern, E4m3, E5m2, Nm, NmPattern, generate};
 use std::sync::Arc;
 
 /// Rows and columns of A, columns of C.
@@ -19,171 +19,169 @@ const CASES: [(usize, &[f64]); 3] = [
     (64, &[0.5, 0.2, 0.1, 0.05]),
     (32, &[0.5, 0.2, 0.1, 0.05]),
 ];
-/// Stride of the checked rows and columns of C.
-const CHECKED: usize = 331;
-
-/// Eight bits of a hash: whole for integers, in -1..1 for floats.
-fn value<T: Scalar>(i: usize) -> T {
-    let hash = ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as f64 - 127.5;
-    T::from_f64(match T::DTYPE {
-        Dtype::Int8 => hash,
-        _ => hash / 128.0,
-    })
-}
-
-/// One pattern, with data that its cases share.
-struct Case<'a> {
-    bench: &'a Bench<'a>,
-    pattern: Arc<BsrPattern>,
-    workload: String,
-}
+/// Extents of 2:4 matrices.
+const EXTENTS: [usize; 2] = [4096, 8192];
+/// Pairs of positions of two nonzeros in four columns.
+const PAIRS: [u32; 6] = [0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110];
+/// Stride of the checked rows of C.
+const CHECKED: usize = 1331;
+/// Max error relative to the sum of the terms' magnitudes. f16 rounds to 2^-11 of a result, and sums of fp8 lose about
+/// as much of their terms. A missing or misplaced element has a far larger error.
+const MOST: f64 = 2e-3;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     dense(bench)?;
     for (edge, densities) in CASES {
         for &density in densities {
             let pattern = generate::blocks(EXTENT, EXTENT, (edge, edge), density, SEED)?;
-            let case = Case {
+            let case = Blocks {
                 bench: &bench.anew()?,
                 pattern: Arc::new(pattern),
                 workload: format!("block{edge}-d{density}"),
             };
-            case.half(SPMM, "[k,n]")?;
+            case.measured::<f16, f16>(SPMM, "f16", "into f16, B as [k,n]")?;
             // f16 supports B as `[n, k]` only for blocks of at least 64.
             if edge >= 64 {
-                case.half(COLUMNS, "[n,k]")?;
+                case.measured::<f16, f16>(COLUMNS, "f16", "into f16, B as [n,k]")?;
             }
-            case.narrow::<E4m3, f16>("fp8")?;
-            case.narrow::<E5m2, f16>("fp8")?;
-            case.narrow::<i8, i32>("int8")?;
+            case.measured::<E4m3, f16>(COLUMNS, "fp8", "e4m3 into f16, B as [n,k]")?;
+            case.measured::<E5m2, f16>(COLUMNS, "fp8", "e5m2 into f16, B as [n,k]")?;
+            case.measured::<i8, i32>(COLUMNS, "int8", "int8 into int32, B as [n,k]")?;
         }
     }
     Ok(())
 }
 
-/// Times dense products of the same extents. Types that the library does not support are skipped.
+/// Values of an operand.
+fn of<T: Scalar>(count: usize, start: usize) -> Vec<T> {
+    (start..start + count).map(value).collect()
+}
+
+/// Times dense products of the same extents.
 fn dense(bench: &Bench<'_>) -> Result<()> {
-    fn values<T: Scalar>() -> Vec<T> {
-        (0..EXTENT * EXTENT).map(value).collect()
-    }
-    let row = |engine: &str, variant: &str, dtype: &str, note: &str, times: Times| {
-        let workload = format!("dense-{EXTENT}");
-        let row = shaped("gemm", workload, dtype, EXTENT * EXTENT, &times);
-        bench.add(row.by(engine, variant).note(note))
+    let row =
+        |dtype, note| shaped("gemm", format!("dense-{EXTENT}"), dtype, EXTENT, 1.0).note(note);
+    let a = Buffer::from_slice(&of::<f16>(EXTENT * EXTENT, 0))?;
+    let half = (problems::Dtype::F16, [EXTENT; 3], Order::Rows);
+    bench.whole(row("f16", "into f16").named("dense"), half, [a.ptr; 2])?;
+    let fp8 = of::<E4m3>(EXTENT * EXTENT, 0);
+    let fp8: &[u8] = bytemuck::cast_slice(&fp8);
+    library(bench, row("fp8", "e4m3 into f16").named("dense"), Kind::Fp8, fp8)?;
+    let fast = row("fp8", "e4m3 into f16, fast accumulation").named("dense-fast");
+    library(bench, fast, Kind::Fp8Fast, fp8)?;
+    let int8 = of::<i8>(EXTENT * EXTENT, 0);
+    library(
+        bench,
+        row("int8", "into int32").named("dense"),
+        Kind::Int8,
+        bytemuck::cast_slice(&int8),
+    )
+}
+
+/// Times a dense product of cuBLASLt. Types that the library does not support are skipped.
+fn library(bench: &Bench<'_>, row: Row, kind: Kind, values: &[u8]) -> Result<()> {
+    let opened = cublaslt::Dense::new(bench.gpu, kind, [row.m; 3]);
+    let Some(product) = or_said(opened, &format!("{kind:?} of cublaslt")) else {
+        return Ok(());
     };
-    let c = Buffer::new(EXTENT * EXTENT * 4)?;
-    let cublas = CuBlas::open(bench.gpu, false)?;
-    let a = Buffer::from_slice(&values::<f16>())?;
-    let (addresses, half) = ([a.ptr, a.ptr, c.ptr], problems::Dtype::F16);
-    let times = bench.measure(|| cublas.gemm(half, [EXTENT; 3], addresses))?;
-    row("cublas", "dense", "f16", "into f16", times)?;
-    let (fp8, int8) = (values::<E4m3>(), values::<i8>());
-    let (fp8, int8): (&[u8], &[u8]) = (bytemuck::cast_slice(&fp8), bytemuck::cast_slice(&int8));
-    let fast = "e4m3 into f16, fast accumulation";
-    for (kind, variant, dtype, note, values) in [
-        (Kind::Fp8, "dense", "fp8", "e4m3 into f16", fp8),
-        (Kind::Fp8Fast, "dense-fast", "fp8", fast, fp8),
-        (Kind::Int8, "dense", "int8", "into int32", int8),
-    ] {
-        let opened = cublaslt::Dense::new(bench.gpu, kind, [EXTENT; 3]);
-        let Some(product) = or_said(opened, &format!("{kind:?} of cublaslt")) else {
-            continue;
-        };
-        let a = Buffer::from_slice(values)?;
-        let times = bench.measure(|| product.run([a.ptr, a.ptr, c.ptr]))?;
-        row("cublaslt", variant, dtype, note, times)?;
-    }
-    Ok(())
+    let (a, c) = (Buffer::from_slice(values)?, Buffer::new(4 * row.m * row.m)?);
+    let row = Row { engine: "cublaslt".into(), ..row };
+    bench.time(row, || product.run([a.ptr, a.ptr, c.ptr])).map(drop)
 }
 
-/// Row of a product of these extents.
-fn shaped(op: &str, workload: String, dtype: &str, nnz: usize, times: &Times) -> Row {
-    Row::new(op, workload, [EXTENT; 3], nnz, dtype)
-        .timed(times)
-        .flops(2.0 * nnz as f64 * EXTENT as f64)
-        .dense()
+/// Row of a product of square matrices, of which A stores a share.
+fn shaped(op: &str, workload: String, dtype: &str, extent: usize, share: f64) -> Row {
+    let nnz = (share * (extent * extent) as f64).round() as usize;
+    Row::new(op, workload, [extent; 3], nnz, dtype).flops(2.0 * nnz as f64 * extent as f64).dense()
 }
 
-impl Case<'_> {
-    fn slots(&self) -> usize {
-        let (bm, bk) = self.pattern.block();
-        self.pattern.columns().len() * bm * bk
-    }
+/// One pattern of blocks.
+struct Blocks<'a> {
+    bench: &'a Bench<'a>,
+    pattern: Arc<BsrPattern>,
+    workload: String,
+}
 
-    fn operands<T: Scalar>(&self) -> Result<(SparseTensor<T>, Tensor<T>)> {
-        let values = (0..self.slots()).map(value).collect();
-        let a = Bsr::new(Arc::clone(&self.pattern), values)?;
-        let b = Dense::from_fn(vec![EXTENT; 2], |i| value(i[0] * EXTENT + i[1] + 77))?;
-        let b = self.bench.upload(&b)?;
-        Ok((self.bench.context.upload(a)?, b))
-    }
-
-    /// Measures f16 into f16, with the plan's kernel.
-    fn half(&self, expression: &str, axes: &str) -> Result<()> {
-        let (name, times, error) = self.measured::<f16, f16>(expression)?;
-        let note = format!("into f16, B as {axes}; {error}");
-        self.add(name, "f16", note, &times)
-    }
-
-    /// Measures 8-bit operands into a wider output.
-    fn narrow<In: Scalar, Out: Scalar>(&self, dtype: &str) -> Result<()> {
-        let (name, times, error) = self.measured::<In, Out>(COLUMNS)?;
-        let note = format!("{} into {}, B as [n,k]; {error}", In::NAME, Out::NAME);
-        self.add(name, dtype, note, &times)
-    }
-
-    /// Returns the plan's kernel, its times, and a text with its error.
+impl Blocks<'_> {
+    /// Measures the plan's kernel.
     fn measured<In: Scalar, Out: Scalar>(
         &self,
         expression: &str,
-    ) -> Result<(&'static str, Times, String)> {
-        let bench = self.bench;
-        let (a, b) = self.operands::<In>()?;
-        let operands: [(&str, Operand<'_, In>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let (plan, _) = bench.plan::<In, Out>(expression, &operands, &Options::default())?;
-        let mut c = bench.zeros(&[EXTENT; 2])?;
-        let times = bench.measure(|| plan.run(&operands, &mut c, &bench.stream))?;
-        let error = self.error::<In, Out>(&c, expression == COLUMNS)?;
-        Ok((plan.variant(), times, error))
+        dtype: &str,
+        note: &str,
+    ) -> Result<()> {
+        let (bench, (bm, bk)) = (self.bench, self.pattern.block());
+        let slots = self.pattern.columns().len() * bm * bk;
+        let a = Bsr::new(Arc::clone(&self.pattern), of::<In>(slots, 0))?;
+        let b = Dense::new([EXTENT; 2], of::<In>(EXTENT * EXTENT, 77))?;
+        let terms = blocks_terms(
+            &self.pattern,
+            |i| a.values()[i].to_f64(),
+            |k, j| match expression {
+                COLUMNS => b.values()[j * EXTENT + k].to_f64(),
+                _ => b.values()[k * EXTENT + j].to_f64(),
+            },
+        );
+        let (a_there, b_there) = (bench.context.upload(&a)?, bench.upload(&b)?);
+        let share = slots as f64 / (EXTENT * EXTENT) as f64;
+        let row = shaped("block_spmm", self.workload.clone(), dtype, EXTENT, share).note(note);
+        let plan = (expression, &Options::default());
+        bench.product::<In, Out>(row, plan, &ab(&a_there, &b_there), |c| {
+            let rows = (0..EXTENT).step_by(CHECKED);
+            Ok(rows_error(c.to_dense()?.values(), EXTENT, rows, terms, relative(MOST)))
+        })?;
+        Ok(())
     }
+}
 
-    fn add(&self, variant: &str, dtype: &str, note: String, times: &Times) -> Result<()> {
-        let workload = self.workload.clone();
-        let row = shaped("block_spmm", workload, dtype, self.slots(), times);
-        self.bench.add(row.ours(variant).note(note))
+/// Measures 2:4 matrices of 8-bit integers.
+pub fn two_of_four(bench: &Bench<'_>) -> Result<()> {
+    for extent in EXTENTS {
+        let bench = &bench.anew()?;
+        let words = (0..extent * extent / 32).map(|i| {
+            let pair = |g: usize| PAIRS[(values::hash(8 * i + g) >> 40) as usize % 6] << (4 * g);
+            (0..8).map(pair).fold(0, |word, pair| word | pair)
+        });
+        let pattern = NmPattern::new(extent, extent, words.collect())?;
+        let a = Nm::new(pattern, of::<i8>(extent * extent / 2, 0))?;
+        let b = Dense::new([extent; 2], of::<i8>(extent * extent, 77))?;
+        let there = (bench.context.upload(&a)?, bench.upload(&b)?);
+        let operands = ab(&there.0, &there.1);
+        kernels::<i32>(bench, &operands, (&a, &b))?;
+        kernels::<f16>(bench, &operands, (&a, &b))?;
+        let row = shaped("gemm", format!("dense-{extent}"), "int8", extent, 1.0).named("dense");
+        library(bench, row.note("into int32"), Kind::Int8, bytemuck::cast_slice(b.values()))?;
     }
+    Ok(())
+}
 
-    /// Max error of some elements of C, relative to the sum of the terms' magnitudes.
-    fn error<In: Scalar, Out: Scalar>(&self, c: &Tensor<Out>, columns: bool) -> Result<String> {
-        let (bm, bk) = self.pattern.block();
-        let c = c.to_dense()?;
-        let mut worst = 0f64;
-        for row in (0..EXTENT).step_by(CHECKED) {
-            let offsets = &self.pattern.offsets()[row / bm..];
-            for column in (0..EXTENT).step_by(CHECKED) {
-                let mut sum = Sum::default();
-                for p in offsets[0] as usize..offsets[1] as usize {
-                    let first = self.pattern.columns()[p] as usize * bk;
-                    for i in 0..bk {
-                        let k = first + i;
-                        let at = match columns {
-                            true => column * EXTENT + k,
-                            false => k * EXTENT + column,
-                        };
-                        let a = value::<In>((p * bm + row % bm) * bk + i).to_f64();
-                        sum.add(a * value::<In>(at + 77).to_f64());
-                    }
+/// Measures every kernel that the plan could select, into one output type. Sums are exact, and rounded as C.
+fn kernels<Out: Scalar>(
+    bench: &Bench<'_>,
+    operands: &[(&str, Operand<'_, i8>)],
+    (a, b): (&Nm<i8>, &Dense<i8>),
+) -> Result<()> {
+    let extent = b.shape()[0];
+    let (chosen, _) = bench.plan::<i8, Out>(COLUMNS, operands, &Options::default())?;
+    for (i, kernel) in chosen.choice().candidates.iter().enumerate() {
+        let taken = if i == 0 { ", the plan's choice" } else { "" };
+        let row = shaped("nm_spmm", format!("nm2:4-{extent}"), "int8", extent, 0.5)
+            .note(format!("int8 into {}, B as [n,k]{taken}", Out::NAME));
+        let plan = (COLUMNS, &forced(Some(kernel.name)));
+        bench.product::<i8, Out>(row, plan, operands, |c| {
+            let terms = |row: usize, sums: &mut [Sum]| {
+                let line = &a.values()[row * extent / 2..][..extent / 2];
+                for (slot, x) in line.iter().enumerate() {
+                    let k = slot / 2 * 4 + a.pattern().positions(row, slot / 2)[slot % 2] as usize;
+                    let of_b = |j: usize| f64::from(b.values()[j * extent + k]);
+                    let x = f64::from(*x);
+                    sums.iter_mut().enumerate().for_each(|(j, sum)| sum.add(x * of_b(j)));
                 }
-                let found = c.get(&[row, column]).map_or(f64::NAN, |x| x.to_f64());
-                let error = (found - sum.value).abs() / f64::max(sum.size, 1.0);
-                worst = worse(worst, error);
-            }
-        }
-        // f16 rounds to 2^-11 of a result, and sums of fp8 lose about as much of their terms. A missing or misplaced
-        // element has a far larger error.
-        if worst > 2e-3 {
-            return Err(format!("{}: WRONG, error {worst:.1e}", self.workload).into());
-        }
-        Ok(format!("err {worst:.1e}"))
+            };
+            let rows = (0..extent).step_by(CHECKED);
+            let error = |found: f64, sum: &Sum| exact(found == Out::from_f64(sum.value).to_f64());
+            Ok(rows_error(c.to_dense()?.values(), extent, rows, terms, error))
+        })?;
     }
+    Ok(())
 }

@@ -6,6 +6,7 @@
 
 use crate::bench::raw_spmm;
 use crate::case::{Case, Engine, Operands, Run, Values, decode};
+use crate::check::gathered;
 use crate::papers::{LAYER_DENSITY, MOBILENET};
 use crate::peers::cusparse::CuSparse;
 use crate::peers::fused::FusedDense;
@@ -50,10 +51,11 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
                     },
                     bias: values.upload(out, BIAS_START)?,
                 };
-                layer.ours()?;
-                layer.said(layer.cusparse());
-                layer.said(layer.cublas());
-                layer.said(layer.fused());
+                layer.ours(Weights::EachRun, "auto")?;
+                layer.ours(Weights::Static, "auto@prepacked")?;
+                for peer in [layer.cusparse(), layer.cublas(), layer.fused()] {
+                    or_said(peer, &problem.workload);
+                }
             }
         }
     }
@@ -61,23 +63,11 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 }
 
 impl Layer<'_> {
-    /// Prints the failure of a baseline, whose row is then left out.
-    fn said(&self, outcome: Result<()>) {
-        if let Err(reason) = outcome {
-            println!("left out: {}: {reason}", self.case.problem.workload);
-        }
+    fn ours(&self, weights: Weights, variant: &str) -> Result<()> {
+        by_dtype!(self.case.dtype(), T => self.planned::<T>(weights, variant))
     }
 
-    fn ours(&self) -> Result<()> {
-        for (weights, variant) in [(Weights::EachRun, "auto"), (Weights::Static, "auto@prepacked")]
-        {
-            let (run, note) = by_dtype!(self.case.dtype(), T => self.planned::<T>(weights))?;
-            self.measured(("einsparse", variant, &note), run, false)?;
-        }
-        Ok(())
-    }
-
-    fn planned<T: Scalar>(&self, weights: Weights) -> Result<(Run<'_>, String)> {
+    fn planned<T: Scalar>(&self, weights: Weights, variant: &str) -> Result<()> {
         let context = Context::cuda(0)?;
         let case = &self.case;
         let (m, k, nnz) = case.problem.extents();
@@ -98,14 +88,10 @@ impl Layer<'_> {
             bias: self.bias.ptr,
             ..raw_spmm([&o.columns, &o.values, &o.b, &o.c].map(|b| b.ptr), case.n)
         };
-        let stream = self.bench.raw();
-        let run = move || {
-            let _alive = &a;
-            // SAFETY: the operands have the planned shapes, type and pattern and outlive the closure; the stream
-            // belongs to the primary context that both sides share.
-            Ok(unsafe { plan.run_raw(&raw, stream) }?)
-        };
-        Ok((Box::new(run), note))
+        // SAFETY: the operands have the planned shapes, type and pattern and outlive the measurement; the stream belongs
+        // to the primary context that both sides share.
+        let run = || Ok(unsafe { plan.run_raw(&raw, self.bench.raw()) }?);
+        self.measured(self.row().ours(variant).strict().note(note), Box::new(run), false)
     }
 
     /// Returns the product, followed by the kernel that adds the bias.
@@ -122,24 +108,23 @@ impl Layer<'_> {
     /// Measures the fastest algorithm of cuSPARSE.
     fn cusparse(&self) -> Result<()> {
         let engine = CuSparse::open(self.case.gpu, false)?;
-        let mut best: Option<(String, Times)> = None;
+        let mut best: Option<(f64, String)> = None;
         for variant in engine.variants(&self.case) {
             let run = self.followed(engine.prepare(&self.case, &variant)?.run);
-            let times = self.bench.measure(run)?;
-            let known = best.as_ref().map(|(_, known)| known.cold);
-            if known.is_none_or(|known| times.cold < known) {
-                best = Some((variant, times));
+            let cold = self.bench.measure(run)?.cold;
+            if best.as_ref().is_none_or(|(known, _)| cold < *known) {
+                best = Some((cold, variant));
             }
         }
-        let (variant, _) = best.ok_or("no algorithm")?;
+        let (_, variant) = best.ok_or("no algorithm")?;
         let run = self.followed(engine.prepare(&self.case, &variant)?.run);
-        self.measured(("cusparse", &variant, BEHIND), run, false)
+        self.measured(self.row().by("cusparse", variant).strict().note(BEHIND), run, false)
     }
 
     fn cublas(&self) -> Result<()> {
         let engine = CuBlas::open(self.case.gpu, false)?;
         let run = self.followed(engine.prepare(&self.case, "dense")?.run);
-        self.measured(("cublas", "dense", BEHIND), run, false)
+        self.measured(self.row().by("cublas", "dense").dense().note(BEHIND), run, false)
     }
 
     fn fused(&self) -> Result<()> {
@@ -150,68 +135,49 @@ impl Layer<'_> {
         case.gpu.wait()?;
         let product = FusedDense::new(case.gpu, case.dtype(), [m, k, case.n], &self.bias)?;
         let pointers = [dense.ptr, case.operands.b.ptr, case.operands.c.ptr];
-        let run = Box::new(|| product.run(pointers));
-        let note = "its own epilogue; B as [n,k], C as [n,m]";
-        self.measured(("cublaslt", "dense", note), run, true)
+        let row = self.row().by("cublaslt", "dense").dense();
+        let row = row.note("its own epilogue; B as [n,k], C as [n,m]");
+        self.measured(row, Box::new(|| product.run(pointers)), true)
+    }
+
+    fn row(&self) -> Row {
+        let row = Row::product(self.case.problem, self.case.n, self.case.dtype());
+        Row { op: OP.into(), ..row }
     }
 
     /// Times a layer, compares its C with the reference and writes the row. `by_places`: B is `[n,k]`, C `[n,m]`.
-    fn measured(
-        &self,
-        (engine, variant, note): (&str, &str, &str),
-        mut run: Run<'_>,
-        by_places: bool,
-    ) -> Result<()> {
-        let case = &self.case;
-        case.operands.c.fill(0xff, case.gpu.stream)?;
-        self.bench.once(&mut run)?;
-        let wrong = self.wrong(by_places)?;
-        let times = self.bench.measure(run)?;
-        let row = Row::product(case.problem, case.n, case.dtype(), &times).by(engine, variant);
-        let row = match engine.starts_with("cublas") {
-            true => row.dense(),
-            false => row.strict(),
-        };
-        let row = row.judged(wrong.is_none(), wrong.as_deref().unwrap_or(note));
-        self.bench.add(Row { op: OP.into(), ..row })?;
-        match wrong {
-            Some(wrong) if engine == "einsparse" => Err(format!("{variant}: {wrong}").into()),
-            _ => Ok(()),
-        }
+    fn measured(&self, row: Row, mut run: Run<'_>, by_places: bool) -> Result<()> {
+        self.case.operands.c.fill(0xff, self.case.gpu.stream)?;
+        self.bench.checked(row, &mut (), |()| run(), |()| self.error(by_places)).map(drop)
     }
 
-    /// First element of some rows whose error exceeds rounding: of the product in f32 and of sum and output. A second
-    /// kernel rounds twice, and cuSPARSE rounds partial sums to f16.
-    fn wrong(&self, by_places: bool) -> Result<Option<String>> {
+    /// Max error of some rows: rounding of the product in f32 and of sum and output. A second kernel rounds twice, and
+    /// cuSPARSE rounds partial sums to f16.
+    fn error(&self, by_places: bool) -> Result<f64> {
         let case = &self.case;
-        let (dtype, n) = (case.dtype(), case.n);
+        let (dtype, size, n) = (case.dtype(), case.dtype().size(), case.n);
         let (m, k, _) = case.problem.extents();
-        let mut bytes = vec![0; m * n * dtype.size()];
+        let mut bytes = vec![0; m * n * size];
         case.operands.c.read(0, &mut bytes)?;
-        let relative = if dtype == Dtype::F32 { 1e-5 } else { 4e-3 };
-        let pattern = &case.problem.pattern;
+        let share = if dtype == Dtype::F32 { 1e-5 } else { 4e-3 };
         // Index in B or C, in their storage order.
         let at = |row: usize, column: usize, rows: usize| match by_places {
             true => column * rows + row,
             false => row * n + column,
         };
+        let b = |from: usize, column: usize| case.values.b(at(from, column, k));
+        let product = gathered(&case.problem.pattern, |p| case.values.a(p), b);
+        let mut worst = 0.0;
         for row in (0..m).step_by(CHECKED) {
-            for column in 0..n {
-                // Uses the indexing of `Values::b` with another offset.
-                let mut sum: Sum = [case.values.a(BIAS_START + row)].into_iter().collect();
-                for p in pattern.row(row) {
-                    let from = pattern.columns()[p] as usize;
-                    sum.add(case.values.a(p) * case.values.b(at(from, column, k)));
-                }
-                let own = &bytes[at(row, column, m) * dtype.size()..][..dtype.size()];
-                let (found, wanted) = (decode(dtype, own), sum.value.max(0.0));
-                // A comparison with NaN is false, so NaN counts as an error.
-                if (found - wanted).abs() <= relative * sum.size {
-                    continue;
-                }
-                return Ok(Some(format!("({row}, {column}) is {found}, not {wanted}")));
+            // Uses the indexing of `Values::b` with another offset.
+            let mut sums = vec![[case.values.a(BIAS_START + row)].into_iter().collect(); n];
+            product(row, &mut sums);
+            for (column, sum) in sums.iter().enumerate() {
+                let found = decode(dtype, &bytes[at(row, column, m) * size..][..size]);
+                let wanted = Sum { value: sum.value.max(0.0), ..*sum };
+                worst = worse(worst, relative(share)(found, &wanted));
             }
         }
-        Ok(None)
+        Ok(worst)
     }
 }

@@ -4,10 +4,10 @@
 //! In the record of SDDMM `m` and `k` are S's extents, and `n` is the number of terms. Sums of integers must be exact,
 //! those in f16 within rounding.
 
+use crate::check::gathered;
 use crate::peers::cublaslt::{self, Kind};
 use crate::peers::whole::{ALGORITHMS, WholeSpmm};
 use crate::prelude::*;
-use einsparse::registry::Dtype;
 
 const SDDMM: &str = "S[m,n] = X[m,k] * Y[n,k]";
 /// Max bytes of a dense matrix. It excludes graphs.
@@ -17,44 +17,34 @@ const CHECKED: usize = 61;
 /// Max error of sums in f16, relative to the sum of magnitudes: rounding of terms in f32 and of the output.
 const HALF: f64 = 1e-3;
 
-/// (name, pattern, columns of B or terms)
-fn spmm_cases() -> Vec<(&'static str, Source, usize)> {
+/// (operation, name, pattern, columns of B or terms)
+fn cases() -> Vec<(&'static str, &'static str, Source, usize)> {
     let uniform = |density| Source::Uniform(4096, 4096, density);
     vec![
-        ("uniform-4096x4096-d0.3", uniform(0.3), 256),
-        ("uniform-4096x4096-d0.1", uniform(0.1), 256),
-        ("uniform-4096x4096-d0.05", uniform(0.05), 256),
-        ("uniform-4096x4096-d0.02", uniform(0.02), 256),
-        ("uniform-8192x2048-d0.1", Source::Uniform(8192, 2048, 0.1), 128),
-        ("uniform-2048x512-d0.1", Source::Uniform(2048, 512, 0.1), 64),
-        ("rmat17", Source::Rmat(17), 128),
-        ("banded1M-27", Source::Banded(1 << 20, 27), 128),
+        ("spmm", "uniform-4096x4096-d0.3", uniform(0.3), 256),
+        ("spmm", "uniform-4096x4096-d0.1", uniform(0.1), 256),
+        ("spmm", "uniform-4096x4096-d0.05", uniform(0.05), 256),
+        ("spmm", "uniform-4096x4096-d0.02", uniform(0.02), 256),
+        ("spmm", "uniform-8192x2048-d0.1", Source::Uniform(8192, 2048, 0.1), 128),
+        ("spmm", "uniform-2048x512-d0.1", Source::Uniform(2048, 512, 0.1), 64),
+        ("spmm", "rmat17", Source::Rmat(17), 128),
+        ("spmm", "banded1M-27", Source::Banded(1 << 20, 27), 128),
+        ("sddmm", "uniform-4096x4096-d0.1", uniform(0.1), 64),
+        ("sddmm", "uniform-4096x4096-d0.1", uniform(0.1), 256),
+        ("sddmm", "uniform-4096x4096-d0.02", uniform(0.02), 256),
+        ("sddmm", "attention-4096", Source::Attention(4096, 256, 0.05), 64),
+        ("sddmm", "attention-12288", Source::Attention(12288, 256, 0.05), 128),
+        ("sddmm", "rmat17", Source::Rmat(17), 128),
     ]
-}
-
-fn sddmm_cases() -> Vec<(&'static str, Source, usize)> {
-    let uniform = |density| Source::Uniform(4096, 4096, density);
-    vec![
-        ("uniform-4096x4096-d0.1", uniform(0.1), 64),
-        ("uniform-4096x4096-d0.1", uniform(0.1), 256),
-        ("uniform-4096x4096-d0.02", uniform(0.02), 256),
-        ("attention-4096", Source::Attention(4096, 256, 0.05), 64),
-        ("attention-12288", Source::Attention(12288, 256, 0.05), 128),
-        ("rmat17", Source::Rmat(17), 128),
-    ]
-}
-
-/// A byte of a hash: whole for integers, in -1..1 for floats.
-fn value<T: Scalar>(i: usize) -> T {
-    let hash = ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as f64 - 128.0;
-    T::from_f64(match T::DTYPE {
-        Dtype::Int8 => hash,
-        _ => hash / 128.0,
-    })
 }
 
 /// Offset of the second operand in the sequence of values.
 const SECOND: usize = 77;
+
+/// Values of an operand.
+fn of<T: Scalar>(count: usize, start: usize) -> Vec<T> {
+    (start..start + count).map(value).collect()
+}
 
 /// One pattern, with data that its cases share.
 struct Case<'a> {
@@ -64,144 +54,116 @@ struct Case<'a> {
 }
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
-    for (op, cases) in [("spmm", spmm_cases()), ("sddmm", sddmm_cases())] {
-        for (name, source, n) in cases {
-            let case = Case { bench: &bench.anew()?, problem: Problem::of(op, name, source)?, n };
-            if op == "spmm" {
-                case.spmm()?;
-                case.spmm_half()?;
-                if let Err(reason) = case.spmm_cusparse() {
-                    println!("left out: {name} of cuSPARSE: {reason}");
-                }
-            } else {
-                case.sddmm::<i8, i32>("int8")?;
-                case.sddmm::<f16, f16>("f16")?;
-            }
-            if let Err(reason) = case.dense() {
-                println!("left out: {name} dense: {reason}");
-            }
+    for (op, name, source, n) in cases() {
+        let case = Case { bench: &bench.anew()?, problem: Problem::of(op, name, source)?, n };
+        if op == "spmm" {
+            case.spmm::<i8, i32>(0.0)?;
+            case.spmm::<f16, f16>(HALF)?;
+            or_said(case.spmm_cusparse(), &format!("{name} of cuSPARSE"));
+        } else {
+            case.sddmm::<i8, i32>(0.0)?;
+            case.sddmm::<f16, f16>(HALF)?;
         }
+        or_said(case.dense(), &format!("{name} dense"));
     }
     Ok(())
 }
 
 impl Case<'_> {
-    fn add(&self, [engine, variant, dtype]: [&str; 3], note: &str, times: &Times) -> Result<()> {
-        let (m, k, nnz) = self.problem.extents();
-        let (p, extents) = (&self.problem, [m, k, self.n]);
-        let row = Row::new(p.op, &p.workload, extents, nnz, dtype)
+    fn row(&self, [engine, variant, dtype]: [&str; 3]) -> Row {
+        let ((m, k, nnz), p) = (self.problem.extents(), &self.problem);
+        Row::new(p.op, &p.workload, [m, k, self.n], nnz, dtype)
             .by(engine, variant)
-            .timed(times)
             .flops(2.0 * nnz as f64 * self.n as f64)
-            .note(note);
-        self.bench.add(match variant {
-            "dense" => row.dense(),
-            _ => row.strict(),
-        })
+            .strict()
     }
 
-    fn matrix<T: Scalar>(&self, values: impl Fn(usize) -> T) -> Result<SparseTensor<T>> {
-        let (_, _, nnz) = self.problem.extents();
-        let values = (0..nnz).map(values).collect();
-        let a = Csr::new(self.problem.pattern.clone(), values)?;
-        Ok(self.bench.context.upload(a)?)
+    /// Numbers of compared rows.
+    fn rows(&self) -> impl Iterator<Item = usize> {
+        let m = self.problem.extents().0;
+        (0..m).step_by(m.div_ceil(CHECKED))
     }
 
-    fn factor<T: Scalar>(&self, rows: usize, start: usize) -> Result<Tensor<T>> {
-        let values = (0..rows * self.n).map(|i| value(i + start)).collect();
-        self.bench.tensor(&[rows, self.n], values)
+    fn product_error<In: Scalar, Out: Scalar>(&self, c: &[Out], share: f64) -> f64 {
+        let n = self.n;
+        let terms = gathered(
+            &self.problem.pattern,
+            |p| value::<In>(p).to_f64(),
+            |k, j| value::<In>(k * n + j + SECOND).to_f64(),
+        );
+        rows_error(c, n, self.rows(), terms, relative(share))
     }
 
-    /// Measures the plan's choice, and every other row of the family.
-    fn spmm(&self) -> Result<()> {
-        let (bench, (m, k, _)) = (self.bench, self.problem.extents());
-        let (a, b) = (self.matrix::<i8>(value)?, self.factor::<i8>(k, SECOND)?);
-        let operands: [(&str, Operand<'_, i8>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let mut c = bench.zeros::<i32>(&[m, self.n])?;
-        let mut variants = vec![None];
-        while let Some(variant) = variants.pop() {
-            let (plan, _) = bench.plan::<i8, i32>(SPMM, &operands, &forced(variant))?;
-            if variant.is_none() {
-                let all = plan.choice().candidates.iter();
-                variants.extend(all.map(|c| Some(c.name)));
-            }
-            let times = bench.measure(|| plan.run(&operands, &mut c, &bench.stream))?;
-            let c = c.to_dense()?;
-            self.compare_product::<i8, i32>(c.values(), 0.0)?;
-            let name = plan.variant();
-            match variant {
-                None => self.add(["einsparse", "auto", "int8"], name, &times)?,
-                Some(_) => self.add(["einsparse", name, "int8"], "", &times)?,
-            }
+    /// Measures the plan's choice, and for integers every other row of the family.
+    fn spmm<In: Scalar, Out: Scalar>(&self, share: f64) -> Result<()> {
+        let (bench, n, (_, k, nnz)) = (self.bench, self.n, self.problem.extents());
+        let a = bench.context.upload(Csr::new(self.problem.pattern.clone(), of::<In>(nnz, 0))?)?;
+        let b = bench.tensor(&[k, n], of::<In>(k * n, SECOND))?;
+        let operands = ab(&a, &b);
+        let (plan, _) = bench.plan::<In, Out>(SPMM, &operands, &Options::default())?;
+        let all = plan.choice().candidates.iter().map(|c| Some(c.name));
+        for variant in [None].into_iter().chain(all).take(if share > 0.0 { 1 } else { 99 }) {
+            let row = self.row(["einsparse", variant.unwrap_or("auto"), In::NAME]);
+            bench.product::<In, Out>(row, (SPMM, &forced(variant)), &operands, |c| {
+                Ok(self.product_error::<In, Out>(c.to_dense()?.values(), share))
+            })?;
         }
         Ok(())
-    }
-
-    fn spmm_half(&self) -> Result<()> {
-        let (bench, (m, k, _)) = (self.bench, self.problem.extents());
-        let (a, b) = (self.matrix::<f16>(value)?, self.factor::<f16>(k, SECOND)?);
-        let operands: [(&str, Operand<'_, f16>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let (plan, _) = bench.plan::<f16, f16>(SPMM, &operands, &Options::default())?;
-        let mut c = bench.zeros(&[m, self.n])?;
-        let times = bench.measure(|| plan.run(&operands, &mut c, &bench.stream))?;
-        self.compare_product::<f16, f16>(c.to_dense()?.values(), HALF)?;
-        self.add(["einsparse", "auto", "f16"], plan.variant(), &times)
     }
 
     /// Measures the fastest algorithm of cuSPARSE.
     fn spmm_cusparse(&self) -> Result<()> {
         let (bench, (m, k, nnz)) = (self.bench, self.problem.extents());
-        let values: Vec<i8> = (0..nnz).map(value).collect();
-        let b: Vec<i8> = (0..k * self.n).map(|i| value(i + SECOND)).collect();
         let pattern = &self.problem.pattern;
         let sparse = [
             Buffer::from_slice(pattern.offsets())?,
             Buffer::from_slice(pattern.columns())?,
-            Buffer::from_slice(&values)?,
+            Buffer::from_slice(&of::<i8>(nnz, 0))?,
         ];
+        let b = of::<i8>(k * self.n, SECOND);
         let dense = [Buffer::from_slice(&b)?, Buffer::new(m * self.n * 4)?];
         let (sparse, dense) = (sparse.each_ref(), dense.each_ref());
-        let mut best: Option<(&str, Times)> = None;
-        let mut last = "".into();
-        for (name, algorithm) in ALGORITHMS {
+        let measured = |(name, algorithm)| -> Result<Row> {
             let extents = ([m, k, self.n], nnz);
-            let product = WholeSpmm::new(bench.gpu, algorithm, extents, sparse, dense);
-            let times = product.and_then(|product| {
-                dense[1].fill(0xff, bench.gpu.stream)?;
-                let times = bench.measure(|| product.run())?;
-                let mut c = vec![0i32; m * self.n];
-                dense[1].read(0, bytemuck::cast_slice_mut(&mut c))?;
-                self.compare_product::<i8, i32>(&c, 0.0)?;
-                Ok(times)
-            });
-            match times {
-                Ok(times) if best.is_none_or(|(_, known)| times.cold < known.cold) => {
-                    best = Some((name, times));
-                }
-                Ok(_) => {}
-                Err(reason) => last = reason,
-            }
-        }
-        let (name, times) = best.ok_or(last)?;
-        self.add(["cusparse", name, "int8"], "", &times)
+            let product = WholeSpmm::new(bench.gpu, algorithm, extents, sparse, dense)?;
+            dense[1].fill(0xff, bench.gpu.stream)?;
+            let times = bench.measure(|| product.run())?;
+            let mut c = vec![0i32; m * self.n];
+            dense[1].read(0, bytemuck::cast_slice_mut(&mut c))?;
+            let row = self.row(["cusparse", name, "int8"]).timed(&times);
+            Ok(row.error(self.product_error::<i8, i32>(&c, 0.0)))
+        };
+        let rows = ALGORITHMS.into_iter().filter_map(|own| or_said(measured(own), own.0));
+        let right = rows.filter(|row| !row.is_wrong());
+        let best = right.min_by(|a, b| a.ms.total_cmp(&b.ms));
+        bench.add(best.ok_or("no algorithm")?)
     }
 
-    fn sddmm<In: Scalar, Out: Scalar>(&self, dtype: &str) -> Result<()> {
-        let (bench, (m, n, _)) = (self.bench, self.problem.extents());
-        let mut s = self.matrix::<Out>(|_| Out::ZERO)?;
-        let (x, y) = (self.factor::<In>(m, 0)?, self.factor::<In>(n, SECOND)?);
-        let operands: [(&str, Operand<'_, In>); 2] = [("X", (&x).into()), ("Y", (&y).into())];
-        let options = Options::default();
-        let plan = (bench.context)
-            .plan::<In>(SDDMM)
-            .operands(&operands)
-            .sparse_output(&s)
-            .options(&options)
-            .build()?;
-        let times = bench.measure(|| plan.run(&operands, &mut s, &bench.stream))?;
-        let relative = if dtype == "int8" { 0.0 } else { HALF };
-        self.compare_samples::<In, Out>(&s, relative)?;
-        self.add(["einsparse", "auto", dtype], plan.variant(), &times)
+    fn sddmm<In: Scalar, Out: Scalar>(&self, share: f64) -> Result<()> {
+        let (bench, k, (m, n, nnz)) = (self.bench, self.n, self.problem.extents());
+        let pattern = &self.problem.pattern;
+        let s = Csr::new(pattern.clone(), vec![Out::ZERO; nnz])?;
+        let mut s = bench.context.upload(s)?;
+        let x = bench.tensor(&[m, k], of::<In>(m * k, 0))?;
+        let y = bench.tensor(&[n, k], of::<In>(n * k, SECOND))?;
+        let operands = [("X", (&x).into()), ("Y", (&y).into())];
+        let plan = bench.context.plan::<In>(SDDMM).operands(&operands);
+        let plan = plan.sparse_output(&s).build()?;
+        let row = self.row(["einsparse", "auto", In::NAME]).note(plan.variant());
+        let run = |s: &mut SparseTensor<Out>| plan.run(&operands, s, &bench.stream);
+        let check = |s: &SparseTensor<Out>| {
+            let (s, error) = (s.to_host()?, relative(share));
+            let of_row = |row: usize| {
+                let errors = pattern.row(row).map(|p| {
+                    let column = pattern.columns()[p] as usize;
+                    let term = |i| term::<In>(row * k + i, column * k + i);
+                    error(s.values()[p].to_f64(), &(0..k).map(term).collect())
+                });
+                errors.fold(0.0, worse)
+            };
+            Ok(self.rows().map(of_row).fold(0.0, worse))
+        };
+        bench.checked(row, &mut s, run, check).map(drop)
     }
 
     /// Measures the whole product. A and B are both contiguous along k, as the library requires.
@@ -216,73 +178,30 @@ impl Case<'_> {
         if rows.max(columns) * depth > DENSE_LIMIT || rows * columns * 4 > DENSE_LIMIT {
             return Ok(());
         }
-        let some = |n: usize| Buffer::from_slice(&(0..n).map(value::<i8>).collect::<Vec<_>>());
-        let (a, b) = (some(rows * depth)?, some(columns * depth)?);
-        let c = Buffer::new(rows * columns * 4)?;
+        let a = Buffer::from_slice(&of::<i8>(rows * depth, 0))?;
+        let b = Buffer::from_slice(&of::<i8>(columns * depth, SECOND))?;
+        let mut c = Buffer::new(rows * columns * 4)?;
         let product = cublaslt::Dense::new(bench.gpu, Kind::Int8, extents)?;
         c.fill(0xff, bench.gpu.stream)?;
-        let times = bench.measure(|| product.run([a.ptr, b.ptr, c.ptr]))?;
-        let mut found = vec![0i32; rows * columns];
-        c.read(0, bytemuck::cast_slice_mut(&mut found))?;
-        for row in (0..rows).step_by(rows.div_ceil(CHECKED)) {
-            let column = row * 7 % columns;
-            let term = |i| product_of::<i8>(row * depth + i, column * depth + i);
-            let sum = (0..depth).map(term).collect();
-            compare([row, column], found[row * columns + column], sum, 0.0)?;
-        }
-        self.add(["cublaslt", "dense", "int8"], "both factors along k", &times)
-    }
-
-    /// Compares some rows of C with their sums. The error of a wrong element begins with WRONG.
-    fn compare_product<In: Scalar, Out: Scalar>(&self, c: &[Out], relative: f64) -> Result<()> {
-        let pattern = &self.problem.pattern;
-        let (m, _, _) = self.problem.extents();
-        for row in (0..m).step_by(m.div_ceil(CHECKED)) {
-            let mut sums = vec![Sum::default(); self.n];
-            for p in pattern.row(row) {
-                let from = pattern.columns()[p] as usize * self.n + SECOND;
-                for (j, sum) in sums.iter_mut().enumerate() {
-                    sum.add(product_of::<In>(p, from + j));
-                }
-            }
-            for (j, (&found, sum)) in c[row * self.n..].iter().zip(sums).enumerate() {
-                compare([row, j], found, sum, relative)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Compares some rows of S with their sums.
-    fn compare_samples<In: Scalar, Out: Scalar>(
-        &self,
-        s: &SparseTensor<Out>,
-        relative: f64,
-    ) -> Result<()> {
-        let s = s.to_host()?;
-        let pattern = &self.problem.pattern;
-        let (m, _, _) = self.problem.extents();
-        for row in (0..m).step_by(m.div_ceil(CHECKED)) {
-            for p in pattern.row(row) {
-                let column = pattern.columns()[p] as usize;
-                let (x, y) = (row * self.n, column * self.n + SECOND);
-                let sum = (0..self.n).map(|i| product_of::<In>(x + i, y + i)).collect();
-                compare([row, column], s.values()[p], sum, relative)?;
-            }
-        }
-        Ok(())
+        let row = self.row(["cublaslt", "dense", "int8"]).dense().note("both factors along k");
+        let run = |c: &mut Buffer| product.run([a.ptr, b.ptr, c.ptr]);
+        let check = |c: &Buffer| {
+            let mut found = vec![0i32; rows * columns];
+            c.read(0, bytemuck::cast_slice_mut(&mut found))?;
+            let right = |row: usize| {
+                let column = row * 7 % columns;
+                let term = |i| term::<i8>(row * depth + i, column * depth + i);
+                let sum: f64 = (0..depth).map(term).sum();
+                f64::from(found[row * columns + column]) == sum
+            };
+            Ok(exact((0..rows).step_by(rows.div_ceil(CHECKED)).all(right)))
+        };
+        bench.checked(row, &mut c, run, check).map(drop)
     }
 }
 
-/// Product of two values. Sums of integers are exact, because they are far below 2^53.
-fn product_of<T: Scalar>(a: usize, b: usize) -> f64 {
-    value::<T>(a).to_f64() * value::<T>(b).to_f64()
-}
-
-fn compare<T: Scalar>([row, column]: [usize; 2], found: T, sum: Sum, relative: f64) -> Result<()> {
-    let (found, wanted) = (found.to_f64(), sum.value);
-    // A comparison with NaN is false, so NaN counts as an error.
-    if (found - wanted).abs() <= relative * sum.size {
-        return Ok(());
-    }
-    Err(format!("WRONG: ({row}, {column}) is {found}, not {wanted}").into())
+/// Product of two values of the first and the second operand. Sums of integers are exact, because they are far below
+/// 2^53.
+fn term<T: Scalar>(a: usize, b: usize) -> f64 {
+    value::<T>(a).to_f64() * value::<T>(b + SECOND).to_f64()
 }

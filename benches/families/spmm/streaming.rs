@@ -37,43 +37,36 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let csr = Csr::new(problem.pattern.clone(), values)?;
     let bytes = nnz * 8;
     let copy = copied(bench, bytes)?;
-    let row = Row::new(OP, &problem.workload, [m, k, 0], nnz, Dtype::F32);
-    let row = row.timed(&copy).bytes(bytes as f64);
-    bench.add(row.by("copy", "pinned").note(format!("{bytes} bytes to the GPU")))?;
+    let row = Row::new(OP, &problem.workload, [m, k, 0], nnz, Dtype::F32).bytes(bytes as f64);
+    let row = row.by("copy", "pinned").timed(&copy);
+    bench.add(row.note(format!("{bytes} bytes to the GPU")))?;
     let a = bench.context.pin(&csr)?;
     for n in bench.arguments.ns(&COLUMNS) {
         let b = bench.tensor(&[k, n], generate::small_integers(k * n, SEED + 1))?;
-        let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
         let options = Options { memory_limit: Some(bytes / TIMES), ..forced(None) };
-        let (plan, prepare) = bench.plan::<f32, f32>(SPMM, &operands, &options)?;
-        println!("{plan}");
         let mut c = bench.zeros(&[m, n])?;
-        let times = clocked(bench, || Ok(plan.run(&operands, &mut c, &bench.stream)?))?;
-        let (product, same) = alone(bench, &csr, (&b, &c), plan.variant())?;
+        let mut streamed = |operands: &[(&str, Operand<'_, f32>)]| -> Result<_> {
+            let (plan, prepare) = bench.plan::<f32, f32>(SPMM, operands, &options)?;
+            println!("{plan}");
+            let times = clocked(bench, || Ok(plan.run(operands, &mut c, &bench.stream)?))?;
+            let row = Row::product(&problem, n, Dtype::F32).strict().timed(&times);
+            let row = row.ours(format!("{}+slabs", plan.variant()));
+            let speed = bytes as f64 / times.warm / 1e6;
+            Ok((row.prepared(prepare, plan.workspace_bytes()), plan.variant(), speed))
+        };
+        let (pinned, variant, speed) = streamed(&ab(&a, &b))?;
+        let (pageable, _, speed_of_pageable) = streamed(&ab(&csr, &b))?;
+        let (product, same) = alone(bench, &csr, (&b, &c), variant)?;
         let floor = copy.warm.max(product.warm);
-        let row = Row::product(&problem, n, Dtype::F32, &product);
-        bench.add(row.ours(plan.variant()).strict().note("A on the GPU"))?;
+        let row = Row::product(&problem, n, Dtype::F32).ours(variant).strict();
+        bench.add(row.timed(&product).note("A on the GPU"))?;
         let note = format!(
-            "from page-locked memory, {TIMES} x the limit, {:.1} GB/s of the link ({:.1} alone), {:.0} % of the larger floor",
-            bytes as f64 / times.warm / 1e6,
-            bytes as f64 / copy.warm / 1e6,
-            floor / times.warm * 100.0
+            "from page-locked memory, {TIMES} x the limit, {speed:.1} GB/s of the link ({:.1} alone)",
+            bytes as f64 / copy.warm / 1e6
         );
-        let row = Row::product(&problem, n, Dtype::F32, &times).limit(floor);
-        let row = row.ours(format!("{}+slabs", plan.variant())).strict();
-        bench.add(row.prepared(prepare, plan.workspace_bytes()).judged(same, note))?;
-        drop(plan);
-
-        let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&csr).into()), ("B", (&b).into())];
-        let (plan, prepare) = bench.plan::<f32, f32>(SPMM, &operands, &options)?;
-        let times = clocked(bench, || Ok(plan.run(&operands, &mut c, &bench.stream)?))?;
-        let row = Row::product(&problem, n, Dtype::F32, &times).limit(floor);
-        let row = row.ours(format!("{}+slabs", plan.variant())).strict();
-        let note = format!(
-            "from pageable memory, {:.1} GB/s of the link",
-            bytes as f64 / times.warm / 1e6
-        );
-        bench.add(row.prepared(prepare, plan.workspace_bytes()).note(note))?;
+        bench.add(pinned.limit(floor).note(note).error(exact(same)))?;
+        let note = format!("from pageable memory, {speed_of_pageable:.1} GB/s of the link");
+        bench.add(pageable.limit(floor).note(note).error(exact(same)))?;
     }
     drop(a);
     through(bench, &problem, &csr, &copy)
@@ -97,8 +90,8 @@ fn through(bench: &Bench<'_>, problem: &Problem, csr: &Csr<f32>, copy: &Times) -
         "B and C on the host, twice the limit, {:.1} GB/s each way",
         (k * THROUGH * 4) as f64 / times.cold / 1e6
     );
-    let row = Row::product(problem, THROUGH, Dtype::F32, &times).limit(floor);
-    bench.add(row.ours("host_spmm").strict().judged(same, note))
+    let row = Row::product(problem, THROUGH, Dtype::F32).limit(floor).strict();
+    bench.add(row.ours("host_spmm").timed(&times).note(note).error(exact(same)))
 }
 
 /// Times the product of the same kernel with A in device memory. Returns whether its result has the same bits.
@@ -109,7 +102,7 @@ fn alone(
     variant: &str,
 ) -> Result<(Times, bool)> {
     let a = bench.context.upload(csr)?;
-    let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", b.into())];
+    let operands = ab(&a, b);
     let (plan, _) = bench.plan::<f32, f32>(SPMM, &operands, &forced(Some(variant)))?;
     let mut c = bench.zeros(streamed.shape())?;
     let times = clocked(bench, || Ok(plan.run(&operands, &mut c, &bench.stream)?))?;

@@ -4,13 +4,12 @@
 //! on a GPU of this kind.
 
 use crate::prelude::*;
+use crate::record::HBM;
 use einsparse::ops::{Couplings, Edges, EquivariantMessage, Factors, Gradients};
 
 pub const OP: &str = "equivariant_message";
 const ATOMS: usize = 3_000;
 const EDGES: usize = 160_000;
-/// HBM bytes per microsecond.
-const HBM: f64 = 4.28e6;
 
 /// Name, channels, max degree, and times of the baseline in us, cold, alone and with all gradients.
 const CASES: [(&str, usize, usize, [&str; 2]); 3] = [
@@ -50,20 +49,10 @@ fn measured(
         vec![EDGES, couplings.paths().len(), channels],
         layer.out_shape().to_vec(),
     ];
-    let mut rng = StdRng::seed_from_u64(7);
-    let mut one = |shape: &Vec<usize>| {
-        let values = (0..shape.iter().product()).map(|_| rng.random_range(-1.0f32..1.0));
-        Dense::new(shape.clone(), values.collect())
-    };
-    let host = [one(&shapes[0])?, one(&shapes[1])?, one(&shapes[2])?, one(&shapes[3])?];
-    let [x, y, w, g] = host.each_ref().map(|dense| bench.upload(dense));
-    let [x, y, w, g] = [x?, y?, w?, g?];
-    let [mut dx, mut dy, mut dw, mut out] = [
-        bench.poisoned(&shapes[0])?,
-        bench.poisoned(&shapes[1])?,
-        bench.poisoned(&shapes[2])?,
-        bench.poisoned(&shapes[3])?,
-    ];
+    let host: [Dense<f32>; 4] = [0, 1, 2, 3].map(|of| values::dense(&shapes[of], 7 + of, 1.0));
+    let [x, y, w, g] = bench.uploads(host.each_ref())?;
+    let [dx, dy, dw, out] = shapes.each_ref().map(|shape| bench.poisoned::<f32>(shape));
+    let (mut dx, mut dy, mut dw, mut out) = (dx?, dy?, dw?, out?);
     let factors = Factors { x: &x, y: &y, w: Some(&w) };
     let mut results = Vec::new();
     for all in [false, true] {
@@ -92,14 +81,11 @@ fn measured(
             .ours(layer.variants()[0].unwrap_or(""))
             .timed(times)
             .bytes(bytes)
-            .limit(bytes / HBM / 1e3)
-            .prepared(prepared, layer.workspace_bytes());
-        let note = format!(
-            "err {worst:.1e} of the largest; {}; cuEquivariance {}",
-            ["forward", "with gradients of X, Y and W"][all],
-            peers[all]
-        );
-        bench.add(row.judged(worst < 1e-5, note))?;
+            .limit(1e3 * bytes / HBM)
+            .prepared(prepared, layer.workspace_bytes())
+            .note(["forward", "with gradients of X, Y and W"][all])
+            .also(format!("cuEquivariance {}", peers[all]));
+        bench.add(row.error(worst / 1e-5))?;
     }
     Ok(())
 }

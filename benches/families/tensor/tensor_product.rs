@@ -4,6 +4,7 @@
 //! baselines on the same shapes, measured separately on a GPU of this kind.
 
 use crate::prelude::*;
+use crate::record::HBM;
 use einsparse::Stream;
 use einsparse::ops::{Channels, Couplings, Factors, Gradients, TensorProduct};
 
@@ -12,8 +13,10 @@ pub const OP: &str = "tensor_product";
 const ITEMS: usize = 10_000;
 /// Number of checked pairs at either end.
 const CHECKED: usize = 64;
-/// HBM bytes and f32 operations per microsecond.
-const FLOORS: (f64, f64) = (4.28e6, 46e6);
+/// Operations of f32 per second.
+const FMA: f64 = 46e12;
+/// Max error relative to the max element.
+const MOST: f64 = 1e-5;
 /// Measured outputs: the product, a gradient, or the product with all gradients.
 const WRITTEN: [&str; 5] = ["", "-dx", "-dy", "-dw", "-all"];
 /// Index in [`WRITTEN`] of the product with all gradients.
@@ -47,19 +50,11 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 /// X, Y, W and the output's gradient.
 type Operands = [Dense<f32>; 4];
 
-fn operands(product: &TensorProduct<f32>) -> Result<Operands> {
-    let mut rng = StdRng::seed_from_u64(7);
-    let mut one = |shape: &[usize]| {
-        let shape = if shape.is_empty() { &[1] } else { shape };
-        let values = (0..shape.iter().product()).map(|_| rng.random_range(-1.0f32..1.0));
-        Dense::new(shape.to_vec(), values.collect())
-    };
-    Ok([
-        one(product.x_shape())?,
-        one(product.y_shape())?,
-        one(product.w_shape())?,
-        one(product.out_shape())?,
-    ])
+/// Shapes of the output and of X, Y and W. Without weights, W has one element.
+fn shapes(product: &TensorProduct<f32>) -> [&[usize]; 4] {
+    let w = product.w_shape();
+    let w: &[usize] = if w.is_empty() { &[1] } else { w };
+    [product.out_shape(), product.x_shape(), product.y_shape(), w]
 }
 
 /// Runs the product (0), a gradient, or all of them. The outputs are the product and the gradients of X, Y and W.
@@ -86,13 +81,6 @@ fn step(
     }
 }
 
-/// Outputs that contain only NaN.
-fn outputs(bench: &Bench<'_>, product: &TensorProduct<f32>) -> Result<[Tensor<f32>; 4]> {
-    let w: &[usize] = if product.w_shape().is_empty() { &[1] } else { product.w_shape() };
-    let one = |shape: &[usize]| bench.poisoned(shape);
-    Ok([one(product.out_shape())?, one(product.x_shape())?, one(product.y_shape())?, one(w)?])
-}
-
 fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result<()> {
     let (context, couplings) = (&bench.context, Couplings::natural(largest)?);
     let (product, prepare_ms) = timed(|| {
@@ -102,26 +90,20 @@ fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result
             TensorProduct::new(context, &couplings, channels, ITEMS)
         })?)
     })?;
-    let host = operands(&product)?;
-    let [x, y, w, g] = host.each_ref().map(|dense| bench.upload(dense));
-    let tensors = [x?, y?, w?, g?];
+    let [out, x, y, w] = shapes(&product);
+    let mut seed = 6;
+    let host = [x, y, w, out].map(|shape| {
+        seed += 1;
+        values::dense::<f32>(shape, seed, 1.0)
+    });
+    let tensors = bench.uploads(host.each_ref())?;
     for (of, suffix) in WRITTEN.iter().enumerate() {
         let variants = product.variants();
         let planned = of != ALL || variants[1].is_some();
         let Some(variant) = variants[of % ALL].filter(|_| planned) else {
             continue;
         };
-        let mut out = outputs(bench, &product)?;
-        let times = bench.measure(|| step(&product, of, &tensors, &mut out, &bench.stream))?;
-        let mut worst = 0f64;
-        for own in if of == ALL { 0..4 } else { of..of + 1 } {
-            if variants[own].is_some() && (own != 3 || !product.w_shape().is_empty()) {
-                let found = out[own].to_dense()?;
-                worst = worse(worst, checked(&couplings, channels, own, &host, &found)?);
-            }
-        }
         let (bytes, flops) = work(&couplings, channels, &product, of);
-        let floor = (bytes / FLOORS.0).max(flops / FLOORS.1);
         let peers = match of {
             0 | ALL => peers,
             _ => "no peer measured",
@@ -131,13 +113,24 @@ fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result
         let (workload, paths) = (format!("{name}{suffix}"), couplings.paths().len());
         let row = Row::new(OP, workload, [ITEMS, paths, n], nnz, Dtype::F32)
             .ours(variant)
-            .timed(&times)
             .flops(flops)
             .bytes(bytes)
-            .limit(floor / 1e3)
-            .prepared(prepare_ms, product.workspace_bytes());
-        let note = format!("err {worst:.1e} of the largest; floor {floor:.1} us; {peers}");
-        bench.add(row.judged(worst < 1e-5, note))?;
+            .limit(1e3 * (bytes / HBM).max(flops / FMA))
+            .prepared(prepare_ms, product.workspace_bytes())
+            .note(peers);
+        let [out, dx, dy, dw] = shapes(&product).map(|shape| bench.poisoned::<f32>(shape));
+        let mut out = [out?, dx?, dy?, dw?];
+        let run = |out: &mut _| step(&product, of, &tensors, out, &bench.stream);
+        bench.checked(row, &mut out, run, |out| {
+            let mut worst = 0f64;
+            for own in if of == ALL { 0..4 } else { of..of + 1 } {
+                if variants[own].is_some() && (own != 3 || !product.w_shape().is_empty()) {
+                    let found = out[own].to_dense()?;
+                    worst = worse(worst, checked(&couplings, channels, own, &host, &found)?);
+                }
+            }
+            Ok(worst / MOST)
+        })?;
     }
     Ok(())
 }
@@ -198,13 +191,8 @@ fn checked(
         };
         let [x, y, w, g] = host;
         let tensors = [part(x, 0)?, part(y, 1)?, part(w, 2)?, part(g, 3)?];
-        let w = if channels == ONE { &[1] } else { small.w_shape() };
-        let mut out = [
-            cpu.zeros(small.out_shape())?,
-            cpu.zeros(small.x_shape())?,
-            cpu.zeros(small.y_shape())?,
-            cpu.zeros(w)?,
-        ];
+        let [out, dx, dy, dw] = shapes(&small).map(|shape| cpu.zeros::<f32>(shape));
+        let mut out = [out?, dx?, dy?, dw?];
         step(&small, of, &tensors, &mut out, &stream)?;
         let wanted = out[of].to_dense()?;
         let own = slice(found, items, last)?;

@@ -13,7 +13,8 @@ pub(super) use rows::{count_rows, read_rows};
 pub use write::{write_matrix_market, write_matrix_market_pattern, write_matrix_market_to};
 
 use super::{Fault, Limits, Loaded, Progress, bytes, entries::coo_from_entries};
-use crate::{AnySparse, Dense, Element, FormatError};
+use crate::error::*;
+use crate::{AnySparse, Dense, Element};
 use std::path::Path;
 
 /// Contents of a Matrix Market file: its header and the matrix. The matrix includes mirrored entries if the header
@@ -41,20 +42,15 @@ pub struct MatrixMarket<T> {
 ///
 /// # Errors
 /// Returns [`FormatError::Io`] with the line, counted from 1, including comments and blank lines.
-pub fn read_matrix_market<T: Element>(
-    path: impl AsRef<Path>,
-) -> Result<MatrixMarket<T>, FormatError> {
+pub fn read_matrix_market<T: Element>(path: impl AsRef<Path>) -> Result<MatrixMarket<T>> {
     read_matrix_market_with(path, &mut |_, _| {})
 }
 
 /// [`read_matrix_market`] with a progress callback.
-///
-/// # Errors
-/// See [`read_matrix_market`].
 pub fn read_matrix_market_with<T: Element>(
     path: impl AsRef<Path>,
     progress: Progress<'_>,
-) -> Result<MatrixMarket<T>, FormatError> {
+) -> Result<MatrixMarket<T>> {
     read_within(path.as_ref(), Limits::default(), progress)
 }
 
@@ -63,7 +59,7 @@ pub(super) fn read_within<T: Element>(
     path: &Path,
     limits: Limits,
     progress: Progress<'_>,
-) -> Result<MatrixMarket<T>, FormatError> {
+) -> Result<MatrixMarket<T>> {
     let text = bytes::read(path, limits, progress)?;
     let name = path.display().to_string();
     let length = text.len() as u64;
@@ -87,13 +83,7 @@ pub(super) fn read_within<T: Element>(
 /// assert_eq!(error.to_string(), "here:3: end of the file after 1 of 2 entries");
 /// # Ok::<(), einsparse_formats::FormatError>(())
 /// ```
-///
-/// # Errors
-/// See [`read_matrix_market`].
-pub fn read_matrix_market_from<T: Element>(
-    text: &[u8],
-    name: &str,
-) -> Result<MatrixMarket<T>, FormatError> {
+pub fn read_matrix_market_from<T: Element>(text: &[u8], name: &str) -> Result<MatrixMarket<T>> {
     let parsed = parse(text, &mut |_| {}).map_err(|fault| fault.at(name))?;
     finish(parsed, text.len() as u64)
 }
@@ -120,7 +110,7 @@ fn parse<T: Element>(
 fn finish<T: Element>(
     (header, parsed): (Header, Parsed<T>),
     length: u64,
-) -> Result<MatrixMarket<T>, FormatError> {
+) -> Result<MatrixMarket<T>> {
     let matrix = match parsed {
         Parsed::Entries(entries) => {
             let merge = header.field == Field::Pattern;

@@ -8,7 +8,8 @@ use super::super::rows::{Counted, changed};
 use super::super::{Fault, Limits, limits::Budget};
 use super::coordinate::{Mirrors, Reader, cut};
 use super::header::{Field, Header, Layout, Search};
-use crate::{Csr, Element, FormatError, check};
+use crate::error::*;
+use crate::{Csr, Element, check};
 use std::{
     fs::File,
     io::{Seek, SeekFrom},
@@ -103,7 +104,7 @@ pub(in super::super) fn read_rows<T: Element>(
     name: &str,
     counted: &Counted,
     rows: Range<usize>,
-) -> Result<Csr<T>, FormatError> {
+) -> Result<Csr<T>> {
     let count = counted.entries(&rows).len();
     check::fits("entries", count as u128)?;
     let mut read = || {

@@ -1,7 +1,7 @@
 //! Writer of Matrix Market files: general, sorted by row. Values have the fewest digits that read back to the same
 //! bits.
 
-use super::super::{Fault, Source, replace_file};
+use super::super::{Fault, Source, replace_file, write_file};
 use crate::convert::{bsr_to_csr, csc_to_csr};
 use crate::{CsrPattern, Element, FormatError, Pattern};
 use std::{
@@ -46,9 +46,6 @@ impl From<std::io::Error> for Failed {
 }
 
 /// [`write_matrix_market`] to any writer. Messages use `name` as the file path.
-///
-/// # Errors
-/// See [`write_matrix_market`].
 pub fn write_matrix_market_to<'a, T: Element>(
     writer: impl Write,
     name: &str,
@@ -96,17 +93,14 @@ pub fn write_matrix_market_pattern(
     path: impl AsRef<Path>,
     pattern: &CsrPattern,
 ) -> std::result::Result<(), FormatError> {
-    let path = path.as_ref();
-    let written = replace_file(path, |beside| {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
+    write_file(path.as_ref(), |out| {
         writeln!(out, "%%MatrixMarket matrix coordinate pattern general")?;
         writeln!(out, "{} {} {}", pattern.rows(), pattern.cols(), pattern.nnz())?;
         for (row, col) in places(pattern) {
             writeln!(out, "{} {}", u64::from(row) + 1, u64::from(col) + 1)?;
         }
-        out.flush()
-    });
-    written.map_err(|error| Fault::from(error).at(&path.display().to_string()))
+        Ok(())
+    })
 }
 
 /// Row and column of every entry.

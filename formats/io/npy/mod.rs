@@ -7,11 +7,11 @@ pub(super) use header::{Kind, write_header};
 use header::{field, parse_shape, parse_type, read_header};
 
 use super::limits::{Budget, Limits, grow};
-use super::{Fault, bytes, in_range, quote, replace_file};
-use crate::{Dense, Element, FormatError};
+use super::{Fault, bytes, in_range, quote, write_file};
+use crate::error::*;
+use crate::{Dense, Element};
 use std::{
-    fs::File,
-    io::{BufWriter, Read, Write},
+    io::{Read, Write},
     ops::Range,
     path::Path,
 };
@@ -23,26 +23,19 @@ use std::{
 /// Returns [`FormatError::Io`] with the reason: not an array, truncated, complex, structured, an object array, or a
 /// finite value out of the range of `T`. For i8, i32 and fp8, values out of range become the nearest representable
 /// value.
-pub fn read_npy<T: Element>(path: impl AsRef<Path>) -> Result<Dense<T>, FormatError> {
-    let path = path.as_ref();
-    read_npy_from(
-        &bytes::read(path, Limits::default(), &mut |_, _| {})?,
-        &path.display().to_string(),
-    )
+pub fn read_npy<T: Element>(path: impl AsRef<Path>) -> Result<Dense<T>> {
+    bytes::read_as(path.as_ref(), Limits::default(), read_npy_from)
 }
 
 /// [`read_npy`] from memory. Messages use `name` as the file path.
-///
-/// # Errors
-/// See [`read_npy`].
-pub fn read_npy_from<T: Element>(bytes: &[u8], name: &str) -> Result<Dense<T>, FormatError> {
+pub fn read_npy_from<T: Element>(bytes: &[u8], name: &str) -> Result<Dense<T>> {
     let read = || {
         let mut array = Array::open(bytes)?;
         // An element has at least one byte, so the memory of an array is bounded by the size of its file.
         let mut budget = Budget::new(Limits::default(), bytes.len());
         let values = array.values::<T>(&mut budget).map_err(|wrong| match wrong {
-            (Some(position), reason) => format!("[{position}]: {reason}"),
-            (None, reason) => reason,
+            Wrong(Some(position), reason) => format!("[{position}]: {reason}"),
+            Wrong(None, reason) => reason,
         })?;
         Ok((array.shape, values))
     };
@@ -54,14 +47,8 @@ pub fn read_npy_from<T: Element>(bytes: &[u8], name: &str) -> Result<Dense<T>, F
 ///
 /// # Errors
 /// Returns [`FormatError::Io`] if the file cannot be written.
-pub fn write_npy<T: Element>(path: impl AsRef<Path>, dense: &Dense<T>) -> Result<(), FormatError> {
-    let path = path.as_ref();
-    let written = replace_file(path, |beside| {
-        let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
-        write_values(&mut out, dense.shape(), dense.values())?;
-        out.flush()
-    });
-    written.map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
+pub fn write_npy<T: Element>(path: impl AsRef<Path>, dense: &Dense<T>) -> Result<()> {
+    write_file(path.as_ref(), |out| write_values(out, dense.shape(), dense.values()))
 }
 
 /// Name of the element type if it is a floating-point type.
@@ -88,7 +75,25 @@ pub(super) struct Array<R> {
 }
 
 /// Index of an invalid element, if the error is about one, and the reason.
-pub(super) type Wrong = (Option<usize>, String);
+pub(super) struct Wrong(pub(super) Option<usize>, pub(super) String);
+
+impl From<String> for Wrong {
+    fn from(reason: String) -> Self {
+        Wrong(None, reason)
+    }
+}
+
+impl From<std::io::Error> for Wrong {
+    fn from(error: std::io::Error) -> Self {
+        error.to_string().into()
+    }
+}
+
+impl From<Fault> for Wrong {
+    fn from(fault: Fault) -> Self {
+        fault.reason.into()
+    }
+}
 
 impl<R: Read> Array<R> {
     /// Array of this shape, whose elements are `length` bytes of `reader`, lowest byte first and row-major.
@@ -143,11 +148,10 @@ impl<R: Read> Array<R> {
         skip: impl FnOnce(&mut R, u64) -> std::io::Result<()>,
     ) -> Result<(), Wrong> {
         let Some(behind) = self.len.checked_sub(elements.end) else {
-            let reason = format!("{} elements, {} expected", self.len, elements.end);
-            return Err((None, reason));
+            return Err(format!("{} elements, {} expected", self.len, elements.end).into());
         };
         let before = (elements.start * self.size) as u64;
-        skip(&mut self.reader, before).map_err(|error| (None, error.to_string()))?;
+        skip(&mut self.reader, before)?;
         (self.len, self.behind) = (elements.len(), behind);
         Ok(())
     }
@@ -180,12 +184,10 @@ impl<R: Read> Array<R> {
         while read < length {
             let room = (block.len() - held).min(length - read);
             let more = match self.reader.read(&mut block[held..held + room]) {
-                Ok(0) => {
-                    return Err((None, format!("cut off: {read} of {length} bytes of data")));
-                }
+                Ok(0) => return Err(format!("cut off: {read} of {length} bytes of data").into()),
                 Ok(more) => more,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err((None, error.to_string())),
+                Err(error) => return Err(error.into()),
             };
             (read, held) = (read + more, held + more);
             let whole = held - held % self.size;
@@ -197,14 +199,9 @@ impl<R: Read> Array<R> {
             return Ok(());
         }
         // The read past the end makes an archive compare its checksum.
-        let shape = &self.shape;
-        match self.reader.read(&mut [0]) {
-            Ok(0) => Ok(()),
-            Ok(_) => {
-                let reason = format!("more data than the {length} bytes of shape {shape:?}");
-                Err((None, reason))
-            }
-            Err(error) => Err((None, error.to_string())),
+        match self.reader.read(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(format!("more data than the {length} bytes of shape {:?}", self.shape).into()),
         }
     }
 
@@ -231,10 +228,9 @@ impl<R: Read> Array<R> {
     /// Reads every element as `T`, rounded once, in row-major order.
     pub(super) fn values<T: Element>(&mut self, budget: &mut Budget) -> Result<Vec<T>, Wrong> {
         if matches!(self.kind, Kind::Bytes | Kind::Unicode) {
-            return Err((Some(0), "numbers expected, text found".to_owned()));
+            return Err(Wrong(Some(0), "numbers expected, text found".to_owned()));
         }
-        let whole = |reason| (None, reason);
-        budget.take::<T>(self.len).map_err(whole)?;
+        budget.take::<T>(self.len)?;
         let (kind, size, big_endian) = (self.kind, self.size, self.big_endian);
         let number = |bytes: &[u8]| {
             let word = Self::word(bytes, big_endian);
@@ -252,16 +248,16 @@ impl<R: Read> Array<R> {
         if self.fortran {
             let data = self.raw(budget)?;
             for at in row_major(&self.shape) {
-                grow(&mut values, len).map_err(|fault| (None, fault.reason))?;
+                grow(&mut values, len)?;
                 let value = number(&data[at * size..][..size]);
-                values.push(value.map_err(|reason| (Some(values.len()), reason))?);
+                values.push(value.map_err(|reason| Wrong(Some(values.len()), reason))?);
             }
             budget.give::<u8>(data.len());
             return Ok(values);
         }
         self.each(|bytes| {
-            grow(&mut values, len).map_err(|fault| (None, fault.reason))?;
-            let value = number(bytes).map_err(|reason| (Some(values.len()), reason))?;
+            grow(&mut values, len)?;
+            let value = number(bytes).map_err(|reason| Wrong(Some(values.len()), reason))?;
             values.push(value);
             Ok(())
         })?;
@@ -271,11 +267,11 @@ impl<R: Read> Array<R> {
     /// Reads all bytes in the order of the file.
     fn raw(&mut self, budget: &mut Budget) -> Result<Vec<u8>, Wrong> {
         let length = self.len * self.size;
-        budget.take::<u8>(length).map_err(|reason| (None, reason))?;
+        budget.take::<u8>(length)?;
         let mut data = Vec::new();
         self.each(|bytes| {
             for byte in bytes {
-                grow(&mut data, length).map_err(|fault| (None, fault.reason))?;
+                grow(&mut data, length)?;
                 data.push(*byte);
             }
             Ok(())
@@ -295,15 +291,15 @@ impl<R: Read> Array<R> {
                 Kind::Bool => "bool".to_owned(),
                 _ => "text".to_owned(),
             };
-            return Err((None, format!("integer type expected, {found} found")));
+            return Err(format!("integer type expected, {found} found").into());
         }
-        budget.take::<u32>(self.len).map_err(|reason| (None, reason))?;
+        budget.take::<u32>(self.len)?;
         let (kind, size, big_endian) = (self.kind, self.size, self.big_endian);
         let (mut indices, len) = (Vec::new(), self.len);
         self.each(|bytes| {
-            grow(&mut indices, len).map_err(|fault| (None, fault.reason))?;
+            grow(&mut indices, len)?;
             let index = Self::integer(Self::word(bytes, big_endian), kind, size);
-            check(index).map_err(|reason| (Some(indices.len()), reason))?;
+            check(index).map_err(|reason| Wrong(Some(indices.len()), reason))?;
             indices.push(index as u32);
             Ok(())
         })?;
@@ -327,7 +323,7 @@ impl<R: Read> Array<R> {
             text.extend(characters.map(|character| char::from(character[at])));
             Ok(())
         });
-        read.map_err(|(_, reason)| reason)?;
+        read.map_err(|wrong| wrong.1)?;
         Ok(text.trim_end_matches('\0').to_owned())
     }
 }
@@ -363,22 +359,15 @@ pub(super) fn write_values<T: Element>(
     shape: &[usize],
     values: &[T],
 ) -> std::io::Result<()> {
-    match T::NAME {
-        "f64" => {
-            write_header(out, "<f8", shape)?;
-            values.iter().try_for_each(|value| out.write_all(&value.to_f64().to_le_bytes()))
-        }
-        "f16" => {
-            write_header(out, "<f2", shape)?;
-            values.iter().try_for_each(|value| {
-                out.write_all(&half::f16::from_f64(value.to_f64()).to_le_bytes())
-            })
-        }
-        _ => {
-            write_header(out, "<f4", shape)?;
-            values
-                .iter()
-                .try_for_each(|value| out.write_all(&(value.to_f64() as f32).to_le_bytes()))
-        }
-    }
+    let size = match T::NAME {
+        "f64" => 8,
+        "f16" => 2,
+        _ => 4,
+    };
+    write_header(out, &format!("<f{size}"), shape)?;
+    values.iter().map(|value| value.to_f64()).try_for_each(|value| match size {
+        8 => out.write_all(&value.to_le_bytes()),
+        2 => out.write_all(&half::f16::from_f64(value).to_le_bytes()),
+        _ => out.write_all(&(value as f32).to_le_bytes()),
+    })
 }

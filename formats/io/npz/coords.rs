@@ -2,8 +2,9 @@
 
 use super::super::{Fault, limits::Budget};
 use super::Archive;
-use super::sparse::compressed;
-use crate::{AnySparse, Coo, CooPattern, Element, FormatError};
+use super::sparse::{compressed, wrong_order};
+use crate::error::*;
+use crate::{AnySparse, Coo, CooPattern, Element};
 use std::io::{Read, Seek};
 
 /// Reads COO with the member `coords`, which has one row per axis.
@@ -11,13 +12,12 @@ pub(super) fn read<T: Element>(
     archive: &mut Archive<impl Read + Seek + Clone>,
     shape: Vec<usize>,
     name: &str,
-) -> Result<AnySparse<T>, FormatError> {
+) -> Result<AnySparse<T>> {
     let parts = coordinates(archive, &shape).and_then(|coords| {
         let entries = coords.first().map_or(0, Vec::len);
         let values = archive.member("data", |mut data, budget| {
             if data.shape != [entries] {
-                let found = &data.shape;
-                return Err((None, format!("shape {found:?}, [{entries}] expected")));
+                return Err(format!("shape {:?}, [{entries}] expected", data.shape).into());
             }
             data.values::<T>(budget)
         })?;
@@ -44,13 +44,10 @@ fn coordinates(
     let order = shape.len();
     archive.member("coords", |mut array, budget| {
         let &[axes, entries] = &array.shape[..] else {
-            let found = &array.shape;
-            let reason = format!("an array of order 2 expected, shape {found:?} found");
-            return Err((None, reason));
+            return Err(wrong_order(2, &array.shape));
         };
         if axes != order {
-            let reason = format!("coordinates of {axes} axes, {order} expected");
-            return Err((None, reason));
+            return Err(format!("coordinates of {axes} axes, {order} expected").into());
         }
         let turned = array.is_fortran();
         let axis_of = |at: usize| match turned {
@@ -64,13 +61,12 @@ fn coordinates(
             match index {
                 ..0 => Err(format!("index of axis {axis} is negative: {index}")),
                 _ if index >= shape[axis] as i128 => {
-                    let last = shape[axis] as i64 - 1;
-                    Err(format!("index {index} of axis {axis} is past {last}"))
+                    Err(format!("index {index} of axis {axis} is past {}", shape[axis] as i64 - 1))
                 }
                 _ => Ok(()),
             }
         })?;
-        budget.take::<u32>(all.len()).map_err(|reason| (None, reason))?;
+        budget.take::<u32>(all.len())?;
         let one = |axis: usize| -> Vec<u32> {
             match turned {
                 true => all.iter().skip(axis).step_by(order).copied().collect(),
@@ -86,7 +82,7 @@ pub(super) fn read_vector<T: Element>(
     archive: &mut Archive<impl Read + Seek + Clone>,
     extent: usize,
     name: &str,
-) -> Result<AnySparse<T>, FormatError> {
+) -> Result<AnySparse<T>> {
     let parts = compressed::<T>(archive, ["row", "column"], [1, extent], false);
     let parts = parts.map_err(|fault| fault.at(name))?;
     let pattern = CooPattern::new(vec![extent], vec![parts.indices])?;

@@ -3,14 +3,16 @@
 
 use super::super::{Fault, entries::coo_from_entries};
 use super::Archive;
-use crate::{AnySparse, Element, FormatError};
+use super::sparse::{room, wrong_order};
+use crate::error::*;
+use crate::{AnySparse, Element};
 use std::io::{Read, Seek};
 
 pub(super) fn read<T: Element>(
     archive: &mut Archive<impl Read + Seek + Clone>,
     [rows, cols]: [usize; 2],
     name: &str,
-) -> Result<AnySparse<T>, FormatError> {
+) -> Result<AnySparse<T>> {
     let entries = entries(archive, [rows, cols]);
     let (entries, room) = entries.map_err(|fault| fault.at(name))?;
     Ok(coo_from_entries(rows, cols, entries, false, room)?.into())
@@ -24,23 +26,16 @@ fn entries<T: Element>(
     let offsets = offsets(archive)?;
     let (values, width) = archive.member("data", |mut data, budget| {
         let &[diagonals, width] = &data.shape[..] else {
-            let found = &data.shape;
-            let reason = format!("an array of order 2 expected, shape {found:?} found");
-            return Err((None, reason));
+            return Err(wrong_order(2, &data.shape));
         };
         if diagonals != offsets.len() {
-            let expected = offsets.len();
-            let reason = format!("{diagonals} diagonals, {expected} expected");
-            return Err((None, reason));
+            return Err(format!("{diagonals} diagonals, {} expected", offsets.len()).into());
         }
         Ok((data.values::<T>(budget)?, width))
     })?;
     let count = values.iter().filter(|value| **value != T::ZERO).count();
     let whole = |reason| Fault::member("data", reason);
-    archive.budget.take::<(u64, T)>(count).map_err(whole)?;
-    let mut entries = Vec::new();
-    let none = |_| Fault::member("data", format!("no memory for {count} entries"));
-    entries.try_reserve_exact(count).map_err(none)?;
+    let mut entries = room::<T>(count, &mut archive.budget)?;
     let lines = values.chunks(width.max(1)).zip(&offsets);
     for (diagonal, &offset) in lines {
         for (col, &value) in diagonal.iter().enumerate().take(cols) {
@@ -59,12 +54,9 @@ fn offsets(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<i128>,
     let mut offsets = Vec::new();
     archive.member("offsets", |mut array, budget| {
         if array.shape.len() != 1 {
-            let found = &array.shape;
-            let reason = format!("an array of order 1 expected, shape {found:?} found");
-            return Err((None, reason));
+            return Err(wrong_order(1, &array.shape));
         }
-        let wide = |reason| (None, reason);
-        budget.take::<[i128; 2]>(array.len()).map_err(wide)?;
+        budget.take::<[i128; 2]>(array.len())?;
         array.indices(budget, |offset| {
             offsets.push(offset);
             Ok(())
@@ -73,10 +65,7 @@ fn offsets(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<i128>,
     let mut sorted = offsets.clone();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => {
-            let reason = format!("diagonal {} is given twice", pair[0]);
-            Err(Fault::member("offsets", reason))
-        }
+        Some(pair) => Err(Fault::member("offsets", format!("diagonal {} is given twice", pair[0]))),
         None => Ok(offsets),
     }
 }

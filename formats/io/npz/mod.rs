@@ -16,7 +16,8 @@ use super::{
     npy::{Array, Wrong},
     quote,
 };
-use crate::{AnySparse, Element, FormatError};
+use crate::error::*;
+use crate::{AnySparse, Element};
 use std::{
     fs::File,
     io::{self, Cursor, Read, Seek, SeekFrom},
@@ -37,31 +38,17 @@ use zip::{
 ///
 /// # Errors
 /// Returns [`FormatError::Io`] with the member, or `archive`, and the reason.
-pub fn read_npz<T: Element>(path: impl AsRef<Path>) -> Result<AnySparse<T>, FormatError> {
+pub fn read_npz<T: Element>(path: impl AsRef<Path>) -> Result<AnySparse<T>> {
     read_npz_within(path, Limits::default())
 }
 
 /// [`read_npz`] with another memory limit. An archive of a few MB may contain many GB of zeros.
-///
-/// # Errors
-/// See [`read_npz`].
-pub fn read_npz_within<T: Element>(
-    path: impl AsRef<Path>,
-    limits: Limits,
-) -> Result<AnySparse<T>, FormatError> {
-    let path = path.as_ref();
-    read_npz_from_within(
-        &bytes::read(path, limits, &mut |_, _| {})?,
-        &path.display().to_string(),
-        limits,
-    )
+pub fn read_npz_within<T: Element>(path: impl AsRef<Path>, limits: Limits) -> Result<AnySparse<T>> {
+    bytes::read_as(path.as_ref(), limits, |bytes, name| read_npz_from_within(bytes, name, limits))
 }
 
 /// [`read_npz`] from memory. Messages use `name` as the file path.
-///
-/// # Errors
-/// See [`read_npz`].
-pub fn read_npz_from<T: Element>(bytes: &[u8], name: &str) -> Result<AnySparse<T>, FormatError> {
+pub fn read_npz_from<T: Element>(bytes: &[u8], name: &str) -> Result<AnySparse<T>> {
     read_npz_from_within(bytes, name, Limits::default())
 }
 
@@ -73,7 +60,7 @@ pub fn read_npz_from_within<T: Element>(
     bytes: &[u8],
     name: &str,
     limits: Limits,
-) -> Result<AnySparse<T>, FormatError> {
+) -> Result<AnySparse<T>> {
     let budget = Budget::new(limits, bytes.len());
     let mut archive = Archive::open(Cursor::new(bytes), budget).map_err(|fault| fault.at(name))?;
     sparse::read(&mut archive, name)
@@ -166,19 +153,20 @@ impl<R: Read + Seek + Clone> Archive<R> {
             Err(error) => return Err(Fault::member(name, error.to_string())),
         };
         let first = elements.as_ref().map_or(0, |elements| elements.start);
-        let array = Array::open(member).map_err(|reason| (None, reason));
+        let array = Array::open(member).map_err(Wrong::from);
         let read = array.and_then(|mut array| {
             if let Some(elements) = elements.clone() {
                 array.keep(elements, |member, bytes| member.skip(bytes))?;
             }
             read(array, &mut self.budget)
         });
-        read.map_err(|wrong| match (wrong, elements) {
-            ((Some(position), reason), _) => {
-                Fault::member(format!("{name}[{}]", first + position), reason)
-            }
-            ((None, reason), Some(range)) => Fault::member(format!("{name}[{range:?}]"), reason),
-            ((None, reason), None) => Fault::member(name, reason),
+        read.map_err(|Wrong(position, reason)| {
+            let place = match (position, elements) {
+                (Some(position), _) => format!("[{}]", first + position),
+                (None, Some(range)) => format!("[{range:?}]"),
+                (None, None) => String::new(),
+            };
+            Fault::member(format!("{name}{place}"), reason)
         })
     }
 

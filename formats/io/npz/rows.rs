@@ -3,7 +3,8 @@
 use super::super::{Fault, limits::Budget, quote, rows::Counted};
 use super::Archive;
 use super::sparse::{Compressed, block, format, in_order, indices, offsets, shape};
-use crate::{Csr, CsrPattern, Element, FormatError, check};
+use crate::error::*;
+use crate::{Csr, CsrPattern, Element, check};
 use std::{fs::File, ops::Range};
 
 pub(in super::super) fn count_rows(file: &File, budget: Budget) -> Result<Counted, Fault> {
@@ -40,7 +41,7 @@ pub(in super::super) fn read_rows<T: Element>(
     name: &str,
     counted: &Counted,
     rows: Range<usize>,
-) -> Result<Csr<T>, FormatError> {
+) -> Result<Csr<T>> {
     let (count, cols) = (rows.len(), counted.shape[1]);
     let entries = counted.entries(&rows);
     check::fits("entries", entries.len() as u128)?;

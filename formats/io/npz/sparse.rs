@@ -2,9 +2,9 @@
 
 use super::super::{Fault, entries::coo_from_entries, limits::Budget, npy::Wrong, quote};
 use super::{Archive, coords, diagonals};
+use crate::error::*;
 use crate::{
     AnySparse, Bsr, BsrPattern, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element,
-    FormatError,
 };
 use std::io::{Read, Seek};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::ops::Range;
 pub(super) fn read<T: Element>(
     archive: &mut Archive<impl Read + Seek + Clone>,
     name: &str,
-) -> Result<AnySparse<T>, FormatError> {
+) -> Result<AnySparse<T>> {
     let at = |fault: Fault| fault.at(name);
     let format = format(archive).map_err(at)?;
     let extents = extents(archive).map_err(at)?;
@@ -50,17 +50,16 @@ pub(super) fn read<T: Element>(
         }
         "dia" => diagonals::read(archive, [rows, cols], name),
         other => {
-            let reason = format!(
-                "format {} is not supported, only csr, csc, coo, bsr and dia",
-                quote(other.as_bytes())
-            );
+            let found = quote(other.as_bytes());
+            let reason =
+                format!("format {found} is not supported, only csr, csc, coo, bsr and dia");
             Err(at(Fault::member("format", reason)))
         }
     }
 }
 
 pub(super) fn format(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<String, Fault> {
-    archive.member("format", |mut text, _| text.text().map_err(|reason| (None, reason)))
+    archive.member("format", |mut text, _| text.text().map_err(Wrong::from))
 }
 
 /// Rows and columns of the matrix.
@@ -84,8 +83,9 @@ fn extents(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<usize>
     archive.member("shape", |mut shape, budget| {
         if !(1..=ORDER_LIMIT).contains(&shape.len()) {
             let found = shape.len();
-            let reason = format!("1 to {ORDER_LIMIT} extents expected, {found} numbers found");
-            return Err((None, reason));
+            return Err(
+                format!("1 to {ORDER_LIMIT} extents expected, {found} numbers found").into()
+            );
         }
         shape.indices(budget, |extent| {
             extents.push(extent);
@@ -101,8 +101,8 @@ fn extents(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<usize>
         if count < 0 {
             return Err(Fault::member("shape", format!("{name} is negative: {count}")));
         }
-        if count > i128::from(u32::MAX) {
-            let most = u32::MAX;
+        let most = u32::MAX;
+        if count > most.into() {
             let reason = format!("{name} {count} is over the index type, {most} at most");
             return Err(Fault::member("shape", reason));
         }
@@ -147,16 +147,12 @@ impl<T: Element> Coordinates<T> {
     /// Entries with their keys, and the number of bytes that sorting may use.
     fn entries(self, budget: &mut Budget) -> Result<(Vec<(u64, T)>, u64), Fault> {
         let count = self.values.len();
-        let whole = |reason| Fault::member("data", reason);
-        budget.take::<(u64, T)>(count).map_err(whole)?;
-        let mut entries = Vec::new();
-        let none = |_| Fault::member("data", format!("no memory for {count} entries"));
-        entries.try_reserve_exact(count).map_err(none)?;
+        let mut entries = room(count, budget)?;
         entries.extend(self.places().zip(self.values.iter().copied()));
         budget.give::<(u32, u32)>(count);
         budget.give::<T>(count);
         drop(self);
-        budget.take::<(u64, T)>(count).map_err(whole)?;
+        budget.take::<(u64, T)>(count).map_err(|reason| Fault::member("data", reason))?;
         Ok((entries, (count * size_of::<(u64, T)>()) as u64))
     }
 }
@@ -174,8 +170,7 @@ fn coordinates<T: Element>(
     }
     let values = archive.member("data", |mut data, budget| {
         if data.len() != row_index.len() {
-            let reason = format!("{} values, {} expected", data.len(), row_index.len());
-            return Err((None, reason));
+            return Err(format!("{} values, {} expected", data.len(), row_index.len()).into());
         }
         data.values::<T>(budget)
     })?;
@@ -195,12 +190,21 @@ pub(super) fn block(shape: &[usize], blocked: bool) -> Result<(usize, usize), Wr
     match (blocked, shape) {
         (false, [_]) => Ok((1, 1)),
         (true, &[_, height, width]) if height > 0 && width > 0 => Ok((height, width)),
-        _ => {
-            let order = if blocked { 3 } else { 1 };
-            let reason = format!("an array of order {order} expected, shape {shape:?} found");
-            Err((None, reason))
-        }
+        _ => Err(wrong_order(if blocked { 3 } else { 1 }, shape)),
     }
+}
+
+pub(super) fn wrong_order(order: usize, shape: &[usize]) -> Wrong {
+    format!("an array of order {order} expected, shape {shape:?} found").into()
+}
+
+/// Memory for entries with their keys.
+pub(super) fn room<T>(count: usize, budget: &mut Budget) -> Result<Vec<(u64, T)>, Fault> {
+    budget.take::<(u64, T)>(count).map_err(|reason| Fault::member("data", reason))?;
+    let mut entries = Vec::new();
+    let none = |_| Fault::member("data", format!("no memory for {count} entries"));
+    entries.try_reserve_exact(count).map_err(none)?;
+    Ok(entries)
 }
 
 pub(super) fn compressed<T: Element>(
@@ -256,9 +260,7 @@ pub(super) fn offsets(
 ) -> Result<Vec<u32>, Fault> {
     archive.member("indptr", |mut array, budget| {
         if array.len() != lines + 1 {
-            let found = array.len();
-            let reason = format!("{found} {axis} offsets, {} expected", lines + 1);
-            return Err((None, reason));
+            return Err(format!("{} {axis} offsets, {} expected", array.len(), lines + 1).into());
         }
         let mut last: Option<i128> = None;
         let offsets = array.indices(budget, |offset| {
@@ -282,8 +284,7 @@ pub(super) fn offsets(
             Some(last) if last == entries as i128 => Ok(offsets),
             last => {
                 let last = last.unwrap_or_default();
-                let reason = format!("last {axis} offset {last} is not {entries}");
-                Err((Some(lines), reason))
+                Err(Wrong(Some(lines), format!("last {axis} offset {last} is not {entries}")))
             }
         }
     })

@@ -5,7 +5,8 @@ use super::super::{
     npy::{write_header, write_values},
     replace_file,
 };
-use crate::{AnySparse, Element, FormatError, Pattern, Sparse, io::Loaded};
+use crate::error::*;
+use crate::{AnySparse, Element, Pattern, Sparse, io::Loaded};
 use std::{fs::File, io::Write, path::Path};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
@@ -17,18 +18,15 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 pub fn write_npz<'a, T: Element>(
     path: impl AsRef<Path>,
     matrix: impl Into<Source<'a, T>>,
-) -> Result<(), FormatError> {
+) -> Result<()> {
     write(path.as_ref(), matrix.into(), CompressionMethod::Stored)
 }
 
 /// [`write_npz`] with compression.
-///
-/// # Errors
-/// See [`write_npz`].
 pub fn write_npz_compressed<'a, T: Element>(
     path: impl AsRef<Path>,
     matrix: impl Into<Source<'a, T>>,
-) -> Result<(), FormatError> {
+) -> Result<()> {
     write(path.as_ref(), matrix.into(), CompressionMethod::Deflated)
 }
 
@@ -42,11 +40,7 @@ enum Member<'a, T> {
     Values(Vec<usize>, &'a [T]),
 }
 
-fn write<T: Element>(
-    path: &Path,
-    matrix: Source<'_, T>,
-    method: CompressionMethod,
-) -> Result<(), FormatError> {
+fn write<T: Element>(path: &Path, matrix: Source<'_, T>, method: CompressionMethod) -> Result<()> {
     let name = path.display().to_string();
     let members = match matrix {
         Source::Coo(coo) => {

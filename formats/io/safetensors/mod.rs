@@ -6,7 +6,8 @@ mod header;
 use super::limits::Budget;
 use super::npy::{Array, BLOCK, Wrong};
 use super::{Fault, Limits, Progress, quote};
-use crate::{Dense, Element, FormatError};
+use crate::error::*;
+use crate::{Dense, Element};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Take};
 use std::ops::Range;
@@ -57,15 +58,12 @@ impl Safetensors {
     /// # Errors
     /// Returns [`FormatError::Io`] for a truncated file, a header that is too long or not such an object, and offsets
     /// that overlap, leave gaps, exceed the file or do not match their shape.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, FormatError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_within(path, Limits::default())
     }
 
     /// [`Safetensors::open`] with another memory limit, like [`Safetensors::within`].
-    ///
-    /// # Errors
-    /// See [`Safetensors::open`].
-    pub fn open_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, FormatError> {
+    pub fn open_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self> {
         let path = path.as_ref();
         let name = path.display().to_string();
         let file = File::open(path).map_err(|error| Fault::from(error).at(&name))?;
@@ -97,10 +95,7 @@ impl Safetensors {
 
 impl<R: Read + Seek> Safetensors<R> {
     /// [`Safetensors::open`] for any reader. Messages use `name` as the file path.
-    ///
-    /// # Errors
-    /// See [`Safetensors::open`].
-    pub fn new(from: R, name: &str) -> Result<Self, FormatError> {
+    pub fn new(from: R, name: &str) -> Result<Self> {
         Self::within(from, name, Limits::default())
     }
 
@@ -109,7 +104,7 @@ impl<R: Read + Seek> Safetensors<R> {
     ///
     /// # Errors
     /// See [`Safetensors::open`].
-    pub fn within(mut from: R, name: &str, limits: Limits) -> Result<Self, FormatError> {
+    pub fn within(mut from: R, name: &str, limits: Limits) -> Result<Self> {
         let (start, tensors) = read_header(&mut from, limits).map_err(|fault| fault.at(name))?;
         let path = name.to_owned();
         Ok(Safetensors { from, path, limits, start, tensors })
@@ -126,7 +121,7 @@ impl<R: Read + Seek> Safetensors<R> {
     /// Returns [`FormatError::Io`] for an unknown name, another element type, a finite value out of the range of `T`, a
     /// file that was truncated since it was opened, or a tensor over the memory limit. For i8, i32 and fp8, values out
     /// of range become the nearest representable value.
-    pub fn read<T: Element>(&mut self, tensor: &str) -> Result<Dense<T>, FormatError> {
+    pub fn read<T: Element>(&mut self, tensor: &str) -> Result<Dense<T>> {
         let at = self.find(tensor)?;
         self.read_with(at, &mut |_, _| {})
     }
@@ -135,7 +130,7 @@ impl<R: Read + Seek> Safetensors<R> {
     ///
     /// # Errors
     /// Returns the errors of [`Safetensors::read`], and an error if `at` is out of range.
-    pub fn read_at<T: Element>(&mut self, at: usize) -> Result<Dense<T>, FormatError> {
+    pub fn read_at<T: Element>(&mut self, at: usize) -> Result<Dense<T>> {
         self.read_with(at, &mut |_, _| {})
     }
 
@@ -144,7 +139,7 @@ impl<R: Read + Seek> Safetensors<R> {
         &mut self,
         tensor: Option<&str>,
         progress: Progress<'_>,
-    ) -> Result<Dense<T>, FormatError> {
+    ) -> Result<Dense<T>> {
         let at = match (tensor, self.tensors.len()) {
             (Some(tensor), _) => self.find(tensor)?,
             (None, 1) => 0,
@@ -156,7 +151,7 @@ impl<R: Read + Seek> Safetensors<R> {
         self.read_with(at, progress)
     }
 
-    fn find(&self, tensor: &str) -> Result<usize, FormatError> {
+    fn find(&self, tensor: &str) -> Result<usize> {
         let at = self.tensors.iter().position(|t| t.name == tensor);
         at.ok_or_else(|| self.missing(tensor))
     }
@@ -173,16 +168,12 @@ impl<R: Read + Seek> Safetensors<R> {
         Fault::member(quote(tensor.as_bytes()), reason).at(&self.path)
     }
 
-    fn read_with<T: Element>(
-        &mut self,
-        at: usize,
-        progress: Progress<'_>,
-    ) -> Result<Dense<T>, FormatError> {
+    fn read_with<T: Element>(&mut self, at: usize, progress: Progress<'_>) -> Result<Dense<T>> {
         let Some(info) = self.tensors.get(at) else {
             return Err(self.missing(&at.to_string()));
         };
         let values = values(&mut self.from, self.start, info, self.limits, progress);
-        let values = values.map_err(|(position, reason)| {
+        let values = values.map_err(|Wrong(position, reason)| {
             let place = position.map_or(String::new(), |at| format!("[{at}]"));
             let member = quote(info.name.as_bytes()) + &place;
             Fault::member(member, reason).at(&self.path)
@@ -238,15 +229,12 @@ fn values<T: Element>(
 ) -> Result<Vec<T>, Wrong> {
     let Some((Some(kind), size)) = header::element(&info.dtype) else {
         let other = quote(info.dtype.as_bytes());
-        let reason = format!("type {other} is not read: F64, F32, F16 and BF16 are");
-        return Err((None, reason));
+        return Err(format!("type {other} is not read: F64, F32, F16 and BF16 are").into());
     };
     let total = info.bytes.end - info.bytes.start;
-    let whole = |reason| (None, reason);
-    let large = |_| whole(format!("{total} bytes are more than can be addressed"));
+    let large = |_| format!("{total} bytes are more than can be addressed");
     let length = usize::try_from(total).map_err(large)?;
-    from.seek(SeekFrom::Start(start + info.bytes.start))
-        .map_err(|error| whole(error.to_string()))?;
+    from.seek(SeekFrom::Start(start + info.bytes.start))?;
     let from = Told { from: from.take(total), total, progress };
     let mut budget = Budget::holding(limits, length, length.min(BLOCK));
     Array::of(kind, size, info.shape.clone(), length, from).values(&mut budget)

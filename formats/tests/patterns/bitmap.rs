@@ -1,29 +1,12 @@
 //! Bitmap tiles: layout, invariants and their errors, conversions over several tiles and row blocks, size in bits.
 
-use einsparse_formats::{AnySparse, BitmapPattern, Dense, FormatError, convert};
+use einsparse_formats::{BitmapPattern, Dense, FormatError, convert};
 
 use super::invariants::{index, length};
 use super::tiles;
 
 /// Words of a tile.
 const WORDS: usize = 136;
-
-#[test]
-fn conversions_over_tiles_and_panels() {
-    for csr in tiles::matrices([64, 64]) {
-        let bitmap = convert::csr_to_bitmap(&csr).unwrap();
-        let p = bitmap.pattern();
-        let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
-        let new = BitmapPattern::new(p.rows(), p.cols(), words, starts);
-        assert_eq!(&new.unwrap(), &**p);
-        assert_eq!(convert::bitmap_to_csr(&bitmap).unwrap(), csr);
-        let dense = AnySparse::from(csr.clone()).to_dense().unwrap();
-        assert_eq!(convert::dense_to_bitmap(&dense).unwrap(), bitmap);
-        let any = AnySparse::from(bitmap);
-        assert_eq!(any.to_dense().unwrap(), dense);
-        tiles::holds(&any, &csr);
-    }
-}
 
 /// Lane 0 stores rows 0 and 8, columns 0, 1, 8 and 9 of a square; lane 5 stores rows 1 and 9, columns 2, 3, 10 and 11.
 #[test]
@@ -52,14 +35,6 @@ fn a_lane_holds_a_fragment() {
 }
 
 #[test]
-fn stored_zeros_are_entries() {
-    let csr = tiles::stored_zero();
-    let bitmap = convert::csr_to_bitmap(&csr).unwrap();
-    assert_eq!(bitmap.nnz(), 2);
-    assert_eq!(convert::bitmap_to_csr(&bitmap).unwrap(), csr);
-}
-
-#[test]
 fn what_is_wrong_is_named() {
     let bitmap = convert::csr_to_bitmap(&tiles::matrix(70, 40, 0.4)).unwrap();
     let p = bitmap.pattern();
@@ -85,12 +60,4 @@ fn what_is_wrong_is_named() {
     ));
     let error = BitmapPattern::new(1 << 31, 1 << 10, vec![], vec![]).unwrap_err();
     assert!(matches!(error, FormatError::Overflow { what: "words", .. }));
-}
-
-/// Values, and at most 1.1 bits for each position, including padding.
-#[test]
-fn a_bitmap_is_small() {
-    for density in [0.5, 0.3, 0.1, 0.05] {
-        tiles::is_small(density, |csr| convert::csr_to_bitmap(csr).unwrap().into());
-    }
 }

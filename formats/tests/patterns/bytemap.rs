@@ -1,22 +1,9 @@
 //! Byte maps: layout, invariants and their errors, conversions over several tiles and row blocks, size in bits.
 
-use einsparse_formats::{AnySparse, BytemapPattern, Csr, CsrPattern, FormatError, PAD, convert};
+use einsparse_formats::{BytemapPattern, Csr, CsrPattern, FormatError, PAD, convert};
 
 use super::invariants::{index, length};
 use super::tiles;
-
-#[test]
-fn conversions_over_tiles_and_panels() {
-    for csr in tiles::matrices([64, 128]) {
-        let bytemap = convert::csr_to_bytemap(&csr).unwrap();
-        let p = bytemap.pattern();
-        let (words, starts) = (p.words().to_vec(), p.starts().to_vec());
-        let new = BytemapPattern::new(p.rows(), p.cols(), words, starts);
-        assert_eq!(&new.unwrap(), &**p);
-        assert_eq!(convert::bytemap_to_csr(&bytemap).unwrap(), csr);
-        tiles::holds(&AnySparse::from(bytemap), &csr);
-    }
-}
 
 /// One bank by hand: bank 0 contains columns 0 and 1 of row 0, columns 8 and 9 of row 1, and in the other half columns
 /// 64 and 65.
@@ -42,14 +29,6 @@ fn banks_hold_chunks_of_four() {
     assert_eq!(columns[..6], [0, 1, 64, 8, 2, PAD]);
     assert_eq!((rows[8], columns[8], rows[9]), (1, 9, PAD));
     assert_eq!(p.row_counts(), Ok(vec![4, 2]));
-}
-
-#[test]
-fn stored_zeros_are_entries() {
-    let csr = tiles::stored_zero();
-    let bytemap = convert::csr_to_bytemap(&csr).unwrap();
-    assert_eq!(bytemap.nnz(), 2);
-    assert_eq!(convert::bytemap_to_csr(&bytemap).unwrap(), csr);
 }
 
 #[test]
@@ -95,12 +74,4 @@ fn what_is_wrong_is_named() {
     refused(new(&|w, _| w[second] = again), second, again);
     let error = BytemapPattern::new(1 << 31, 1 << 20, vec![], vec![]).unwrap_err();
     assert!(matches!(error, FormatError::Overflow { what: "words", .. }));
-}
-
-/// Values, and at most 1.1 bits for each position, including padding, up to a density of .1.
-#[test]
-fn a_bytemap_is_small() {
-    for density in [0.1, 0.08, 0.05, 0.02] {
-        tiles::is_small(density, |csr| convert::csr_to_bytemap(csr).unwrap().into());
-    }
 }

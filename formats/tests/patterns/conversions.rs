@@ -106,17 +106,8 @@ fn tensors_of_other_orders_stay_in_coo_and_group_coo() {
     let coords = vec![vec![0, 1], vec![2, 0], vec![1, 1]];
     let pattern = CooPattern::new(vec![2, 3, 2], coords).unwrap();
     let a = AnySparse::from(Coo::new(pattern, vec![1.0f64, 2.0]).unwrap());
-    for format in [
-        "csr",
-        "csc",
-        "ell",
-        "bsr:2x2",
-        "blockcoo:2x2",
-        "blockgroupcoo:2x2",
-        "nm:2:4",
-        "bitmap",
-        "bytemap",
-    ] {
+    let matrices = "csr csc ell bsr:2x2 blockcoo:2x2 blockgroupcoo:2x2 nm:2:4 bitmap bytemap";
+    for format in matrices.split(' ') {
         let error = a.convert(format.parse().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "order is 3, 2 wanted");
     }
@@ -128,50 +119,15 @@ fn tensors_of_other_orders_stay_in_coo_and_group_coo() {
 
 #[test]
 fn names_of_formats() {
-    let names = [
-        "coo",
-        "csr",
-        "csc",
-        "ell",
-        "bsr:32x16",
-        "groupcoo",
-        "groupcoo:8",
-        "groupcoo:8@1",
-        "groupcoo@2",
-        "blockcoo:16x16",
-        "blockgroupcoo:32x32",
-        "blockgroupcoo:32x32:4",
-        "nm:2:4",
-        "bitmap",
-        "bytemap",
-    ];
-    for name in names {
+    let names = "coo csr csc ell bsr:32x16 groupcoo groupcoo:8 groupcoo:8@1 groupcoo@2 \
+                 blockcoo:16x16 blockgroupcoo:32x32 blockgroupcoo:32x32:4 nm:2:4 bitmap bytemap";
+    for name in names.split(' ') {
         assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
     }
-    let wrong = [
-        "",
-        "CSR",
-        "bsr",
-        "bsr:32",
-        "bsr:0x4",
-        "bsr:4x4:2",
-        "groupcoo:0",
-        "groupcoo:x",
-        "csr@1",
-        "groupcoo:8@-1",
-        "blockgroupcoo",
-        "blockgroupcoo:4x4:0",
-        "groupcoo:99999999999",
-        "coo:3",
-        "nm",
-        "bitmap:8",
-        "bytemap:8",
-        "nm:2",
-        "nm:1:2",
-        "nm:2:4:1",
-        "nm:2:4@0",
-    ];
-    for name in wrong {
+    let wrong = "CSR bsr bsr:32 bsr:0x4 bsr:4x4:2 groupcoo:0 groupcoo:x csr@1 groupcoo:8@-1 \
+                 blockgroupcoo blockgroupcoo:4x4:0 groupcoo:99999999999 coo:3 nm bitmap:8 bytemap:8 \
+                 nm:2 nm:1:2 nm:2:4:1 nm:2:4@0";
+    for name in wrong.split(' ').chain([""]) {
         let error = name.parse::<Format>().unwrap_err().to_string();
         assert!(error.starts_with(&format!("format `{name}`: ")), "{error}");
     }

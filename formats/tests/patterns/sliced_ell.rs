@@ -1,5 +1,6 @@
 //! Sliced ELLPACK: layout of rows and nonzeros, errors of the constructor, matrices wider than a window.
 
+use super::round_trips::assert_valid;
 use einsparse_formats::{
     AnySparse, Csr, CsrPattern, Format, FormatError, PAD, Pattern, SlicedEllPattern, generate,
     stats,
@@ -57,17 +58,7 @@ fn wide_matrices_go_there_and_back() {
         let csr = numbered(generate::uniform(rows, cols, density, 3).unwrap());
         let any = AnySparse::from(csr.clone());
         let sell = any.convert(Format::SlicedEll).unwrap();
-        let AnySparse::SlicedEll(made) = &sell else { panic!("{}", sell.format()) };
-        let p = made.pattern();
-        let again = SlicedEllPattern::new(
-            rows,
-            cols,
-            p.order().to_vec(),
-            p.offsets().to_vec(),
-            p.windows().to_vec(),
-            p.columns().to_vec(),
-        );
-        assert_eq!(&again.unwrap(), &**p);
+        assert_valid(&sell);
         assert_eq!(sell.to_csr().unwrap(), csr);
         let slots = stats::slots(csr.pattern(), Format::SlicedEll).unwrap();
         let words: usize = sell.arrays().iter().map(|a| a.data.len()).sum();
