@@ -1,7 +1,8 @@
 //! Attention with masks that are data: the GPU against the CPU.
 
 use crate::support::assert_error;
-use crate::support::dense::{poisoned, upload};
+use crate::support::bounds;
+use crate::support::dense::{poisoned, upload, wide};
 use crate::support::replay::Replay;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
@@ -117,20 +118,7 @@ impl Shape {
 /// Weights and output are rounded to the element type; values are below 1.
 pub fn assert_near<T: Scalar>(found: &Tensor<T>, wanted: &Tensor<T>, what: &str) {
     let roundoff = 0.5f64.powi(if T::NAME == "f16" { 11 } else { 8 });
-    let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
-    for (i, (f, w)) in found.values().iter().zip(wanted.values()).enumerate() {
-        let (f, w) = (f.to_f64(), w.to_f64());
-        let bound = 3.0 * roundoff * (w.abs() + 1.0) + 1e-5;
-        assert!((f - w).abs() <= bound, "{what}: element {i}: {f} for {w}");
-    }
-}
-
-fn assert_logs(found: &Tensor<f32>, wanted: &Tensor<f32>, what: &str) {
-    let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
-    for (i, (f, w)) in found.values().iter().zip(wanted.values()).enumerate() {
-        let near = f == w || (f - w).abs() <= 1e-3 * (1.0 + w.abs());
-        assert!(near, "{what}: logarithm {i}: {f} for {w}");
-    }
+    bounds::assert_near(&what, &wide(found), &wide(wanted), 3.0 * roundoff + 1e-5);
 }
 
 /// Options and operands for runs on the GPU and on the CPU.
@@ -175,7 +163,7 @@ impl<T: Scalar> Pair<T> {
         let (found, logs) = self.run(gpu, flags);
         let (wanted, wanted_logs) = self.run(&Context::unchecked_cpu(), flags);
         assert_near(&found, &wanted, what);
-        assert_logs(&logs, &wanted_logs, what);
+        bounds::assert_near(&what, &wide(&logs), &wide(&wanted_logs), 1e-3);
     }
 }
 
