@@ -23,7 +23,7 @@ use einsparse::module::MODULES;
 use einsparse::registry::Scalar;
 pub use expression::{Bias, Expression};
 use rayon::prelude::*;
-pub use windows::{by_loops, full_where_stored, whole, windows_agree};
+pub use windows::{by_loops, whole, windows_agree};
 
 /// Columns of the widest B of the suite.
 pub const WIDEST: usize = 264;

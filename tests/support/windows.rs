@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::sized;
 use einsparse::einsum::Einsum;
-use einsparse::formats::Dense;
+use einsparse::formats::{Coo, CooPattern, Dense};
 use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor};
 
 /// Expressions, shapes of their operands, and shape of the output. They cover one and two dimensions, strides,
@@ -98,4 +98,14 @@ pub fn full_where_stored(
         let wanted = if stored { *wanted } else { 0.0 };
         assert_eq!(found.values()[at], wanted, "{what}, {at}");
     }
+}
+
+/// Nonzeros at positions whose coordinates sum to a multiple of three.
+pub fn entries(shape: &[usize]) -> Coo<f64> {
+    let all = (0..shape[0] * shape[1]).map(|p| [p / shape[1], p % shape[1]]);
+    let places: Vec<_> = all.filter(|[a, b]| (a + b) % 3 == 0).collect();
+    let axis = |axis: usize| places.iter().map(|p| p[axis] as u32).collect();
+    let pattern = CooPattern::new(shape.to_vec(), vec![axis(0), axis(1)]).unwrap();
+    let values = (0..places.len()).map(|v| (v % 5) as f64 + 1.0).collect();
+    Coo::new(pattern, values).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Attention with masks in closed form: the CPU against a plain loop, and the GPU against the CPU.
 
-use super::masks::{assert_near, plain, units};
+use super::dynamic_attention::{assert_near, plain, units};
 use crate::support::dense::{poisoned, upload};
 use crate::support::runs::finish;
 use crate::support::{on_both, on_gpu};
