@@ -6,6 +6,8 @@ use std::io::ErrorKind;
 use einsparse::formats::{Csr, CsrPattern, Dense};
 use einsparse::{Context, Error, Operand};
 
+use crate::language::{parse, shapes};
+
 fn text(name: &str) -> String {
     name.to_owned()
 }
@@ -177,4 +179,55 @@ fn errors_of_plans_name_what_the_user_wrote() {
     let sparse = [("A", (&a).into()), ("X", (&x).into()), ("Y", (&b).into())];
     let sparse = said("A[m,k] = X[m,n] * Y[k,n]", &sparse);
     assert!(sparse.contains("`A`") && sparse.contains("sparse_output"), "{sparse}");
+}
+
+/// Text, shapes, words of the error.
+type Refused = (&'static str, &'static str, &'static [&'static str]);
+const SHAPE_ERRORS: &[Refused] = &[
+    (
+        "C[m,n] = A[m,k] * B[k,n]",
+        "A 2x3, B 4x5",
+        &["`k`", "3 in axis 1 of `A[m,k]`", "4 in axis 0 of `B[k,n]`"],
+    ),
+    ("C[m,n] = A[m,k] * B[k,n]", "A 2x3x4, B 3x5", &["`A`", "2 indices", "3 axes"]),
+    ("C[m,n] = A[m,k] * B[k,n]", "A 2x3", &["`B`", "not given"]),
+    ("C[m] = A[m,k]", "A 2x3, X 1", &["`X`", "does not name"]),
+    ("C[m,n] = A[m,k]", "A 2x3", &["`n`", "1 on the left", "0 in the 1 factors"]),
+    ("C[m] = A[m,m]", "A 2x3", &["`m`", "2 in axis 0", "3 in axis 1"]),
+    ("C[m] = A[m,k]", "A 2x3, C 4", &["`m`", "2 in", "4 in axis 0 of `C[m]`"]),
+    ("C[m] = A[m,k] + b[k]", "A 2x3, b 3", &["`k`", "bias", "output `C[m]`"]),
+    ("C[m] = relu_grad(A[m,k], h[k])", "A 2x3, h 3", &["`h`", "gate is `h[k]`", "output `C[m]`"]),
+    ("C[m] = relu_grad(A[m,k], h[m])", "A 2x3, h 4", &["`m`", "2 in", "4 in axis 0 of `h[m]`"]),
+    ("C[m] = C[m] * A[m]", "A 2", &["`C`", "output"]),
+    ("C[m] = a * A[m]", "A 2, a 2", &["`a`", "0 indices", "1 axes"]),
+    ("C[m] = A * A[m]", "A 2", &["`A`", "scalar"]),
+    ("C[M[p]] = A[p]", "A 2, M 2", &["`C`", "axis 0", "`M[p]`"]),
+    (
+        "C[x] = A[x+i] * B[i]",
+        "A 2, B 3",
+        &["`x+i`", "a window of 3 elements (`i` 3)", "2 in axis 0 of `A[x+i]`"],
+    ),
+    (
+        "C[n,x] = A[n,x+4*i] * B[i]",
+        "A 5x8, B 3",
+        &["`x+4*i`", "a window of 9 elements (`i` 3)", "8 in axis 1 of `A[n,x+4*i]`"],
+    ),
+    (
+        "C[x] = A[2*x+i] * B[i]",
+        "A 9, B 3, C 5",
+        &["`2*x+i`", "up to index 10 (`x` 5, `i` 3)", "requires 11 elements", "9 in axis 0"],
+    ),
+    ("C[x] = A[x+i]", "A 9", &["`x+i`", "the extents of `x` and `i` are unknown", "9 in axis 0"]),
+    ("C[x+i] = A[x] * B[i]", "A 9, B 3", &["`x+i`", "on the left, in `C[x+i]`", "on the right"]),
+    ("C[x] = A[x] + b[2*x]", "A 9, b 18", &["`2*x`", "in the bias `b[2*x]`", "not a plain index"]),
+    ("C[x] = relu_grad(A[x], h[2*x])", "A 9, h 18", &["`h`", "the gate is `h[2*x]`"]),
+];
+
+/// Errors of extents name both sides, with the axes of the expression.
+#[test]
+fn errors_of_extents_name_both_sides() {
+    for (text, given, words) in SHAPE_ERRORS {
+        let shown = parse(text).check(&shapes(given)).unwrap_err().to_string();
+        assert!(words.iter().all(|word| shown.contains(word)), "{text}: {shown}");
+    }
 }

@@ -3,13 +3,13 @@
 
 pub mod bounds;
 pub mod dense;
+pub mod einsum;
 mod expression;
 pub mod replay;
 pub mod rows;
 pub mod runs;
 pub mod skipping;
 pub mod windows;
-pub mod words;
 
 use std::fmt::Debug;
 use std::ops::Deref;
@@ -23,7 +23,7 @@ use einsparse::module::MODULES;
 use einsparse::registry::Scalar;
 pub use expression::{Bias, Expression};
 use rayon::prelude::*;
-pub use windows::{by_loops, full_where_stored, whole, windows_agree};
+pub use windows::{by_loops, whole, windows_agree};
 
 /// Columns of the widest B of the suite.
 pub const WIDEST: usize = 264;
@@ -38,6 +38,31 @@ macro_rules! assert_error {
     }};
 }
 pub(crate) use assert_error;
+
+/// Defines tests `name::on_the_cpu` and `name::on_the_gpu`, each of a list of cases. Cases are functions or closures of a
+/// `&Context`.
+#[allow(unused_macros)]
+macro_rules! on_both {
+    ($($(#[$doc:meta])* $name:ident: cpu [$($cpu:expr),* $(,)?], gpu $gpu:tt;)*) => {$(
+        $(#[$doc])*
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            #[test]
+            fn on_the_cpu() {
+                $crate::support::on_cpu(&[$($cpu),*]);
+            }
+
+            #[test]
+            fn on_the_gpu() {
+                $crate::support::on_gpu(&$gpu);
+            }
+        }
+    )*};
+}
+#[allow(unused_imports)]
+pub(crate) use on_both;
 
 fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|v| v == "1")
@@ -81,12 +106,6 @@ pub fn on_gpu(cases: &[fn(&Context)]) {
 /// Runs cases on the CPU, also in element types without kernels.
 pub fn on_cpu(cases: &[fn(&Context)]) {
     cases.iter().for_each(|case| case(&Context::unchecked_cpu()));
-}
-
-/// Runs cases on the CPU, and on the first GPU if one exists.
-pub fn on_both(cases: &[fn(&Context)]) {
-    on_cpu(cases);
-    on_gpu(cases);
 }
 
 /// Whether this build contains a module that is built on demand. Prints a line if not.

@@ -107,7 +107,7 @@ sanitizers() {
     touch sanitized.csv
     for tool in ${*:-memcheck synccheck racecheck initcheck}; do
         # Not the one whose kernel has a wild address.
-        tests/device --list 2>/dev/null | sed -n 's/: test$//p' | grep -v "_on_the_cpu\|a_lost_gpu" | while read -r test; do
+        tests/device --list 2>/dev/null | sed -n 's/: test$//p' | grep -v "on_the_cpu\|a_lost_gpu" | while read -r test; do
             grep -q "^$tool,$test,[^u]" sanitized.csv || echo "$tool $test"
         done
     done | xargs -P 14 -n 2 ./run.sh sanitize | tee -a sanitized.csv

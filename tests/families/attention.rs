@@ -2,9 +2,8 @@
 
 mod attention;
 mod cached;
+mod dynamic_attention;
 mod encoder;
 mod encoder_order;
 mod encoder_stack;
-mod key_blocks;
-mod masks;
 mod structured;

@@ -50,17 +50,6 @@ fn gaps_are_left<T: Scalar>(tensor: &Tensor<T>) {
     }
 }
 
-fn near<T: Scalar>(what: &str, found: &[f64], wanted: &[f64], within: f64) {
-    assert_eq!(found.len(), wanted.len());
-    for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        assert!(
-            (found - wanted).abs() <= within * (1.0 + wanted.abs()),
-            "{} {what} at {at}: {found}, not {wanted}",
-            T::NAME
-        );
-    }
-}
-
 /// Returns the tolerance: a few roundings of the type.
 fn within<T: Scalar>() -> f64 {
     match T::NAME {
@@ -78,13 +67,13 @@ fn shape_of(columns: bool, [tokens, width]: [usize; 2]) -> [usize; 2] {
 #[test]
 fn what_does_not_fit_is_refused() {
     let cpu = Context::unchecked_cpu();
-    let refused = |result: Result<(), Error>, words: &str| {
-        let text = result.unwrap_err().to_string();
-        assert!(text.contains(words), "{text}");
+    let refused = |result: Result<(), Error>, name: &str| {
+        let error = result.unwrap_err();
+        assert_eq!(error.name(), Some(name), "{error}");
     };
     refused(RmsNorm::<f32>::new(&cpu, [1, 8], f64::NAN, false).map(drop), "epsilon");
     let options = RotaryOptions { dim: 24, ..RotaryOptions::default() };
-    refused(Rotary::<f32>::new(&cpu, &options).map(drop), "24");
+    refused(Rotary::<f32>::new(&cpu, &options).map(drop), "dim");
     let options = RotaryOptions { base: 0.0, ..RotaryOptions::default() };
     refused(Rotary::<f32>::new(&cpu, &options).map(drop), "base");
     let stream = cpu.stream().unwrap();
@@ -97,7 +86,6 @@ fn what_does_not_fit_is_refused() {
     let norm = ResidualNormGradient::<f32>::new(&cpu, [2, 8], -1.0).map(drop);
     refused(norm, "epsilon");
     let Some(gpu) = gpu() else { return };
-    let norm = ResidualNormGradient::<f32, f64>::new(&gpu, [2, 8], 0.0).map(drop);
-    refused(norm, "f64");
-    refused(RmsNorm::<f64>::new(&gpu, [1, 8], 0.0, false).map(drop), "f64");
+    assert!(ResidualNormGradient::<f32, f64>::new(&gpu, [2, 8], 0.0).is_err());
+    assert!(RmsNorm::<f64>::new(&gpu, [1, 8], 0.0, false).is_err());
 }

@@ -3,7 +3,6 @@
 mod batched;
 mod dense;
 mod dense_rows;
-mod linear;
 mod narrow;
 mod nm;
 mod nm_narrow;

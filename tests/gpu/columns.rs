@@ -13,7 +13,7 @@ use einsparse::{
 };
 
 use crate::support::dense::{among_columns, integers, is_beside, nan, upload_values};
-use crate::support::{GUARD, Rng, gpu, spread, stored};
+use crate::support::{GUARD, Rng, on_both, spread, stored};
 
 /// Columns before and after the slice; kernels require 16-byte alignment.
 const BESIDE: [[usize; 2]; 4] = [[8, 8], [16, 0], [0, 24], [24, 40]];
@@ -163,15 +163,8 @@ fn all(ctx: &Context) {
     weights::<f32>(ctx);
 }
 
-#[test]
-fn neighbours_of_columns_are_no_part_of_a_product() {
-    let Some(gpu) = gpu() else { return };
-    all(&gpu);
-}
-
-#[test]
-fn neighbours_of_columns_are_no_part_of_a_product_on_the_cpu() {
-    all(&Context::cpu());
+on_both! {
+    neighbours_of_columns_are_no_part_of_a_product: cpu [|_| all(&Context::cpu())], gpu [all];
 }
 
 #[test]

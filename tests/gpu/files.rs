@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::dense::upload;
 use crate::support::runs::plan_and_run;
-use crate::support::{Problem, assert_matrix, data, on_gpu, small};
+use crate::support::{Problem, assert_matrix, data, on_both, small};
 use einsparse::formats::{CsrPattern, generate, io};
 use einsparse::{Context, Operand, Options};
 
@@ -66,12 +66,6 @@ fn every_file(context: &Context) {
     }
 }
 
-#[test]
-fn real_matrices_on_the_gpu() {
-    on_gpu(&[every_file]);
-}
-
-#[test]
-fn real_matrices_on_the_cpu() {
-    every_file(&Context::cpu());
+on_both! {
+    real_matrices: cpu [|_| every_file(&Context::cpu())], gpu [every_file];
 }

@@ -1,8 +1,8 @@
 //! Operands that do not fit their plan: an error with position and numbers, before any launch.
 
 use crate::support::assert_error;
+use crate::support::on_both;
 use crate::support::runs::plan_of;
-use crate::support::{on_cpu, on_gpu};
 use einsparse::formats::Dense;
 use einsparse::{Context, Error, Operand, Options};
 
@@ -12,14 +12,11 @@ fn ones(shape: &[usize]) -> Dense<f32> {
     Dense::from_fn(shape.to_vec(), |_| 1.0).unwrap()
 }
 
-/// Returns the error of a plan, and checks that it contains these words.
-fn refused(context: &Context, text: &str, operands: &[Named<'_>], words: &[&str]) -> Error {
+/// Returns the error of a plan, and checks that it names this operand.
+fn refused(context: &Context, text: &str, operands: &[Named<'_>], name: &str) -> Error {
     let error = context.plan(text).operands(operands).build();
     let error = error.map(|plan| plan.to_string()).expect_err(text);
-    let said = error.to_string();
-    for word in words {
-        assert!(said.contains(word), "{text}: `{word}` is not in: {said}");
-    }
+    assert_eq!(error.name(), Some(name), "{text}: {error}");
     error
 }
 
@@ -36,8 +33,7 @@ fn lengths(context: &Context) {
             ("J", Operand::Index(&[4], slots)),
             ("S", (&s).into()),
         ];
-        let wanted = ["`J`", "[4]", &slots.len().to_string()];
-        refused(context, "S[p] += X[I[p],r] * Y[J[p],r]", &operands, &wanted);
+        refused(context, "S[p] += X[I[p],r] * Y[J[p],r]", &operands, "J");
     }
     let [input, weights, out] =
         [ones(&[4, 8]), ones(&[2, 8, 8]), ones(&[4, 8])].map(|d| context.upload_dense(&d).unwrap());
@@ -52,8 +48,7 @@ fn lengths(context: &Context) {
             ("Out", (&out).into()),
         ];
         let text = "Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]";
-        let wanted = [name, "[4]", &slots.len().to_string()];
-        refused(context, text, &operands, &wanted);
+        refused(context, text, &operands, name);
     }
     let [a, y, v] =
         [ones(&[3, 4, 8]), ones(&[3, 4]), ones(&[4])].map(|d| context.upload_dense(&d).unwrap());
@@ -68,7 +63,7 @@ fn lengths(context: &Context) {
         ("C", (&out).into()),
     ];
     let text = "C[z,M[p],u] += V[p] * A[z,K[p],u] * Y[z,J[p]]";
-    refused(context, text, &operands, &["`K`", "[4]", "2"]);
+    refused(context, text, &operands, "K");
 }
 
 /// Two views of one array: the longer one is validated to its end.
@@ -83,9 +78,8 @@ fn contents(context: &Context) {
         ("K", Operand::Index(&[100], &slots[..100])),
         ("L", Operand::Index(&[300], &slots)),
     ];
-    let error = refused(context, "C[n] = B[K[p],n] * D[L[q],n]", &operands, &["L[217]", "77"]);
-    let place = matches!(error, Error::InvalidIndex { position: 217, value: 77, bound: 5, .. });
-    assert!(place, "{error}");
+    let error = refused(context, "C[n] = B[K[p],n] * D[L[q],n]", &operands, "L");
+    assert_error!(error, Error::InvalidIndex { position: 217, value: 77, bound: 5, .. });
     // Indices of the left side, and indices through another array.
     let (outer, inner) = ([0u32, 1, 2], [0u32, 3]);
     let operands = [
@@ -93,13 +87,13 @@ fn contents(context: &Context) {
         ("K", Operand::Index(&[3], &outer)),
         ("L", Operand::Index(&[2], &inner)),
     ];
-    let error = refused(context, "C[q,n] = B[K[L[q]],n]", &operands, &["L[1]", "3"]);
-    assert!(matches!(error, Error::InvalidIndex { bound: 3, .. }));
+    let error = refused(context, "C[q,n] = B[K[L[q]],n]", &operands, "L");
+    assert_error!(error, Error::InvalidIndex { position: 1, value: 3, bound: 3, .. });
     let rows = [0u32, 8];
     let x = context.upload_dense(&ones(&[2])).unwrap();
     let operands = [("X", (&x).into()), ("R", Operand::Index(&[2], &rows)), ("C", (&c).into())];
-    let error = refused(context, "C[R[p]] += X[p]", &operands, &["R[1]", "8"]);
-    assert!(matches!(error, Error::InvalidIndex { position: 1, bound: 8, .. }));
+    let error = refused(context, "C[R[p]] += X[p]", &operands, "R");
+    assert_error!(error, Error::InvalidIndex { position: 1, bound: 8, .. });
 }
 
 /// Duplicate names, and values where indices are required.
@@ -109,10 +103,10 @@ fn names(context: &Context) {
     let b = context.upload_dense(&ones(&[3, 4])).unwrap();
     let operands = [("A", (&small).into()), ("A", (&large).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
-    refused(context, text, &operands, &["`A`", "twice", "[2, 3]", "[300, 3]"]);
+    refused(context, text, &operands, "A");
     let k = context.upload_dense(&ones(&[2])).unwrap();
     let operands = [("B", (&b).into()), ("K", (&k).into())];
-    refused(context, "C[p,n] = B[K[p],n]", &operands, &["`K`", "index array"]);
+    refused(context, "C[p,n] = B[K[p],n]", &operands, "K");
 }
 
 /// Index arrays are part of the plan.
@@ -131,12 +125,7 @@ fn runs(context: &Context) {
     assert_eq!(c.to_dense().unwrap().values(), [1.0; 8]);
 }
 
-#[test]
-fn operands_that_do_not_fit_are_refused_on_the_cpu() {
-    on_cpu(&[lengths, contents, names, runs]);
-}
-
-#[test]
-fn operands_that_do_not_fit_are_refused() {
-    on_gpu(&[lengths, contents, names, runs]);
+on_both! {
+    operands_that_do_not_fit_are_refused: cpu [lengths, contents, names, runs],
+        gpu [lengths, contents, names, runs];
 }

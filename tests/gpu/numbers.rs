@@ -4,7 +4,7 @@
 use crate::support::bounds::Bound;
 use crate::support::rows::{by_type, force, formats, product_dtypes, products_here, takes_any};
 use crate::support::runs::plan_and_run;
-use crate::support::{Rng, gpu, on_gpu, product, small, spread, stored};
+use crate::support::{Rng, gpu, on_both, product, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, Dense, Element};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Options};
@@ -88,14 +88,8 @@ fn every_dtype(context: &Context) {
     }
 }
 
-#[test]
-fn random_values_stay_within_the_bound_on_the_gpu() {
-    on_gpu(&[every_dtype]);
-}
-
-#[test]
-fn random_values_stay_within_the_bound_on_the_cpu() {
-    every_dtype(&Context::cpu());
+on_both! {
+    random_values_stay_within_the_bound: cpu [|_| every_dtype(&Context::cpu())], gpu [every_dtype];
 }
 
 /// The bound detects an executor that drops one nonzero of a row, in every element type.

@@ -4,7 +4,7 @@
 use crate::support::dense::{nan, strided};
 use crate::support::rows::{by_type, force, formats, products_here, takes_any};
 use crate::support::runs::{finish, plan_of};
-use crate::support::{GUARD, Problem, fill_blocks, on_gpu, small, spread};
+use crate::support::{GUARD, Problem, fill_blocks, on_both, small, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD};
 use einsparse::kernels::abi::HALF;
 use einsparse::kernels::families::WINDOW;
@@ -137,12 +137,6 @@ fn every_row(context: &Context) {
     }
 }
 
-#[test]
-fn nan_and_inf_stay_where_they_belong_on_the_gpu() {
-    on_gpu(&[every_row]);
-}
-
-#[test]
-fn nan_and_inf_stay_where_they_belong_on_the_cpu() {
-    every_row(&Context::cpu());
+on_both! {
+    nan_and_inf_stay_where_they_belong: cpu [|_| every_row(&Context::cpu())], gpu [every_row];
 }

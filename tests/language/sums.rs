@@ -1,6 +1,6 @@
 //! Affine indices: parsing, printing, extents computed by hand, and errors.
 
-use super::{are_refused, parse, shapes};
+use super::{parse, shapes};
 use einsparse::Error;
 use einsparse::einsum::{Einsum, IndexExpr, Term};
 
@@ -118,42 +118,9 @@ fn extents_of_sums_worked_by_hand() {
     }
 }
 
+/// An axis without elements leaves an extent of 0 for the window.
 #[test]
-fn sums_that_do_not_fit_are_errors_with_numbers() {
-    are_refused(&[
-        (
-            "C[x] = A[x+i] * B[i]",
-            "A 2, B 3",
-            &["`x+i`", "a window of 3 elements (`i` 3)", "2 in axis 0 of `A[x+i]`"],
-        ),
-        (
-            "C[n,x] = A[n,x+4*i] * B[i]",
-            "A 5x8, B 3",
-            &["`x+4*i`", "a window of 9 elements (`i` 3)", "8 in axis 1 of `A[n,x+4*i]`"],
-        ),
-        (
-            "C[x] = A[2*x+i] * B[i]",
-            "A 9, B 3, C 5",
-            &["`2*x+i`", "up to index 10 (`x` 5, `i` 3)", "requires 11 elements", "9 in axis 0"],
-        ),
-        (
-            "C[x] = A[x+i]",
-            "A 9",
-            &["`x+i`", "the extents of `x` and `i` are unknown", "9 in axis 0"],
-        ),
-        (
-            "C[x+i] = A[x] * B[i]",
-            "A 9, B 3",
-            &["`x+i`", "on the left, in `C[x+i]`", "on the right"],
-        ),
-        (
-            "C[x] = A[x] + b[2*x]",
-            "A 9, b 18",
-            &["`2*x`", "in the bias `b[2*x]`", "not a plain index"],
-        ),
-        ("C[x] = relu_grad(A[x], h[2*x])", "A 9, h 18", &["`h`", "the gate is `h[2*x]`"]),
-    ]);
-    // An axis without elements leaves an extent of 0 for the window.
+fn empty_axes_leave_empty_windows() {
     let e = parse("C[x] = A[x+i] * B[x]");
     let found = e.check(&shapes("A 0, B 1, C 1")).unwrap();
     assert_eq!(found.get("i"), Some(0), "{e}");

@@ -1,5 +1,7 @@
 //! Bounds of the difference between a result and the exact sum.
 
+use std::fmt::Debug;
+
 use einsparse::registry::{Dtype, Scalar};
 
 /// `|err| <= output |c| + (4 accumulator sqrt(K) + operand) sum |a||b| + floor`, in units of roundoff.
@@ -66,4 +68,30 @@ pub fn alike_and_within<T: Scalar>(
 pub fn near_slope(what: &str, found: f64, slope: f64) {
     let error = (slope - found).abs();
     assert!(error < 1e-5 * (1.0 + slope.abs()), "{what} = {found}, not {slope}");
+}
+
+/// Returns the distance of `found` from `wanted` in the 2-norm, relative to `wanted`.
+pub fn relative_error(found: &[f64], wanted: &[f64]) -> f64 {
+    let all: f64 = wanted.iter().map(|x| x * x).sum();
+    let apart: f64 = found.iter().zip(wanted).map(|(x, y)| (x - y) * (x - y)).sum();
+    (apart / all).sqrt()
+}
+
+/// Checks that values differ by at most `within * (1 + |wanted|)`. NaN equals NaN.
+#[track_caller]
+pub fn assert_near(what: &dyn Debug, found: &[f64], wanted: &[f64], within: f64) {
+    assert_eq!(found.len(), wanted.len(), "{what:?}: length");
+    for (at, (x, y)) in found.iter().zip(wanted).enumerate() {
+        let near = x == y || x.is_nan() && y.is_nan() || (x - y).abs() <= within * (1.0 + y.abs());
+        assert!(near, "{what:?}: [{at}] is {x}, not {y}");
+    }
+}
+
+/// Checks values of gelu: the error is within `roundoff`, relative, of the output.
+pub fn assert_gelu<T: Scalar>(inputs: &[T], found: &[T], roundoff: f64) {
+    for (x, found) in inputs.iter().map(|x| x.to_f64()).zip(found) {
+        let exact = 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()));
+        let error = (found.to_f64() - exact).abs();
+        assert!(error <= roundoff * exact.abs() + 3e-7, "gelu({x}) = {found}, not {exact}");
+    }
 }

@@ -95,3 +95,24 @@ pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Vec<f64> {
     let dense = tensor.to_dense().unwrap();
     dense.values().iter().map(|v| v.to_f64()).collect()
 }
+
+/// Checks every element for equality with a value in f64, rounded once. NaN equals NaN.
+#[track_caller]
+pub fn assert_exact<T: Scalar>(found: &Tensor<T>, wanted: &[f64], what: &str) {
+    assert_equal(what, &wide(found), &rounded::<T>(wanted));
+}
+
+/// Rounds values once to the precision of `T`.
+pub fn rounded<T: Scalar>(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|x| T::from_f64(*x).to_f64()).collect()
+}
+
+/// Checks every element for equality. NaN equals NaN.
+#[track_caller]
+pub fn assert_equal(what: &str, found: &[f64], wanted: &[f64]) {
+    assert_eq!(found.len(), wanted.len(), "{what}: length");
+    let differ = |(a, b): (&f64, &f64)| a != b && !(a.is_nan() && b.is_nan());
+    if let Some(at) = found.iter().zip(wanted).position(differ) {
+        panic!("{what}: [{at}] is {}, not {}", found[at], wanted[at]);
+    }
+}

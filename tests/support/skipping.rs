@@ -5,7 +5,64 @@ use einsparse::formats::Dense;
 use einsparse::registry::{Dtype, Scalar};
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Result, Stream, Tensor};
 
+use super::Rng;
+use super::dense::transposed;
 use super::rows::{as_on_hopper, here};
+
+/// Draws a matrix of values whose micro-tiles, `height` rows of a column, are full with a probability of `per_mille` in
+/// 1000. Probabilities 0 and 1000 are exact; 1 gives one full micro-tile at most.
+pub fn micro_tiles<T: Scalar>(
+    [rows, columns]: [usize; 2],
+    height: usize,
+    per_mille: u64,
+    (seed, value): (u64, fn(&mut Rng) -> f64),
+) -> Dense<T> {
+    let mut rng = Rng(seed);
+    let mut values = vec![T::ZERO; rows * columns];
+    for top in (0..rows).step_by(height) {
+        for column in 0..columns {
+            let full = match per_mille {
+                1 => top == 0 && column == columns - 1,
+                p => rng.word() % 1000 < p,
+            };
+            for row in top..(top + height).min(rows) {
+                if full {
+                    values[row * columns + column] = T::from_f64(value(&mut rng));
+                }
+            }
+        }
+    }
+    Dense::new([rows, columns], values).unwrap()
+}
+
+/// [`micro_tiles`] of integers from -2 to 2.
+pub fn dynamic<T: Scalar>(shape: [usize; 2], height: usize, per_mille: u64, seed: u64) -> Dense<T> {
+    micro_tiles(shape, height, per_mille, (seed, Rng::integer))
+}
+
+/// [`dynamic`] with micro-tiles of 64 elements of a row.
+pub fn pieces<T: Scalar>([rows, columns]: [usize; 2], per_mille: u64, seed: u64) -> Dense<T> {
+    transposed(&dynamic::<T>([columns, rows], 64, per_mille, seed))
+}
+
+/// Product of dense matrices in f64.
+pub fn dense_product<T: Scalar>(a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
+    let ([m, k], n) = ([a.shape()[0], a.shape()[1]], b.shape()[1]);
+    // Converted once: a conversion costs as much as many products.
+    let b: Vec<f64> = b.values().iter().map(|x| x.to_f64()).collect();
+    let mut c = vec![0.0; m * n];
+    for (i, c) in c.chunks_mut(n.max(1)).enumerate() {
+        for x in 0..k {
+            let factor = a.values()[i * k + x].to_f64();
+            if factor != 0.0 {
+                for (c, b) in c.iter_mut().zip(&b[x * n..][..n]) {
+                    *c += factor * b;
+                }
+            }
+        }
+    }
+    c
+}
 
 /// A product, and the kernel of its plan. Names of kernels are valid for every element type: a plan of another type
 /// refuses the kernel on a GPU, and the CPU multiplies all elements.
@@ -49,6 +106,45 @@ pub struct SkippingPlan<T: Scalar> {
 }
 
 impl Skipping {
+    /// Rows of a micro-tile of the dynamic operand of [`Self::draw`].
+    pub fn tile(&self) -> usize {
+        if self.right || self.by_columns { 64 } else { self.height }
+    }
+
+    /// Draws the dynamic operand `[e, k]` and the other one `[k, f]`, whose product is C, or its transpose for a
+    /// dynamic B.
+    pub fn draw<T: Scalar>(
+        &self,
+        [m, k, n]: [usize; 3],
+        per_mille: u64,
+        (seed, value): (u64, fn(&mut Rng) -> f64),
+    ) -> [Dense<T>; 2] {
+        let [e, f] = if self.right { [n, m] } else { [m, n] };
+        let other = micro_tiles([k, f], k.max(1), 1000, (seed + 40, value));
+        [micro_tiles([e, k], self.tile(), per_mille, (seed, value)), other]
+    }
+
+    /// Returns A and B of these operands as the product reads them.
+    pub fn stored<T: Scalar>(&self, [dynamic, other]: [&Dense<T>; 2]) -> [Dense<T>; 2] {
+        let [a, b] = match self.right {
+            true => [transposed(other), transposed(dynamic)],
+            false => [dynamic.clone(), other.clone()],
+        };
+        [if self.by_columns { transposed(&a) } else { a }, b]
+    }
+
+    /// Product of these operands, in f64 and in the order of C.
+    pub fn exact<T: Scalar>(&self, [dynamic, other]: [&Dense<T>; 2]) -> Vec<f64> {
+        let product = dense_product(dynamic, other);
+        match self.right {
+            true => {
+                let shape = [dynamic.shape()[0], other.shape()[1]];
+                transposed(&Dense::new(shape, product).unwrap()).into_values()
+            }
+            false => product,
+        }
+    }
+
     fn text(&self, items: usize) -> &'static str {
         match (items, self.by_columns) {
             (1, false) => "C[m,n] = A[m,k] * B[k,n]",

@@ -1,12 +1,13 @@
 //! Expressions with affine indices: cases, and their results by plain loops in f64 that use no index arrays.
 
 use crate::support::dense::{integers, poisoned};
+use crate::support::einsum::evaluate;
 use crate::support::runs::{finish, plan_of};
 use std::collections::BTreeMap;
 
 use super::sized;
-use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Scalar as Factor};
-use einsparse::formats::Dense;
+use einsparse::einsum::Einsum;
+use einsparse::formats::{Coo, CooPattern, Dense};
 use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor};
 
 /// Expressions, shapes of their operands, and shape of the output. They cover one and two dimensions, strides,
@@ -50,55 +51,14 @@ pub fn whole(shape: &[usize], seed: u64) -> Dense<f64> {
     integers(shape, seed)
 }
 
-fn place(access: &Access, at: &BTreeMap<&str, usize>) -> Vec<usize> {
-    let one = |index: &IndexExpr| match index {
-        IndexExpr::Name(name) => at[name.as_str()],
-        IndexExpr::Sum(terms) => {
-            let term = |t: &einsparse::einsum::Term| t.factor * at[t.index.as_str()];
-            terms.iter().map(term).sum()
-        }
-        IndexExpr::Access(array) => panic!("{array}: no arrays here"),
-    };
-    access.indices.iter().map(one).collect()
-}
-
-/// Computes the result, term by term. Operands that are not given are ones.
+/// Computes the result, term by term.
 pub fn by_loops(text: &str, operands: &[(&str, Dense<f64>)]) -> Dense<f64> {
     let e = Einsum::parse(text).unwrap();
-    let shapes = operands.iter().map(|(n, d)| (n.to_string(), d.shape().to_vec()));
-    let extents = e.check(&shapes.collect()).unwrap();
-    let names: Vec<(&str, usize)> = extents.iter().collect();
-    let value = |access: &Access, at: &BTreeMap<&str, usize>| {
-        let (_, dense) = operands.iter().find(|(n, _)| *n == access.tensor).unwrap();
-        dense.get(&place(access, at)).unwrap()
-    };
-    let alpha: f64 = e.scalars.iter().map(number).product();
-    let flat = |own: &[usize]| own.iter().zip(extents.out()).fold(0, |sum, (i, n)| sum * n + i);
-    let mut sums = vec![0.0; extents.out().iter().product()];
-    let mut added = sums.clone();
-    let mut at = BTreeMap::new();
-    for mut point in 0..names.iter().map(|(_, n)| n).product::<usize>() {
-        for &(name, extent) in &names {
-            at.insert(name, point % extent);
-            point /= extent;
-        }
-        let to = flat(&place(&e.out, &at));
-        sums[to] += alpha * e.factors.iter().map(|f| value(f, &at)).product::<f64>();
-        added[to] = e.epilogue.bias.as_ref().map_or(0.0, |b| value(b, &at));
-    }
-    let last = |(sum, bias): (&f64, &f64)| match e.epilogue.activation {
-        Activation::Relu => (sum + bias).max(0.0),
-        _ => sum + bias,
-    };
-    let all = sums.iter().zip(&added).map(last).collect();
-    Dense::new(extents.out().to_vec(), all).unwrap()
-}
-
-fn number(scalar: &Factor) -> f64 {
-    match scalar {
-        Factor::Literal(x) => *x,
-        Factor::Name(name) => panic!("{name}: no names here"),
-    }
+    let operands: BTreeMap<String, Dense<f64>> =
+        operands.iter().map(|(name, dense)| ((*name).to_owned(), dense.clone())).collect();
+    let shapes = operands.iter().map(|(name, dense)| (name.clone(), dense.shape().to_vec()));
+    let shape = e.check(&shapes.collect()).unwrap().out().to_vec();
+    Dense::new(shape, evaluate(&e, &operands, &BTreeMap::new(), None)).unwrap()
 }
 
 /// Runs a case in a context, into an output of NaN, and requires the exact result of loops. `look` receives the plan.
@@ -138,4 +98,14 @@ pub fn full_where_stored(
         let wanted = if stored { *wanted } else { 0.0 };
         assert_eq!(found.values()[at], wanted, "{what}, {at}");
     }
+}
+
+/// Nonzeros at positions whose coordinates sum to a multiple of three.
+pub fn entries(shape: &[usize]) -> Coo<f64> {
+    let all = (0..shape[0] * shape[1]).map(|p| [p / shape[1], p % shape[1]]);
+    let places: Vec<_> = all.filter(|[a, b]| (a + b) % 3 == 0).collect();
+    let axis = |axis: usize| places.iter().map(|p| p[axis] as u32).collect();
+    let pattern = CooPattern::new(shape.to_vec(), vec![axis(0), axis(1)]).unwrap();
+    let values = (0..places.len()).map(|v| (v % 5) as f64 + 1.0).collect();
+    Coo::new(pattern, values).unwrap()
 }

@@ -48,9 +48,8 @@ fn lengths_outside<T: Scalar>(context: &Context) {
     Case::<T>::new(shape(5, [4, 2], 128, 100), lengths, 1).check(context);
 }
 
-#[test]
-fn lengths_outside_of_the_cache() {
-    on_both(&[lengths_outside::<bf16>]);
+on_both! {
+    lengths_outside_of_the_cache: cpu [lengths_outside::<bf16>], gpu [lengths_outside::<bf16>];
 }
 
 /// Whether to use small sizes; the CPU does not split sequences.
@@ -93,9 +92,8 @@ fn many<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn many_sequences() {
-    on_both(&[many::<bf16>]);
+on_both! {
+    many_sequences: cpu [many::<bf16>], gpu [many::<bf16>];
 }
 
 /// Scores that grow or fall from tile to tile. The running maximum must always be right.
@@ -109,9 +107,8 @@ fn growing<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn the_largest_score_may_be_anywhere() {
-    on_both(&[growing::<f16>]);
+on_both! {
+    the_largest_score_may_be_anywhere: cpu [growing::<f16>], gpu [growing::<f16>];
 }
 
 /// A NaN or Inf affects the query heads that share its key head, and no others.
@@ -143,9 +140,8 @@ fn planted<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn planted_nan_and_inf() {
-    on_both(&[planted::<bf16>]);
+on_both! {
+    planted_nan_and_inf: cpu [planted::<bf16>], gpu [planted::<bf16>];
 }
 
 /// The bits of a sequence's result do not depend on the lengths of other sequences.
@@ -159,9 +155,8 @@ fn alone<T: Scalar>(context: &Context) {
     assert_eq!(bits(&first[..of_one]), bits(&second[..of_one]));
 }
 
-#[test]
-fn sequences_do_not_depend_on_each_other() {
-    on_both(&[alone::<f16>]);
+on_both! {
+    sequences_do_not_depend_on_each_other: cpu [alone::<f16>], gpu [alone::<f16>];
 }
 
 /// A captured step adds a token at every launch.
@@ -254,7 +249,6 @@ fn nothing<T: Scalar>(context: &Context) {
     Case::<T>::new(shape(2, [4, 2], 128, 0), vec![0, 3], 1).check(context);
 }
 
-#[test]
-fn caches_of_nothing() {
-    on_both(&[nothing::<f16>]);
+on_both! {
+    caches_of_nothing: cpu [nothing::<f16>], gpu [nothing::<f16>];
 }

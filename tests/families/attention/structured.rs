@@ -1,6 +1,6 @@
 //! Attention with masks in closed form: the CPU against a plain loop, and the GPU against the CPU.
 
-use super::masks::{assert_near, plain, units};
+use super::dynamic_attention::{assert_near, plain, units};
 use crate::support::dense::{poisoned, upload};
 use crate::support::runs::finish;
 use crate::support::{on_both, on_gpu};
@@ -132,9 +132,9 @@ fn in_rows<T: Scalar>(context: &Context) {
     assert!(refused.is_err());
 }
 
-#[test]
-fn heads_side_by_side_in_rows() {
-    on_both(&[in_rows::<f16>, in_rows::<bf16>]);
+on_both! {
+    heads_side_by_side_in_rows: cpu [in_rows::<f16>, in_rows::<bf16>],
+        gpu [in_rows::<f16>, in_rows::<bf16>];
 }
 
 #[test]
@@ -185,8 +185,7 @@ fn gradients_on(context: &Context) {
     assert!(wanted.iter().all(filled));
 }
 
-/// Gradients have the same bits as those of a mask that lists the same entries.
-#[test]
-fn gradients_of_structured_masks() {
-    on_both(&[gradients_on]);
+on_both! {
+    /// Gradients have the same bits as those of a mask that lists the same entries.
+    gradients_of_structured_masks: cpu [gradients_on], gpu [gradients_on];
 }

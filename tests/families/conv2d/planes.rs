@@ -7,7 +7,7 @@ use einsparse::{Context, Error, Scalar};
 
 use crate::support::dense::{strided, upload_values};
 use crate::support::runs::finish;
-use crate::support::{Rng, gpu};
+use crate::support::{Rng, gpu, on_both};
 
 /// Input `[channels, batch, height, width]`, weights `[outputs, 1 or channels, rows, columns]`, stride, padding.
 type Case = ([usize; 4], [usize; 4], usize, [usize; 2]);
@@ -140,18 +140,15 @@ fn agrees<T: Scalar>(ctx: &Context) {
     }
 }
 
-#[test]
-fn planes_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    agrees::<f32>(&gpu);
-    agrees::<f16>(&gpu);
-    agrees::<bf16>(&gpu);
-}
-
-#[test]
-fn planes_on_the_cpu() {
-    agrees::<f64>(&Context::unchecked_cpu());
-    agrees::<f16>(&Context::unchecked_cpu());
+on_both! {
+    planes: cpu [|cpu| {
+        agrees::<f64>(cpu);
+        agrees::<f16>(cpu);
+    }], gpu [|gpu| {
+        agrees::<f32>(gpu);
+        agrees::<f16>(gpu);
+        agrees::<bf16>(gpu);
+    }];
 }
 
 /// The bias is optional, and without ReLU NaN and both infinities pass.
@@ -178,15 +175,8 @@ fn no_bias_and_no_numbers(ctx: &Context) {
     }
 }
 
-#[test]
-fn not_numbers_pass_on_the_cpu() {
-    no_bias_and_no_numbers(&Context::unchecked_cpu());
-}
-
-#[test]
-fn not_numbers_pass_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    no_bias_and_no_numbers(&gpu);
+on_both! {
+    not_numbers_pass: cpu [no_bias_and_no_numbers], gpu [no_bias_and_no_numbers];
 }
 
 #[test]

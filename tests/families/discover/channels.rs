@@ -7,8 +7,7 @@ use einsparse::{Context, Error, Scalar, Tensor};
 
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
-use crate::support::words::Words;
-use crate::support::{gpu, gpu_alone, on_cpu, on_gpu};
+use crate::support::{Rng, gpu, gpu_alone, on_both, on_gpu};
 
 /// Items, rows, columns; and the row stride in elements on a GPU. Column tiles have up to 64 vectors of 8 columns, with
 /// widths that divide a warp and that do not, one tile and several. Some rows fit into shared memory at once, some do
@@ -77,12 +76,12 @@ fn element<T: Scalar>(full: bool, word: u64) -> T {
 
 impl Pattern {
     fn values<T: Scalar>(self, [items, rows, columns]: [usize; 3], seed: u64) -> Vec<T> {
-        let mut words = Words(seed | 1);
+        let mut rng = Rng(seed | 1);
         let mut values = Vec::with_capacity(items * rows * columns);
         for item in 0..items {
             let live: Vec<(bool, u64)> = (0..columns)
                 .map(|column| {
-                    let word = words.next() >> 8;
+                    let word = rng.word() >> 8;
                     let live = match self {
                         Pattern::Zero => false,
                         Pattern::Full => true,
@@ -96,7 +95,7 @@ impl Pattern {
                 .collect();
             for row in 0..rows {
                 for (column, &(live, sure)) in live.iter().enumerate() {
-                    let word = words.next() >> 8;
+                    let word = rng.word() >> 8;
                     let last = (item + 1, row + 1, column + 1) == (items, rows, columns);
                     let full = match self {
                         Pattern::Full => true,
@@ -190,9 +189,9 @@ fn detects<T: Scalar>(context: &Context) {
 /// Thresholds that the type represents exactly, and that it does not. NaN is above all of them.
 fn detects_above<T: Scalar>(context: &Context) {
     let shape @ [items, rows, columns] = [3, 3, 200];
-    let mut words = Words(11);
+    let mut rng = Rng(11);
     let mut values: Vec<T> = (0..items * rows * columns)
-        .map(|_| T::from_f64((words.next() % 2001) as f64 / 1000.0 - 1.0))
+        .map(|_| T::from_f64((rng.word() % 2001) as f64 / 1000.0 - 1.0))
         .collect();
     values[columns + 17] = T::from_f64(f64::NAN);
     let a = upload(context, &[items, rows, columns], &values, columns);
@@ -218,14 +217,9 @@ fn four_axes<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn channels_on_the_cpu() {
-    on_cpu(&[detects::<f16>, detects_above::<f64>, detects_above::<bf16>, four_axes::<f32>]);
-}
-
-#[test]
-fn channels_on_the_gpu() {
-    on_gpu(&[detects::<f16>, detects::<bf16>]);
+on_both! {
+    channels: cpu [detects::<f16>, detects_above::<f64>, detects_above::<bf16>, four_axes::<f32>],
+        gpu [detects::<f16>, detects::<bf16>];
 }
 
 #[test]

@@ -8,8 +8,7 @@ use einsparse::formats::convert::EntryChoice;
 use einsparse::formats::{Dense, E4m3, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar};
 
-use crate::support::words::Words;
-use crate::support::{gpu, on_cpu, on_gpu};
+use crate::support::{Rng, gpu, on_cpu, on_gpu};
 
 const MICRO: [(usize, usize); 6] = [(128, 1), (64, 1), (32, 1), (16, 16), (1, 32), (1, 64)];
 /// A kernel processes regions of 128 to 8192 columns. Shapes have one region, several, and parts of one.
@@ -48,12 +47,12 @@ fn patterns([rows, columns]: [usize; 2]) -> Vec<(&'static str, Vec<bool>)> {
         let cells = (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c)));
         cells.map(|(r, c)| f(r, c)).collect()
     };
-    let mut words = Words(7);
+    let mut rng = Rng(7);
     vec![
         ("zero", of(&mut |_, _| false)),
         ("full", of(&mut |_, _| true)),
         ("one", of(&mut |r, c| (r + 1, c + 1) == (rows, columns))),
-        ("scattered", of(&mut |_, _| words.next() % 1000 < 7)),
+        ("scattered", of(&mut |_, _| rng.word() % 1000 < 7)),
         ("lines", of(&mut |r, c| r % 67 == 3 || c % 131 == 5)),
     ]
 }
@@ -109,10 +108,10 @@ fn detected<T: Scalar>(
 fn detects<T: Kinds>(context: &Context) {
     for shape in SHAPES {
         for (name, pattern) in patterns(shape) {
-            let mut words = Words(3);
+            let mut rng = Rng(3);
             let values = pattern.iter().map(|&full| match full {
-                true => T::full(words.next()),
-                false => T::empty(words.next()),
+                true => T::full(rng.word()),
+                false => T::empty(rng.word()),
             });
             let dense = Dense::new(shape.to_vec(), values.collect()).unwrap();
             for micro in MICRO {
@@ -160,9 +159,9 @@ fn detects_bits(context: &Context) {
 /// Thresholds that an element type represents exactly, and that it does not.
 fn detects_above<T: Scalar>(context: &Context) {
     let shape = [70, 300];
-    let mut words = Words(11);
+    let mut rng = Rng(11);
     let values = (0..shape[0] * shape[1])
-        .map(|_| T::from_f64((words.next() % 2001) as f64 / 1000.0 - 1.0))
+        .map(|_| T::from_f64((rng.word() % 2001) as f64 / 1000.0 - 1.0))
         .collect();
     let dense = Dense::new(shape.to_vec(), values).unwrap();
     for threshold in [0.5, 0.999, 0.996_1, 1e-30, 7.0, f64::INFINITY] {
@@ -195,9 +194,9 @@ fn rows(context: &Context) {
     assert_eq!(index.to_lists().unwrap(), [wanted]);
 
     for (count, experts) in [(5000, 64), (1024, 1), (7, 1024), (3000, 300)] {
-        let mut words = Words(5);
+        let mut rng = Rng(5);
         let choices: Vec<i32> =
-            (0..count).map(|_| (words.next() % (experts as u64 + 2)) as i32 - 1).collect();
+            (0..count).map(|_| (rng.word() % (experts as u64 + 2)) as i32 - 1).collect();
         let tensor = Dense::new([count], choices.clone()).unwrap();
         let tensor = context.upload_dense(&tensor).unwrap();
         let detector = Detector::choices(context, count, experts).unwrap();

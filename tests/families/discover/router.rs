@@ -2,6 +2,7 @@
 //! explicit sums and with finite differences.
 
 use crate::support::assert_error;
+use crate::support::bounds::assert_near;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Router, RouterOptions};
 use einsparse::{Context, Error, Scalar};
@@ -54,13 +55,6 @@ fn gradient(o: &RouterOptions) -> Dense<f32> {
     Dense::new(vec![o.tokens, o.top_k], values).unwrap()
 }
 
-fn near(what: &str, found: &[f64], wanted: &[f64], within: f64) {
-    for (at, (x, y)) in found.iter().zip(wanted).enumerate() {
-        let same = x.is_nan() && y.is_nan() || (x - y).abs() <= within * (1.0 + y.abs());
-        assert!(same, "{what}: element {at} is {x}, not {y}");
-    }
-}
-
 fn agrees<T: Scalar>(gpu: &Context, within: f64) {
     for extents in
         [[1, 1, 1], [5, 8, 2], [130, 128, 8], [33, 31, 31], [7, 1024, 32], [9, 300, 6], [0, 4, 1]]
@@ -72,8 +66,8 @@ fn agrees<T: Scalar>(gpu: &Context, within: f64) {
                 let wanted = run(&Context::unchecked_cpu(), &o, &logits, &gradient);
                 let found = run(gpu, &o, &logits, &gradient);
                 assert_eq!(found.0, wanted.0, "{o:?}");
-                near(&format!("weights of {o:?}"), &found.1, &wanted.1, 1e-5);
-                near(&format!("gradient of {o:?}"), &found.2, &wanted.2, within);
+                assert_near(&format!("weights of {o:?}"), &found.1, &wanted.1, 1e-5);
+                assert_near(&format!("gradient of {o:?}"), &found.2, &wanted.2, within);
                 assert_eq!(run(gpu, &o, &logits, &gradient), found, "{o:?}");
             }
         }
@@ -109,7 +103,7 @@ fn routers_of_infinities_and_nan() {
         if let Some(gpu) = gpu() {
             let found = run(&gpu, &o, &logits, &gradient);
             assert_eq!(found.0, choices);
-            near("weights", &found.1, &weights, 1e-5);
+            assert_near(&"weights", &found.1, &weights, 1e-5);
         }
     }
 }
@@ -123,7 +117,7 @@ fn routers_on_the_cpu() {
         let o = options([1, 4, 3], normalized);
         let (choices, weights, _) = run(&Context::unchecked_cpu(), &o, &logits, &gradient(&o));
         assert_eq!(choices, [0, 2, 1]);
-        near("weights", &weights, &[6.0, 6.0, 2.0].map(|w| w / sum), 1e-6);
+        assert_near(&"weights", &weights, &[6.0, 6.0, 2.0].map(|w| w / sum), 1e-6);
     }
 }
 

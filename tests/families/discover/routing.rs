@@ -5,7 +5,7 @@ use einsparse::formats::Dense;
 use einsparse::{Context, Scalar, Tensor};
 
 use crate::support::runs::finish;
-use crate::support::{Rng, gpu};
+use crate::support::{Rng, on_both};
 
 /// Distribution of a router's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,32 +90,29 @@ fn routes(context: &Context, shape: [usize; 2], experts: usize, router: Router) 
     assert!(routing.panels().unwrap() == wanted, "{name}: panels");
 }
 
-#[test]
-fn choices_are_sorted_by_expert_on_the_cpu() {
-    for router in ROUTERS {
-        routes(&Context::unchecked_cpu(), [50, 3], 7, router);
-        routes(&Context::unchecked_cpu(), [0, 1], 1, router);
-    }
-}
-
-#[test]
-fn choices_are_sorted_by_expert_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    for router in ROUTERS {
-        for (shape, experts) in [
-            ([0, 1], 4),
-            ([1, 1], 1),
-            ([31, 1], 3),
-            ([4096, 1], 64),
-            ([1025, 1], 64),
-            ([513, 2], 31),
-            ([4096, 8], 64),
-            ([3000, 3], 1024),
-            ([40_000, 8], 33),
-        ] {
-            routes(&gpu, shape, experts, router);
+on_both! {
+    choices_are_sorted_by_expert: cpu [|cpu| {
+        for router in ROUTERS {
+            routes(cpu, [50, 3], 7, router);
+            routes(cpu, [0, 1], 1, router);
         }
-    }
+    }], gpu [|gpu| {
+        for router in ROUTERS {
+            for (shape, experts) in [
+                ([0, 1], 4),
+                ([1, 1], 1),
+                ([31, 1], 3),
+                ([4096, 1], 64),
+                ([1025, 1], 64),
+                ([513, 2], 31),
+                ([4096, 8], 64),
+                ([3000, 3], 1024),
+                ([40_000, 8], 33),
+            ] {
+                routes(gpu, shape, experts, router);
+            }
+        }
+    }];
 }
 
 /// Routing for a range of experts of a layer: all other choices count as no expert.
@@ -139,21 +136,18 @@ fn routes_of_some(
     }
 }
 
-#[test]
-fn choices_of_other_layers_are_of_no_expert() {
-    for own in [0..3, 2..7, 6..7] {
-        routes_of_some(&Context::unchecked_cpu(), [50, 3], 7, own);
-    }
-    assert!(Routing::among(&Context::unchecked_cpu(), [5, 1], 3..3).is_err());
-}
-
-#[test]
-fn choices_of_other_layers_are_of_no_expert_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    for own in [0..64, 64..128, 127..128] {
-        routes_of_some(&gpu, [300, 2], 128, own.clone());
-        routes_of_some(&gpu, [4096, 8], 128, own);
-    }
+on_both! {
+    choices_of_other_layers_are_of_no_expert: cpu [|cpu| {
+        for own in [0..3, 2..7, 6..7] {
+            routes_of_some(cpu, [50, 3], 7, own);
+        }
+        assert!(Routing::among(cpu, [5, 1], 3..3).is_err());
+    }], gpu [|gpu| {
+        for own in [0..64, 64..128, 127..128] {
+            routes_of_some(gpu, [300, 2], 128, own.clone());
+            routes_of_some(gpu, [4096, 8], 128, own);
+        }
+    }];
 }
 
 /// Integers from -2 to 2 in rows with stride `room` and NaN between them.

@@ -1,6 +1,7 @@
 //! Gated linear units, and the same functions applied to every element, with their gradients.
 
-use super::{EXTENTS, gaps_are_left, near, shape_of, values, with_gaps, within};
+use super::{EXTENTS, gaps_are_left, shape_of, values, with_gaps, within};
+use crate::support::bounds::assert_near;
 use crate::support::dense::{upload_values, wide};
 use crate::support::runs::finish;
 use crate::support::{on_both, on_gpu};
@@ -30,7 +31,7 @@ fn gates_agree<T: Scalar>(gpu: &Context) {
             for (columns, gap) in [(false, 0), (true, 0), (false, 8), (true, 1)] {
                 let found = gated::<T>(gpu, gate, extents, columns, gap);
                 let wanted = gated::<T>(&Context::unchecked_cpu(), gate, extents, columns, gap);
-                near::<T>(
+                assert_near(
                     &format!("{gate:?} {extents:?}, columns {columns}"),
                     &found,
                     &wanted,
@@ -80,7 +81,7 @@ fn activations_agree<T: Scalar>(gpu: &Context) {
             for gap in [0, 8, 1] {
                 let found = activated::<T>(gpu, gate, extents, gap);
                 let wanted = activated::<T>(&Context::unchecked_cpu(), gate, extents, gap);
-                near::<T>(&format!("{gate:?} {extents:?}"), &found, &wanted, within::<T>());
+                assert_near(&format!("{gate:?} {extents:?}"), &found, &wanted, within::<T>());
             }
         }
     }
@@ -130,11 +131,7 @@ fn gradients_at_the_ends<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn gradients_of_activations_have_limits() {
-    on_both(&[
-        gradients_at_the_ends::<f32>,
-        gradients_at_the_ends::<f16>,
-        gradients_at_the_ends::<bf16>,
-    ]);
+on_both! {
+    gradients_of_activations_have_limits: cpu [gradients_at_the_ends::<f32>, gradients_at_the_ends::<f16>, gradients_at_the_ends::<bf16>],
+        gpu [gradients_at_the_ends::<f32>, gradients_at_the_ends::<f16>, gradients_at_the_ends::<bf16>];
 }

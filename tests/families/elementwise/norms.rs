@@ -1,6 +1,7 @@
 //! Norms of tokens, with and without a preceding residual sum.
 
-use super::{EXTENTS, gaps_are_left, near, shape_of, values, with_gaps, within};
+use super::{EXTENTS, gaps_are_left, shape_of, values, with_gaps, within};
+use crate::support::bounds::assert_near;
 use crate::support::dense::wide;
 use crate::support::on_gpu;
 use crate::support::runs::finish;
@@ -39,7 +40,7 @@ fn norms_agree<T: Scalar>(gpu: &Context) {
             let wanted = norms::<T>(&Context::unchecked_cpu(), extents, columns, gap);
             let what = format!("{extents:?}, columns {columns}, gap {gap}");
             for (found, wanted) in found.iter().zip(&wanted) {
-                near::<T>(&what, found, wanted, within::<T>());
+                assert_near(&what, found, wanted, within::<T>());
             }
         }
     }
@@ -114,12 +115,12 @@ fn gradients_agree<T: Scalar>(gpu: &Context) {
             let what = format!("{extents:?}, gap {gap}");
             // The deviation of one column is zero, and its inverse amplifies roundings.
             if extents[1] > 1 {
-                near::<T>(&what, &found[0], &wanted[0], within::<T>());
+                assert_near(&what, &found[0], &wanted[0], within::<T>());
             }
             // These are sums over all rows.
             let sums = 1e-5 * (1.0 + extents[0] as f64).sqrt();
-            near::<T>(&what, &found[1], &wanted[1], sums);
-            near::<T>(&what, &found[2], &wanted[2], sums);
+            assert_near(&what, &found[1], &wanted[1], sums);
+            assert_near(&what, &found[2], &wanted[2], sums);
         }
     }
 }

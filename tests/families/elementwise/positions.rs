@@ -1,6 +1,7 @@
 //! Queries and keys rotated by position.
 
-use super::{near, shape_of, values, with_gaps, within};
+use super::{shape_of, values, with_gaps, within};
+use crate::support::bounds::assert_near;
 use crate::support::dense::{upload_values, wide};
 use crate::support::runs::finish;
 use crate::support::{on_both, on_gpu};
@@ -42,7 +43,7 @@ fn positions_agree<T: Scalar>(gpu: &Context) {
             let found = positions::<T>(gpu, heads, columns, gap);
             let wanted = positions::<T>(&Context::unchecked_cpu(), heads, columns, gap);
             for (found, wanted) in found.iter().zip(&wanted) {
-                near::<T>(&format!("{heads:?}, columns {columns}"), found, wanted, within::<T>());
+                assert_near(&format!("{heads:?}, columns {columns}"), found, wanted, within::<T>());
             }
         }
     }
@@ -93,7 +94,7 @@ fn special_values<T: Scalar>(context: &Context) {
     assert_eq!(bits(&v), bits(&[&x[32..48], &x[80..]].concat()));
 }
 
-#[test]
-fn values_without_a_position_are_as_they_were() {
-    on_both(&[special_values::<f32>, special_values::<f16>, special_values::<bf16>]);
+on_both! {
+    values_without_a_position_are_as_they_were: cpu [special_values::<f32>, special_values::<f16>, special_values::<bf16>],
+        gpu [special_values::<f32>, special_values::<f16>, special_values::<bf16>];
 }

@@ -7,9 +7,8 @@ use einsparse::dynamic::{ConvolutionAxis, ConvolutionShape, DynamicConvolution};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Error, Scalar};
 
-use super::matmul::integers;
-use super::turned::exact;
-use crate::support::dense::{poisoned, upload};
+use crate::support::dense::assert_exact;
+use crate::support::dense::{integers, poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::rows::is_here;
 use crate::support::runs::finish;
@@ -30,7 +29,7 @@ fn exact_once<T: Scalar>(
     let [a_there, b_there] = upload(context, [a, b]);
     let mut c = poisoned::<T>(context, &of.shapes()[2]);
     finish(context, |stream| of.forward(&a_there, &b_there, &mut c, stream));
-    exact(&c, &reference(s, a, b), what);
+    assert_exact(&c, &reference(s, a, b), what);
 }
 
 /// Creates a convolution, runs it once and compares.
@@ -56,53 +55,49 @@ fn convolves<T: Scalar>(context: &Context, s: ConvolutionShape, axis: Convolutio
         let mut c = poisoned::<T>(context, &shapes[2]);
         finish(context, |stream| of.forward(&a_there, &b_there, &mut c, stream));
         let what = format!("{} {s:?} {axis:?} {per_mille}", T::NAME);
-        exact(&c, &reference(&s, &a, &b), &what);
+        assert_exact(&c, &reference(&s, &a, &b), &what);
     }
 }
 
-#[test]
-fn convolution_on_the_cpu() {
-    for axis in [Channels, Filters] {
-        let cpu = Context::unchecked_cpu();
-        convolves::<f32>(&cpu, plain([2, 5, 6, 3], [3, 2], 5), axis);
-        convolves::<f16>(&cpu, plain([2, 5, 6, 3], [3, 3], 5).same(), axis);
-        let strided = ConvolutionShape {
-            stride: [2, 1],
-            dilation: [1, 2],
-            padding: [2, 0],
-            ..plain([3, 7, 6, 4], [3, 2], 3)
-        };
-        convolves::<bf16>(&cpu, strided, axis);
-    }
-}
-
-#[test]
-fn convolution_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    let mut cases = vec![
-        plain([2, 9, 9, 64], [3, 3], 64).same(),
-        plain([3, 7, 7, 72], [3, 3], 264).same(),
-        plain([1, 20, 33, 200], [1, 1], 40),
-        plain([2, 5, 130, 24], [2, 5], 136),
-        plain([5, 1, 1, 16], [1, 1], 8),
-        ConvolutionShape { stride: [2, 2], ..plain([2, 15, 17, 40], [3, 3], 72).same() },
-        ConvolutionShape {
-            stride: [1, 3],
-            dilation: [2, 1],
-            padding: [3, 5],
-            ..plain([2, 12, 11, 136], [2, 4], 24)
-        },
-    ];
-    if !small() {
-        cases.push(plain([2, 28, 28, 128], [3, 3], 256).same());
-        cases.push(plain([2, 30, 56, 64], [3, 3], 512).same());
-    }
-    for s in cases {
+on_both! {
+    convolution: cpu [|cpu| {
         for axis in [Channels, Filters] {
-            convolves::<f16>(&gpu, s, axis);
-            convolves::<bf16>(&gpu, s, axis);
+            convolves::<f32>(cpu, plain([2, 5, 6, 3], [3, 2], 5), axis);
+            convolves::<f16>(cpu, plain([2, 5, 6, 3], [3, 3], 5).same(), axis);
+            let strided = ConvolutionShape {
+                stride: [2, 1],
+                dilation: [1, 2],
+                padding: [2, 0],
+                ..plain([3, 7, 6, 4], [3, 2], 3)
+            };
+            convolves::<bf16>(cpu, strided, axis);
         }
-    }
+    }], gpu [|gpu| {
+        let mut cases = vec![
+            plain([2, 9, 9, 64], [3, 3], 64).same(),
+            plain([3, 7, 7, 72], [3, 3], 264).same(),
+            plain([1, 20, 33, 200], [1, 1], 40),
+            plain([2, 5, 130, 24], [2, 5], 136),
+            plain([5, 1, 1, 16], [1, 1], 8),
+            ConvolutionShape { stride: [2, 2], ..plain([2, 15, 17, 40], [3, 3], 72).same() },
+            ConvolutionShape {
+                stride: [1, 3],
+                dilation: [2, 1],
+                padding: [3, 5],
+                ..plain([2, 12, 11, 136], [2, 4], 24)
+            },
+        ];
+        if !small() {
+            cases.push(plain([2, 28, 28, 128], [3, 3], 256).same());
+            cases.push(plain([2, 30, 56, 64], [3, 3], 512).same());
+        }
+        for s in cases {
+            for axis in [Channels, Filters] {
+                convolves::<f16>(gpu, s, axis);
+                convolves::<bf16>(gpu, s, axis);
+            }
+        }
+    }];
 }
 
 /// Runs every tile shape, with every number of 64-column chunks that can remain for the last tile.
@@ -175,9 +170,8 @@ fn of_nothing(context: &Context) {
     }
 }
 
-#[test]
-fn convolution_of_nothing() {
-    on_both(&[of_nothing]);
+on_both! {
+    convolution_of_nothing: cpu [of_nothing], gpu [of_nothing];
 }
 
 /// Images whose channels are all empty, between other images. Their results are zeros, independent of their neighbors.
@@ -217,7 +211,7 @@ fn convolution_in_a_graph() {
             b_there.write(&b).unwrap();
             // SAFETY: all memory that the captured run uses is alive until the end of this iteration.
             unsafe { graph.run() };
-            exact(&c, &reference(&s, &a, &b), &format!("{axis:?} {per_mille}"));
+            assert_exact(&c, &reference(&s, &a, &b), &format!("{axis:?} {per_mille}"));
         }
     }
 }
@@ -268,7 +262,7 @@ fn convolution_keeps_nan_where_it_is() {
     // Channel 3 of the second image.
     values[(36 + 14) * 16 + 3] = f16::ONE;
     let a = Dense::new(a.to_vec(), values).unwrap();
-    let mut values = integers::<f16>([9 * 16, 16], 3).values().to_vec();
+    let mut values = integers::<f16>(&[9 * 16, 16], 3).values().to_vec();
     values[3 * 16 + 5] = f16::NAN;
     values[4 * 16 + 7] = f16::NAN;
     let b = Dense::new(b.to_vec(), values).unwrap();

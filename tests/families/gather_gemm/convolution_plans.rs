@@ -7,12 +7,12 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar, ZerosRule, einsum};
 
 use super::convolution::{operands, plain, reference};
-use super::turned::exact;
+use crate::support::dense::assert_exact;
 use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::rows::{as_on_hopper, here, named};
 use crate::support::runs::{finish, plan_of};
-use crate::support::{gpu, gpu_alone, on_cpu};
+use crate::support::{gpu, gpu_alone, on_both};
 
 const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
 const STRIDED: &str = "C[n,x,y,f] = A[n,2*x+i,y+2*j,m] * B[i,j,m,f]";
@@ -31,7 +31,7 @@ fn agrees<T: Scalar>(context: &Context, line: &str, s: ConvolutionShape, axis: C
         Channels => einsum!(context, line, A = Dynamic::new(&a), B = &b),
         Filters => einsum!(context, line, A = &a, B = Dynamic::new(&b)),
     };
-    exact(&c.unwrap(), &wanted, &what);
+    assert_exact(&c.unwrap(), &wanted, &what);
 }
 
 fn both<T: Scalar>(context: &Context) {
@@ -41,18 +41,13 @@ fn both<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn convolutions_with_a_dynamic_operand_on_the_cpu() {
-    on_cpu(&[both::<f32>, both::<f16>]);
-}
-
-#[test]
-fn convolutions_with_a_dynamic_operand_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    both::<f16>(&gpu);
-    both::<bf16>(&gpu);
-    // No f32 kernel skips, so this uses a dense one.
-    both::<f32>(&gpu);
+on_both! {
+    convolutions_with_a_dynamic_operand: cpu [both::<f32>, both::<f16>], gpu [|gpu| {
+        both::<f16>(gpu);
+        both::<bf16>(gpu);
+        // No f32 kernel skips, so this uses a dense one.
+        both::<f32>(gpu);
+    }];
 }
 
 #[test]
@@ -123,7 +118,7 @@ fn plans_of_convolutions_where_operands_lie_askew() {
             let mut c = poisoned::<f16>(&gpu, &[2, 7, 6, 24]);
             plan.run(&given, &mut c, &stream).unwrap();
             stream.synchronize().unwrap();
-            exact(&c, &wanted, &format!("{axis:?} {leading:?}"));
+            assert_exact(&c, &wanted, &format!("{axis:?} {leading:?}"));
         }
         let (planned, askew) = (there(&a, 16), there(&a, 17));
         let b = there(&b, 24);
@@ -155,7 +150,7 @@ fn plans_of_convolutions_into_fewer_positions() {
     assert!(plan.variant().starts_with("einsum"), "{plan}");
     let given = [("A", Dynamic::new(&a).into()), ("B", (&b).into())];
     finish(&gpu, |stream| plan.run(&given, &mut c, stream));
-    exact(&c, &wanted, "five rows of seven");
+    assert_exact(&c, &wanted, "five rows of seven");
 }
 
 /// A captured graph of a plan reads another pattern at every replay.
@@ -183,6 +178,6 @@ fn plans_of_convolutions_in_a_graph() {
         a_there.write(&a).unwrap();
         // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
-        exact(&c, &reference(&s, &a, &b), &per_mille.to_string());
+        assert_exact(&c, &reference(&s, &a, &b), &per_mille.to_string());
     }
 }

@@ -10,7 +10,7 @@ use einsparse::registry::Dtype;
 use einsparse::{Context, Options, Scalar, ZerosRule};
 
 use super::convolution::{operands, plain, reference};
-use super::turned::exact;
+use crate::support::dense::assert_exact;
 use crate::support::dense::{poisoned, strided, upload};
 use crate::support::replay::Replay;
 use crate::support::rows::{as_on_hopper, is_here, kernels_here, named};
@@ -63,7 +63,7 @@ fn every_row<T: Scalar>(dtype: Dtype) {
             assert_eq!(plan.variant(), name, "{plan}");
             let mut c = poisoned::<T>(&gpu, &[s.images, x, y, s.filters]);
             finish(&gpu, |stream| plan.run(&given, &mut c, stream));
-            exact(&c, &wanted, &format!("{name} {s:?}"));
+            assert_exact(&c, &wanted, &format!("{name} {s:?}"));
         }
     }
 }
@@ -128,14 +128,13 @@ fn geometry(context: &Context) {
             let b = context.upload_strided(&b, leading, f16::NAN).unwrap();
             let mut c = poisoned::<f16>(context, &of.shapes()[2]);
             finish(context, |stream| of.forward(&a, &b, &mut c, stream));
-            exact(&c, &wanted, &format!("{s:?} {per_mille}"));
+            assert_exact(&c, &wanted, &format!("{s:?} {per_mille}"));
         }
     }
 }
 
-#[test]
-fn dense_conv_of_every_geometry() {
-    on_both(&[geometry]);
+on_both! {
+    dense_conv_of_every_geometry: cpu [geometry], gpu [geometry];
 }
 
 /// Plans detect empty parts if a large part of the operand is empty and detection is cheap relative to the product.
@@ -180,6 +179,6 @@ fn dense_conv_in_a_graph() {
         a_there.write(&a).unwrap();
         // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
-        exact(&c, &reference(&s, &a, &b), &seed.to_string());
+        assert_exact(&c, &reference(&s, &a, &b), &seed.to_string());
     }
 }

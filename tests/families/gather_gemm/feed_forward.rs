@@ -7,15 +7,15 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{FeedForward, FeedForwardOptions};
 use einsparse::{Context, Error, Scalar};
 
-use super::matmul::{integers, product};
-use crate::support::dense::{poisoned, upload};
+use crate::support::dense::{integers, poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
-use crate::support::{gpu, gpu_alone, on_cpu, on_gpu};
+use crate::support::skipping::dense_product;
+use crate::support::{gpu, gpu_alone, on_both};
 
 /// Returns weights of the first product. Most of their columns never give values above zero for nonnegative inputs.
 fn first_weights<T: Scalar>([inputs, hidden]: [usize; 2], seed: u64) -> Dense<T> {
-    let base = integers::<T>([inputs, hidden], seed);
+    let base = integers::<T>(&[inputs, hidden], seed);
     let used = |column: usize| (column as u64 * 7 + seed).is_multiple_of(13);
     let value = |i: usize, x: &T| match used(i % hidden) {
         true => *x,
@@ -28,25 +28,25 @@ fn first_weights<T: Scalar>([inputs, hidden]: [usize; 2], seed: u64) -> Dense<T>
 
 /// Returns inputs from 0 to 2.
 fn inputs<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
-    let base = integers::<T>(shape, seed);
+    let base = integers::<T>(&shape, seed);
     let values = base.values().iter().map(|x| T::from_f64(x.to_f64().abs()));
     Dense::new(shape.to_vec(), values.collect()).unwrap()
 }
 
 /// Reference of the layer in f64 with rounded hidden activations: `[hidden, outputs]`.
 fn reference<T: Scalar>(x: &Dense<T>, u: &Dense<T>, w: &Dense<T>) -> [Vec<T>; 2] {
-    let hidden = product(x, u).into_iter().map(|x| T::from_f64(x.max(0.0)));
+    let hidden = dense_product(x, u).into_iter().map(|x| T::from_f64(x.max(0.0)));
     let hidden: Vec<T> = hidden.collect();
     let shape = vec![x.shape()[0], u.shape()[1]];
     let there = Dense::new(shape, hidden.clone()).unwrap();
-    let out = product(&there, w).into_iter().map(T::from_f64).collect();
+    let out = dense_product(&there, w).into_iter().map(T::from_f64).collect();
     [hidden, out]
 }
 
 fn layers<T: Scalar>(context: &Context) {
     let [d, h, o] = [40, 1000, 272];
     let u = first_weights::<T>([d, h], 3);
-    let w = integers::<T>([h, o], 4);
+    let w = integers::<T>(&[h, o], 4);
     let [u_there, w_there] = upload(context, [&u, &w]);
     for tokens in [0, 1, 5, 32, 64, 65, 300] {
         for share in [0.02, 0.1, 1.0] {
@@ -71,14 +71,9 @@ fn layers<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn relu_layers_on_the_cpu() {
-    on_cpu(&[layers::<f32>, layers::<bf16>]);
-}
-
-#[test]
-fn relu_layers_on_the_gpu() {
-    on_gpu(&[layers::<f16>, layers::<bf16>, layers::<f32>]);
+on_both! {
+    relu_layers: cpu [layers::<f32>, layers::<bf16>],
+        gpu [layers::<f16>, layers::<bf16>, layers::<f32>];
 }
 
 /// A captured layer reads other activations at every replay.
@@ -87,7 +82,7 @@ fn relu_layers_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     for tokens in [3, 128] {
         let [d, h, o] = [64, 512, 256];
-        let (u, w) = (first_weights::<f16>([d, h], 5), integers::<f16>([h, o], 6));
+        let (u, w) = (first_weights::<f16>([d, h], 5), integers::<f16>(&[h, o], 6));
         let [u_there, w_there] = upload(&gpu, [&u, &w]);
         let mut x_there = gpu.zeros::<f16>(&[tokens, d]).unwrap();
         let mut y = gpu.zeros::<f16>(&[tokens, o]).unwrap();
@@ -125,7 +120,7 @@ fn relu_layers_name_what_does_not_fit() {
 fn relu_layers_of_many_tokens_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let [tokens, d, h, o] = [2048, 64, 4096, 2048];
-    let (u, w) = (first_weights::<f16>([d, h], 3), integers::<f16>([h, o], 4));
+    let (u, w) = (first_weights::<f16>([d, h], 3), integers::<f16>(&[h, o], 4));
     let [u_there, w_there] = upload(&gpu, [&u, &w]);
     let options = FeedForwardOptions {
         expected: SparsityHint::MicroTiles(0.08),

@@ -8,9 +8,9 @@ use einsparse::formats::{Dense, f16};
 use einsparse::nn::{FeedForward, Moe, MoeInputs};
 use einsparse::{Context, Stream, Tensor};
 
-use super::matmul::{dynamic, integers};
 use crate::families::discover::routing::{Router, choices};
-use crate::support::skipping::{LEFT, RIGHT, Skipping, TRANSPOSED};
+use crate::support::dense::integers;
+use crate::support::skipping::{LEFT, RIGHT, Skipping, TRANSPOSED, dynamic};
 use crate::support::{gpu, small};
 
 /// Number of operand sets of an operator, each with its own result.
@@ -81,7 +81,7 @@ fn micro_tiles_on_two_streams() {
     let Some(gpu) = gpu() else { return };
     let [m, k, n] = [256, 512, 256];
     let shares = |seed: u64| [700, 20, 300][seed as usize % SETS];
-    let bs = uploaded(&gpu, (0..SETS as u64).map(|s| integers([k, n], s + 1)));
+    let bs = uploaded(&gpu, (0..SETS as u64).map(|s| integers(&[k, n], s + 1)));
     for height in [32, 128] {
         let draw = |s: u64| dynamic([m, k], height, shares(s), s + 5);
         let of = uploaded(&gpu, (0..SETS as u64).map(draw));
@@ -96,7 +96,7 @@ fn micro_tiles_on_two_streams() {
     keeps_apart(&gpu, "turned", &[m, n], &mut |set, c, stream| {
         product.run([&turned[set], &bs[set]], c, stream)
     });
-    let a = uploaded(&gpu, (0..SETS as u64).map(|s| integers([m, k], s + 11)));
+    let a = uploaded(&gpu, (0..SETS as u64).map(|s| integers(&[m, k], s + 11)));
     let draw = |s: u64| dynamic([k, n], 1, shares(s), s + 13);
     let right = uploaded(&gpu, (0..SETS as u64).map(draw));
     let product = RIGHT.plan(&gpu, [m, k, n]);
@@ -111,7 +111,7 @@ fn feed_forward_on_two_streams() {
     let extents = [128, 256, 512, 256];
     let [tokens, inputs, hidden, outputs] = extents;
     let of = |shape: [usize; 2], from: u64| {
-        uploaded(&gpu, (0..SETS as u64).map(|s| integers(shape, s + from)))
+        uploaded(&gpu, (0..SETS as u64).map(|s| integers(&shape, s + from)))
     };
     let x = of([tokens, inputs], 1);
     let u = of([inputs, hidden], 21);

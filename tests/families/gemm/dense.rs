@@ -1,54 +1,20 @@
 //! Two dense matrices: the plan uses the block kernels, with every block present.
 
-use crate::support::dense::{strided, transposed};
-use crate::support::runs::{finish, plan_and_run, plan_of};
-use crate::support::{GUARD, assert_matrix, gpu};
+use crate::support::bounds::assert_gelu;
+use crate::support::einsum::{Given, agrees, apart};
+use crate::support::on_both;
+use crate::support::runs::plan_and_run;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Operand, Options};
 
-/// Returns small integers, so that every sum is exact.
-fn integer(i: usize) -> f64 {
-    (i * 7919 % 7) as f64 - 3.0
-}
-
-fn check<T: Scalar>(
-    context: &Context,
-    [m, k, n]: [usize; 3],
-    (a_text, b_text): (&str, &str),
-    options: &Options,
-) {
-    let variant = options.variant.as_deref();
-    let what = (std::any::type_name::<T>(), m, k, n, a_text, b_text, variant);
-    let (by_k, by_n) = (a_text == "A[k,m]", b_text == "B[n,k]");
-    let value = |i: usize| T::from_f64(integer(i));
-    let a = Dense::from_fn(vec![m, k], |i| value(i[0] * k + i[1])).unwrap();
-    let b = Dense::from_fn(vec![k, n], |i| value(i[0] * n + i[1] + 5)).unwrap();
-    let bias = Dense::from_fn(vec![n], |i| value(i[0])).unwrap();
-    let gap = T::from_f64(f64::NAN);
-    let leading = |extent: usize| extent.next_multiple_of(8) + 8;
-    let a_stored = if by_k { transposed(&a) } else { a.clone() };
-    let b_stored = if by_n { transposed(&b) } else { b.clone() };
-    let upload = |d: &Dense<T>| strided(context, d, leading(d.shape()[1]), gap);
-    let (left, right) = (upload(&a_stored), upload(&b_stored));
-    let add = context.upload_dense(&bias).unwrap();
-    let start = Dense::new([m, n], vec![gap; m * n]).unwrap();
-    let guard = T::from_f64(GUARD);
-    let mut c = context.upload_strided(&start, leading(n), guard).unwrap();
-    let operands = || -> Vec<(&str, Operand<'_, T>)> {
-        vec![("A", (&left).into()), ("B", (&right).into()), ("bias", (&add).into())]
-    };
-    let mut planned = operands();
-    planned.push(("C", (&c).into()));
+fn check<T: Scalar>(context: &Context, [m, k, n]: [usize; 3], (a_text, b_text): (&str, &str)) {
+    let (a, b) = (Given::<T>::integers(&[m, k], 0), Given::integers(&[k, n], 5));
+    let a = if a_text == "A[k,m]" { a.transposed() } else { a };
+    let b = if b_text == "B[n,k]" { b.transposed() } else { b };
+    let given = [("A", a), ("B", b), ("bias", Given::integers(&[n], 0))];
     let text = format!("C[m,n] = relu({a_text} * {b_text} + bias[n])");
-    let plan = plan_of(context, &text, &planned, options);
-    finish(context, |stream| plan.run(&operands(), &mut c, stream));
-    let found = c.to_storage().unwrap();
-    assert_matrix(&what, &found, (m, n, leading(n)), |r, j| {
-        let sum: f64 =
-            (0..k).map(|x| a.values()[r * k + x].to_f64() * b.values()[x * n + j].to_f64()).sum();
-        T::from_f64((sum + bias.values()[j].to_f64()).max(0.0))
-    });
+    agrees::<T, T>(context, &text, &given, &Options::default(), (apart::<T>, &[m, k, n]));
 }
 
 /// `gelu(A * B)` with a diagonal A applies the function to every value of B. Errors are within the rounding of the
@@ -59,13 +25,7 @@ fn gelu<T: Scalar>(context: &Context, roundoff: f64) {
     let b = Dense::from_fn(vec![n, n], |i| T::from_f64((i[0] * n + i[1]) as f64 / 256.0 - 8.0))
         .unwrap();
     let through = through_gelu(context, &a, &b);
-    for (x, found) in b.values().iter().zip(&through) {
-        let x = x.to_f64();
-        let exact = 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()));
-        let bound = roundoff * exact.abs() + 3e-7;
-        let error = (found.to_f64() - exact).abs();
-        assert!(error <= bound, "gelu({x}) = {found}, not {exact}");
-    }
+    assert_gelu(b.values(), &through, roundoff);
 }
 
 fn through_gelu<T: Scalar>(context: &Context, a: &Dense<T>, b: &Dense<T>) -> Vec<T> {
@@ -108,24 +68,21 @@ fn gelu_of_limits<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn gelu_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    gelu_of_limits::<f16>(&gpu);
-    gelu_of_limits::<bf16>(&gpu);
-    gelu_of_limits::<f32>(&gpu);
-    gelu_of_limits::<f64>(&gpu);
-    gelu::<f16>(&gpu, 2f64.powi(-11));
-    gelu::<bf16>(&gpu, 2f64.powi(-8));
-}
-
-#[test]
-fn gelu_on_the_cpu() {
-    gelu_of_limits::<f16>(&Context::unchecked_cpu());
-    gelu_of_limits::<f32>(&Context::unchecked_cpu());
-    gelu_of_limits::<f64>(&Context::unchecked_cpu());
-    gelu::<f32>(&Context::unchecked_cpu(), 2f64.powi(-23));
-    gelu::<f64>(&Context::unchecked_cpu(), 2f64.powi(-52));
+on_both! {
+    gelu: cpu [|cpu| {
+        gelu_of_limits::<f16>(cpu);
+        gelu_of_limits::<f32>(cpu);
+        gelu_of_limits::<f64>(cpu);
+        gelu::<f32>(cpu, 2f64.powi(-23));
+        gelu::<f64>(cpu, 2f64.powi(-52));
+    }], gpu [|gpu| {
+        gelu_of_limits::<f16>(gpu);
+        gelu_of_limits::<bf16>(gpu);
+        gelu_of_limits::<f32>(gpu);
+        gelu_of_limits::<f64>(gpu);
+        gelu::<f16>(gpu, 2f64.powi(-11));
+        gelu::<bf16>(gpu, 2f64.powi(-8));
+    }];
 }
 
 const SHAPES: [[usize; 3]; 8] = [
@@ -143,22 +100,19 @@ const SHAPES: [[usize; 3]; 8] = [
 const ORDERS: [(&str, &str); 3] =
     [("A[m,k]", "B[k,n]"), ("A[m,k]", "B[n,k]"), ("A[k,m]", "B[k,n]")];
 
-#[test]
-fn dense_products_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    for shape in SHAPES {
-        for texts in ORDERS {
-            check::<f16>(&gpu, shape, texts, &Options::default());
-            check::<bf16>(&gpu, shape, texts, &Options::default());
+on_both! {
+    dense_products: cpu [|cpu| {
+        for shape in SHAPES {
+            for texts in ORDERS.into_iter().chain([("A[k,m]", "B[n,k]")]) {
+                check::<f32>(cpu, shape, texts);
+            }
         }
-    }
-}
-
-#[test]
-fn dense_products_on_the_cpu() {
-    for shape in SHAPES {
-        for texts in ORDERS.into_iter().chain([("A[k,m]", "B[n,k]")]) {
-            check::<f32>(&Context::unchecked_cpu(), shape, texts, &Options::default());
+    }], gpu [|gpu| {
+        for shape in SHAPES {
+            for texts in ORDERS {
+                check::<f16>(gpu, shape, texts);
+                check::<bf16>(gpu, shape, texts);
+            }
         }
-    }
+    }];
 }

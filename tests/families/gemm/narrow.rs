@@ -3,20 +3,18 @@
 
 use crate::support::assert_error;
 use crate::support::dense::upload_values;
+use crate::support::einsum::{Given, agrees};
 use crate::support::rows::kernels_here;
 use crate::support::runs::finish;
-use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread, stored};
+use crate::support::{Rng, assert_matrix, fill_blocks, gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
 use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind};
 use einsparse::{Context, Error, Operand, Options, Plan, SparseTensor, Tensor};
 
-/// Block-sparse A, B as `[n, k]`, and their exact product.
+/// Block-sparse A, and B as `[n, k]`.
 pub(super) struct Case<In: Scalar> {
     a: AnySparse<In>,
     b: Dense<In>,
-    m: usize,
-    n: usize,
-    sums: Vec<f64>,
     pub(super) options: Options,
 }
 
@@ -30,25 +28,8 @@ impl<In: Scalar> Case<In> {
         let mut whole = || In::from_f64(((rng.word() >> 33) % span) as f64 - f64::from(most));
         let values: Vec<In> = (0..pattern.columns().len()).map(|_| whole()).collect();
         let b: Vec<In> = (0..n * k).map(|_| whole()).collect();
-        let csr = Csr::new(pattern, values).unwrap();
-        let mut sums = vec![0f64; m * n];
-        for r in 0..m {
-            for p in csr.pattern().row(r) {
-                let x = csr.values()[p].to_f64();
-                let c = csr.pattern().columns()[p] as usize;
-                for j in 0..n {
-                    sums[r * n + j] += x * b[j * k + c].to_f64();
-                }
-            }
-        }
-        Case {
-            a: stored(csr, format),
-            b: Dense::new(vec![n, k], b).unwrap(),
-            m,
-            n,
-            sums,
-            options: Options::default(),
-        }
+        let a = stored(Csr::new(pattern, values).unwrap(), format);
+        Case { a, b: Dense::new([n, k], b).unwrap(), options: Options::default() }
     }
 
     /// Uploads A and B; the row stride of B exceeds its rows.
@@ -60,45 +41,22 @@ impl<In: Scalar> Case<In> {
 
     /// Checks `C (= | +=) s * A * B` for one output type, with rows that allow vectors and rows that do not.
     pub(super) fn check<Out: Scalar>(&self, context: &Context, wanted: &str, scales: &[f64]) {
-        let (a, b) = self.upload(context);
         let options = match has_rival(wanted) {
             true => Options { variant: Some(wanted.to_owned()), ..self.options.clone() },
             false => self.options.clone(),
         };
-        let ways = [(false, 0), (true, 0), (true, 1)];
-        for (&scale, (accumulate, odd)) in scales.iter().flat_map(|s| ways.map(|way| (s, way))) {
-            let text = if accumulate {
-                "C[m,n] += s * A[m,k] * B[n,k]"
-            } else {
-                "C[m,n] = s * A[m,k] * B[n,k]"
-            };
-            let operands: [(&str, Operand<'_, In>); 3] =
-                [("A", (&a).into()), ("B", (&b).into()), ("s", scale.into())];
-            let plan = context
-                .plan::<In>(text)
-                .operands(&operands)
-                .output::<Out>()
-                .options(&options)
-                .build()
-                .unwrap();
+        let ways = [("=", 0), ("+=", 0), ("+=", 1)];
+        for (&scale, (equals, odd)) in scales.iter().flat_map(|s| ways.map(|way| (s, way))) {
+            let text = format!("C[m,n] {equals} s * A[m,k] * B[n,k]");
+            let given = [
+                ("A", Given::Sparse(self.a.clone())),
+                ("B", Given::Dense(self.b.clone())),
+                ("s", Given::Number(scale)),
+            ];
+            let leading = |n: usize| n.next_multiple_of(8) + 8 - odd;
+            let what = (wanted, self.a.format(), scale);
+            let plan = agrees::<In, Out>(context, &text, &given, &options, (leading, &what));
             assert_eq!(plan.variant(), wanted, "{text}");
-            let start = |r: usize, j: usize| (r * 3 + j * 2) as f64 % 11.0 - 5.0;
-            let first =
-                Dense::from_fn(vec![self.m, self.n], |at| Out::from_f64(start(at[0], at[1])));
-            let first = first.unwrap();
-            let leading = self.n.next_multiple_of(8) + 8 - odd;
-            let guard = Out::from_f64(GUARD);
-            let mut c = context.upload_strided(&first, leading, guard).unwrap();
-            run(context, &plan, &operands, &mut c);
-            assert_matrix(
-                &(wanted, text, self.a.format(), Out::NAME, self.n, scale),
-                &c.to_storage().unwrap(),
-                (self.m, self.n, leading),
-                |r, j| {
-                    let before = if accumulate { start(r, j) } else { 0.0 };
-                    Out::from_f64(scale * self.sums[r * self.n + j] + before)
-                },
-            );
         }
     }
 
@@ -287,7 +245,8 @@ fn refused<In: Scalar, Out: Scalar>(text: &str, format: &str) -> String {
     let cpu = Context::unchecked_cpu();
     let case = Case::<In>::new(ragged(32, 40), format, 16, 4);
     let (a, b) = case.upload(&cpu);
-    let bias = Dense::new(vec![case.m], vec![In::ONE; case.m]).unwrap();
+    let m = case.a.shape()[0];
+    let bias = Dense::new([m], vec![In::ONE; m]).unwrap();
     let mut operands: Vec<(&str, Operand<'_, In>)> = vec![("A", (&a).into()), ("B", (&b).into())];
     if text.contains("bias") {
         operands.push(("bias", (&bias).into()));

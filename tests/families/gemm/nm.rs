@@ -1,12 +1,14 @@
 //! N:M: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers. NaN in
 //! columns that no slot selects has no effect, and every run returns equal bits. The CPU executor runs the same suite.
 
-use crate::support::dense::strided;
+use crate::support::bounds::assert_gelu;
+use crate::support::dense::{assert_exact, integers};
+use crate::support::einsum::{Given, agrees, apart};
 use crate::support::rows::{
     as_on_hopper, exact_by_row, force, product_by_row, products_here, rows_repeat,
 };
-use crate::support::runs::{finish, output_of, plan_of};
-use crate::support::{Expression, GUARD, Problem, Rng, WIDEST, gpu, on_cpu, on_gpu, small, stored};
+use crate::support::runs::output_of;
+use crate::support::{Expression, Problem, Rng, WIDEST, gpu, on_both, on_gpu, small, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand};
@@ -77,14 +79,9 @@ fn every_row<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn nm_is_exact_on_the_gpu() {
-    on_gpu(&[every_row::<f16>, every_row::<bf16>]);
-}
-
-#[test]
-fn nm_is_exact_on_the_cpu() {
-    on_cpu(&[every_row::<f16>, every_row::<bf16>]);
+on_both! {
+    nm_is_exact: cpu [every_row::<f16>, every_row::<bf16>],
+        gpu [every_row::<f16>, every_row::<bf16>];
 }
 
 /// A NaN in B reaches the rows that have an entry there, and no row whose slots are all elsewhere.
@@ -111,14 +108,8 @@ fn nan_stays<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn nan_reaches_its_rows_only_on_the_gpu() {
-    on_gpu(&[nan_stays::<f16>, nan_stays::<bf16>]);
-}
-
-#[test]
-fn nan_reaches_its_rows_only_on_the_cpu() {
-    nan_stays::<f16>(&Context::unchecked_cpu());
+on_both! {
+    nan_reaches_its_rows_only: cpu [nan_stays::<f16>], gpu [nan_stays::<f16>, nan_stays::<bf16>];
 }
 
 /// Random values: within rounding of the exact sum, and equal bits in every run.
@@ -150,12 +141,7 @@ fn nm_with_gelu_on_the_gpu() {
     let plan = gpu.plan(text).operands(&operands).build().unwrap();
     assert!(as_on_hopper(plan.variant()).starts_with("nm_f16"), "{plan}");
     let c = output_of(&gpu, &plan, &operands);
-    for (x, found) in b.values().iter().zip(c.to_dense().unwrap().values()) {
-        let x = x.to_f64();
-        let exact = 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt()));
-        let bound = 2f64.powi(-11) * exact.abs() + 3e-7;
-        assert!((found.to_f64() - exact).abs() <= bound, "gelu({x})");
-    }
+    assert_gelu(b.values(), c.to_dense().unwrap().values(), 2f64.powi(-11));
 }
 
 /// Prunes all kinds of numbers at ragged extents: ties, zeros of both signs, infinities, NaNs of several payloads.
@@ -216,62 +202,30 @@ fn nm_pruned_on_the_gpu_is_multiplied_there() {
     let host = einsparse::formats::convert::prune_to_nm(&dense).unwrap();
     let csr = AnySparse::from(host).to_csr().unwrap();
     let exact = crate::support::product(&csr, b.values(), n, |x| x);
-    let found = c.to_dense().unwrap();
-    for (found, exact) in found.values().iter().zip(exact) {
-        assert_eq!(found.to_f64(), exact);
-    }
+    assert_exact(&c, &exact, "pruned");
 }
 
-/// Batches, one launch each, and the gate of `relu_grad`: into rows aligned to 16 bytes, and with odd row strides.
+/// Batches, one launch each, and the gate of `relu_grad`: into rows aligned to 16 bytes, and with odd row strides of C.
 fn batches_and_gates<T: Scalar>(context: &Context) {
     let (shape, items) = ([150, 100], 3);
-    let problem = Problem::<T>::integers(two_of_four(shape, false, 23), 29, WIDEST);
-    let a = context.upload(problem.sparse("nm:2:4")).unwrap();
-    let plain = |n| problem.b(n).values().to_vec();
+    let pattern = two_of_four(shape, false, 23);
+    let values = Rng(29).integers::<T>(pattern.columns().len());
+    let a = Given::Sparse(stored(Csr::new(pattern, values).unwrap(), "nm:2:4"));
+    let text = "C[z,m,n] = relu_grad(A[m,k] * B[z,k,n], G[z,m,n])";
     for row in rows_of(T::DTYPE) {
         for (n, odd) in [(72, 0), (200, 3), (9, 0)] {
-            let scaled = |item: usize| {
-                let factor = T::from_f64(item as f64 - 1.0).to_f64();
-                plain(n).into_iter().map(move |x| T::from_f64(x.to_f64() * factor))
-            };
-            let b: Vec<T> = (0..items).flat_map(scaled).collect();
-            let b = Dense::new([items, shape[1], n], b).unwrap();
-            let gate = |i: &[usize]| T::from_f64((i.iter().sum::<usize>() % 5) as f64 - 2.0);
-            let gates = Dense::from_fn(vec![items, shape[0], n], gate).unwrap();
-            let aligned = n.next_multiple_of(8) + 8;
-            let (nan, guard) = (T::from_f64(f64::NAN), T::from_f64(GUARD));
-            let b = context.upload_strided(&b, aligned, nan).unwrap();
-            let gates = context.upload_strided(&gates, aligned + odd, nan).unwrap();
-            let operands: [(&str, Operand<'_, T>); 3] =
-                [("A", (&a).into()), ("B", (&b).into()), ("G", (&gates).into())];
-            let text = "C[z,m,n] = relu_grad(A[m,k] * B[z,k,n], G[z,m,n])";
-            let start = Dense::zeros([items, shape[0], n]).unwrap();
-            let mut c = strided(context, &start, aligned + odd, guard);
-            let plan = plan_of(context, text, &operands, &force(row));
-            finish(context, |stream| plan.run(&operands, &mut c, stream));
-            let found = c.to_dense().unwrap();
-            for item in 0..items {
-                for r in 0..shape[0] {
-                    for j in 0..n {
-                        let sum = problem.exact(r, j).to_f64() * (item as f64 - 1.0);
-                        let open = gate(&[item, r, j]).to_f64() > 0.0;
-                        let wanted = if open { sum } else { 0.0 };
-                        let place = (row.name, n, odd, item, r, j);
-                        let found = found.get(&[item, r, j]).unwrap().to_f64();
-                        assert_eq!(found, wanted, "{place:?}");
-                    }
-                }
-            }
+            let leading = |n| apart::<T>(n) + odd;
+            let given = [
+                ("A", a.clone()),
+                ("B", Given::integers(&[items, shape[1], n], 0)),
+                ("G", Given::Apart(integers(&[items, shape[0], n], 4), leading(n))),
+            ];
+            agrees::<T, T>(context, text, &given, &force(row), (leading, &(row.name, odd)));
         }
     }
 }
 
-#[test]
-fn nm_in_batches_on_the_gpu() {
-    on_gpu(&[batches_and_gates::<f16>, batches_and_gates::<bf16>]);
-}
-
-#[test]
-fn nm_in_batches_on_the_cpu() {
-    batches_and_gates::<f16>(&Context::unchecked_cpu());
+on_both! {
+    nm_in_batches: cpu [batches_and_gates::<f16>],
+        gpu [batches_and_gates::<f16>, batches_and_gates::<bf16>];
 }

@@ -4,7 +4,7 @@
 use super::narrow::Case;
 use super::nm::two_of_four;
 use crate::support::rows::{as_on_hopper, force, kernels_here};
-use crate::support::{gpu, stored};
+use crate::support::{gpu, on_both, stored};
 use einsparse::error::Refusal;
 use einsparse::formats::{Csr, Dense};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind};
@@ -26,28 +26,25 @@ fn case(shape: [usize; 2], full: bool, n: usize) -> Case<i8> {
     Case::new(two_of_four(shape, full, 31), "nm:2:4", n, 128)
 }
 
-#[test]
-fn two_of_four_of_int8_is_exact_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    for shape in SHAPES {
-        for n in WIDTHS {
-            let mut case = case(shape, n != 129, n);
-            for row in rows() {
-                case.options = force(row);
-                case.check::<i32>(&gpu, row.name, &[1.0, 1.0, -3.0]);
-                if n > 16 {
-                    case.check_outputs(&gpu, row.name);
+on_both! {
+    two_of_four_of_int8_is_exact: cpu [|cpu| {
+        for shape in SHAPES {
+            case(shape, true, 17).check::<i32>(cpu, "cpu", &[1.0, 1.0, -3.0]);
+        }
+    }], gpu [|gpu| {
+        for shape in SHAPES {
+            for n in WIDTHS {
+                let mut case = case(shape, n != 129, n);
+                for row in rows() {
+                    case.options = force(row);
+                    case.check::<i32>(gpu, row.name, &[1.0, 1.0, -3.0]);
+                    if n > 16 {
+                        case.check_outputs(gpu, row.name);
+                    }
                 }
             }
         }
-    }
-}
-
-#[test]
-fn two_of_four_of_int8_is_exact_on_the_cpu() {
-    for shape in SHAPES {
-        case(shape, true, 17).check::<i32>(&Context::unchecked_cpu(), "cpu", &[1.0, 1.0, -3.0]);
-    }
+    }];
 }
 
 /// Returns the reasons for which the kernels refuse an expression.

@@ -1,6 +1,7 @@
 //! Softmax cross-entropy: the GPU against the CPU, the CPU against explicit sums and finite differences.
 
 use crate::support::assert_error;
+use crate::support::bounds::assert_near;
 use einsparse::driver::trial;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::CrossEntropy;
@@ -74,26 +75,18 @@ fn run<T: Scalar>(ctx: &Context, logits: &Dense<T>, labels: &Dense<i32>) -> (f64
     (f64::from_bits(all), found)
 }
 
-fn near(what: &str, found: f64, wanted: f64, within: f64) {
-    let same = found.is_nan() && wanted.is_nan() || found == wanted;
-    assert!(
-        same || (found - wanted).abs() <= within * (1.0 + wanted.abs()),
-        "{what}: {found}, not {wanted}"
-    );
-}
-
 /// Errors of gradients are relative to the largest possible gradient.
 fn agrees<T: Scalar>(gpu: &Context, within: f64) {
     for extents in EXTENTS {
         let (logits, labels) = (logits::<T>(extents), labels(extents));
         let (loss, gradient) = run(gpu, &logits, &labels);
         let (wanted, slopes) = run(&Context::unchecked_cpu(), &logits, &labels);
-        near(&format!("loss of {extents:?}"), loss, wanted, 4e-6);
+        assert_near(&format!("loss of {extents:?}"), &[loss], &[wanted], 4e-6);
         let live = labels.values().iter().filter(|l| (0..extents[1] as i32).contains(l));
         let count = live.count().max(1) as f64;
         for (at, (found, wanted)) in gradient.iter().zip(&slopes).enumerate() {
             let what = format!("{} gradient of {extents:?} at {at}", T::NAME);
-            near(&what, found * count, wanted * count, within);
+            assert_near(&what, &[found * count], &[wanted * count], within);
         }
     }
 }
@@ -126,9 +119,9 @@ fn losses_and_gradients_are_those_written_out() {
                 count += 1.0;
             }
         }
-        near("loss", loss, sum / count.max(1.0), 1e-6);
+        assert_near(&"loss", &[loss], &[sum / count.max(1.0)], 1e-6);
         for (found, wanted) in gradient.iter().zip(shares) {
-            near("gradient", *found, wanted / count.max(1.0), 1e-12);
+            assert_near(&"gradient", &[*found], &[wanted / count.max(1.0)], 1e-12);
         }
     }
 }
@@ -216,9 +209,9 @@ fn a_captured_loss_serves_other_labels() {
     // SAFETY: all operands are alive.
     unsafe { graph.run() };
     let (wanted, slopes) = run(&Context::unchecked_cpu(), &logits, &other);
-    near("loss", wide(&loss)[0], wanted, 4e-6);
+    assert_near(&"loss", &[wide(&loss)[0]], &[wanted], 4e-6);
     for (found, wanted) in wide(&gradient).iter().zip(slopes) {
-        near("gradient", found * 3000.0, wanted * 3000.0, 4e-6);
+        assert_near(&"gradient", &[found * 3000.0], &[wanted * 3000.0], 4e-6);
     }
 }
 

@@ -2,6 +2,7 @@
 //! steps, rates, refusals.
 
 use crate::support::assert_error;
+use crate::support::bounds::assert_near;
 use einsparse::formats::{bf16, f16};
 use einsparse::nn::{Adam, AdamOptions, Sgd, SgdOptions};
 use einsparse::{Context, Error, Tensor};
@@ -57,13 +58,6 @@ macro_rules! trained {
     }};
 }
 
-fn near(what: &dyn std::fmt::Debug, found: &[f64], wanted: &[f64], within: f64) {
-    assert_eq!(found.len(), wanted.len());
-    for (at, (x, y)) in found.iter().zip(wanted).enumerate() {
-        assert!((x - y).abs() <= within * (1.0 + y.abs()), "{what:?}, {at}: {x}, not {y}");
-    }
-}
-
 #[test]
 fn steps_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
@@ -71,12 +65,12 @@ fn steps_on_the_gpu() {
     for len in [0, 1, 3, 4, 1023, 4096, 700_001] {
         for o in &sgd_options() {
             let found = trained!(Sgd, f16, &gpu, len, o);
-            near(&(o, len), &found, &trained!(Sgd, f16, &cpu, len, o), 2e-6);
+            assert_near(&(o, len), &found, &trained!(Sgd, f16, &cpu, len, o), 2e-6);
             assert!(trained!(Sgd, bf16, &gpu, len, o) == found, "by the copy's type");
         }
         for o in &adam_options() {
             let found = trained!(Adam, bf16, &gpu, len, o);
-            near(&(o, len), &found, &trained!(Adam, bf16, &cpu, len, o), 4e-6);
+            assert_near(&(o, len), &found, &trained!(Adam, bf16, &cpu, len, o), 4e-6);
             assert!(trained!(Adam, f16, &gpu, len, o) == found, "by the copy's type");
         }
     }
@@ -96,7 +90,7 @@ fn descent_is_that_of_pytorch() {
             }
             x
         };
-        near(o, &found, &(0..50).map(one).collect::<Vec<_>>(), 1e-6);
+        assert_near(&o, &found, &(0..50).map(one).collect::<Vec<_>>(), 1e-6);
     }
 }
 
@@ -122,7 +116,7 @@ fn adam_is_that_of_pytorch() {
             }
             x
         };
-        near(o, &found, &(0..50).map(one).collect::<Vec<_>>(), 2e-6);
+        assert_near(&o, &found, &(0..50).map(one).collect::<Vec<_>>(), 2e-6);
     }
 }
 

@@ -9,7 +9,7 @@ use einsparse::{Context, Error, Precision, Scalar};
 
 use crate::support::dense::{integers, poisoned, strided, upload, wide};
 use crate::support::runs::finish;
-use crate::support::{Rng, gpu};
+use crate::support::{Rng, gpu, on_both};
 
 /// Rows, inputs, outputs: around tiles, stages and split-K parts.
 const EXTENTS: [[usize; 3]; 10] = [
@@ -76,40 +76,37 @@ fn agrees<T: Scalar>(gpu: &Context, precision: Precision) {
     }
 }
 
-#[test]
-fn weights_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    agrees::<f32>(&gpu, Precision::Full);
-    agrees::<f32>(&gpu, Precision::Tf32);
-    agrees::<f16>(&gpu, Precision::Full);
-    agrees::<bf16>(&gpu, Precision::Full);
-}
-
-#[test]
-fn weights_on_the_cpu() {
-    for [rows, inputs, outputs] in EXTENTS {
-        let [x, dy] = [integers::<f64>(&[rows, inputs], 1), integers::<f64>(&[rows, outputs], 2)];
-        let [dw, db, gated_dw, gated_db, slope] =
-            run::<f32>(&Context::unchecked_cpu(), [rows, inputs, outputs], 3, Precision::Full);
-        let at =
-            |d: &Dense<f64>, row: usize, column: usize| d.values()[row * d.shape()[1] + column];
-        for place in [0, inputs * outputs / 2, inputs * outputs - 1] {
-            let (i, o) = (place / outputs, place % outputs);
-            let sum: f64 = (0..rows).map(|n| at(&x, n, i) * at(&dy, n, o)).sum();
-            assert_eq!(dw[place], sum);
+on_both! {
+    weights: cpu [|cpu| {
+        for [rows, inputs, outputs] in EXTENTS {
+            let [x, dy] = [integers::<f64>(&[rows, inputs], 1), integers::<f64>(&[rows, outputs], 2)];
+            let [dw, db, gated_dw, gated_db, slope] =
+                run::<f32>(cpu, [rows, inputs, outputs], 3, Precision::Full);
+            let at =
+                |d: &Dense<f64>, row: usize, column: usize| d.values()[row * d.shape()[1] + column];
+            for place in [0, inputs * outputs / 2, inputs * outputs - 1] {
+                let (i, o) = (place / outputs, place % outputs);
+                let sum: f64 = (0..rows).map(|n| at(&x, n, i) * at(&dy, n, o)).sum();
+                assert_eq!(dw[place], sum);
+            }
+            let last = outputs - 1;
+            let y = integers::<f64>(&[rows, outputs], 3);
+            for (at, slope) in slope.iter().enumerate() {
+                let open = at % 7 != 0 && y.values()[at] > 0.0;
+                assert_eq!(*slope, if open { dy.values()[at] } else { 0.0 });
+            }
+            let gated: f64 = (0..rows).map(|n| slope[n * outputs + last]).sum();
+            assert_eq!(gated_db[last], gated);
+            let products = (0..rows).map(|n| at(&x, n, 0) * slope[n * outputs + last]);
+            assert_eq!(gated_dw[last], products.sum::<f64>());
+            assert_eq!(db[last], (0..rows).map(|n| at(&dy, n, last)).sum::<f64>());
         }
-        let last = outputs - 1;
-        let y = integers::<f64>(&[rows, outputs], 3);
-        for (at, slope) in slope.iter().enumerate() {
-            let open = at % 7 != 0 && y.values()[at] > 0.0;
-            assert_eq!(*slope, if open { dy.values()[at] } else { 0.0 });
-        }
-        let gated: f64 = (0..rows).map(|n| slope[n * outputs + last]).sum();
-        assert_eq!(gated_db[last], gated);
-        let products = (0..rows).map(|n| at(&x, n, 0) * slope[n * outputs + last]);
-        assert_eq!(gated_dw[last], products.sum::<f64>());
-        assert_eq!(db[last], (0..rows).map(|n| at(&dy, n, last)).sum::<f64>());
-    }
+    }], gpu [|gpu| {
+        agrees::<f32>(gpu, Precision::Full);
+        agrees::<f32>(gpu, Precision::Tf32);
+        agrees::<f16>(gpu, Precision::Full);
+        agrees::<bf16>(gpu, Precision::Full);
+    }];
 }
 
 /// Random values: equal bits in every run, and within the error of products and sums in f32 or in TF32.
@@ -192,40 +189,37 @@ fn biases<T: Scalar>(ctx: &Context, [rows, outputs]: [usize; 2], gap: usize) -> 
     [wide(&db), wide(&gated), wide(&slope), wide(&both), wide(&sum)]
 }
 
-#[test]
-fn biases_on_the_gpu() {
-    fn agree<T: Scalar>(gpu: &Context) {
+on_both! {
+    biases: cpu [|cpu| {
         for [rows, _, outputs] in EXTENTS {
-            // Whole vectors, and rows that allow none.
-            for gap in [0, 8, 3] {
-                let [found, wanted] = [gpu, &Context::unchecked_cpu()]
-                    .map(|ctx| biases::<T>(ctx, [rows, outputs], gap));
-                assert!(found == wanted, "{} {rows} {outputs}, gap {gap}", T::NAME);
+            let [dy, y, more] = [2, 3, 4].map(|seed| integers::<f64>(&[rows, outputs], seed));
+            let [db, gated, slope, both, sum] =
+                biases::<f32>(cpu, [rows, outputs], 3);
+            for at in 0..rows * outputs {
+                let open = at % 7 != 0 && y.values()[at] > 0.0;
+                let own = [dy.values()[at], dy.values()[at] + more.values()[at]];
+                let wanted = if open { own } else { [0.0; 2] };
+                assert_eq!([slope[at], sum[at]], wanted);
+            }
+            for (of, sums) in [(dy.values(), db), (&slope, gated), (&sum, both)] {
+                for (o, found) in sums.iter().enumerate() {
+                    assert_eq!(*found, (0..rows).map(|n| of[n * outputs + o]).sum::<f64>());
+                }
             }
         }
-    }
-    let Some(gpu) = gpu() else { return };
-    agree::<f32>(&gpu);
-    agree::<f16>(&gpu);
-    agree::<bf16>(&gpu);
-}
-
-#[test]
-fn biases_on_the_cpu() {
-    for [rows, _, outputs] in EXTENTS {
-        let [dy, y, more] = [2, 3, 4].map(|seed| integers::<f64>(&[rows, outputs], seed));
-        let [db, gated, slope, both, sum] =
-            biases::<f32>(&Context::unchecked_cpu(), [rows, outputs], 3);
-        for at in 0..rows * outputs {
-            let open = at % 7 != 0 && y.values()[at] > 0.0;
-            let own = [dy.values()[at], dy.values()[at] + more.values()[at]];
-            let wanted = if open { own } else { [0.0; 2] };
-            assert_eq!([slope[at], sum[at]], wanted);
-        }
-        for (of, sums) in [(dy.values(), db), (&slope, gated), (&sum, both)] {
-            for (o, found) in sums.iter().enumerate() {
-                assert_eq!(*found, (0..rows).map(|n| of[n * outputs + o]).sum::<f64>());
+    }], gpu [|gpu| {
+        fn agree<T: Scalar>(gpu: &Context) {
+            for [rows, _, outputs] in EXTENTS {
+                // Whole vectors, and rows that allow none.
+                for gap in [0, 8, 3] {
+                    let [found, wanted] = [gpu, &Context::unchecked_cpu()]
+                        .map(|ctx| biases::<T>(ctx, [rows, outputs], gap));
+                    assert!(found == wanted, "{} {rows} {outputs}, gap {gap}", T::NAME);
+                }
             }
         }
-    }
+        agree::<f32>(gpu);
+        agree::<f16>(gpu);
+        agree::<bf16>(gpu);
+    }];
 }

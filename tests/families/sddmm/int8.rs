@@ -4,7 +4,7 @@
 use crate::families::spmm::int8::{FORMATS, LENS, whole};
 use crate::support::rows::{force, kernels_here};
 use crate::support::runs::finish;
-use crate::support::{Rng, gpu, spread};
+use crate::support::{Rng, on_both, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, Scalar};
 use einsparse::{Context, Operand};
@@ -102,15 +102,10 @@ fn every_sample(context: &Context, row: Option<&Row>) {
     }
 }
 
-#[test]
-fn int8_at_entries_is_exact_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    for row in sddmm_rows() {
-        every_sample(&gpu, Some(row));
-    }
-}
-
-#[test]
-fn int8_at_entries_is_exact_on_the_cpu() {
-    every_sample(&Context::unchecked_cpu(), None);
+on_both! {
+    int8_at_entries_is_exact: cpu [|cpu| every_sample(cpu, None)], gpu [|gpu| {
+        for row in sddmm_rows() {
+            every_sample(gpu, Some(row));
+        }
+    }];
 }

@@ -1,9 +1,8 @@
 //! Batches of products over unstructured nonzeros in which each item has its own values, or its own pattern.
 
-use super::transposed::{integer, matrix, product};
-use crate::support::dense::strided;
-use crate::support::runs::plan_and_run;
-use crate::support::{gpu, on_gpu, spread};
+use super::transposed::{matrix, product};
+use crate::support::einsum::{Given, agrees, integer};
+use crate::support::{gpu, on_both, spread};
 use einsparse::formats::{Coo, CooPattern, Csr, Dense, f16};
 use einsparse::raw::RawSpmm;
 use einsparse::{Context, Operand, Options, Scalar};
@@ -74,31 +73,19 @@ fn patterns_of_their_own<T: Scalar>(context: &Context) {
         }
     }
     let pattern = CooPattern::new(vec![items, m, k], coords).unwrap();
-    let a = context.upload(Coo::new(pattern, values).unwrap()).unwrap();
-    let value = |z: usize, k: usize, j: usize| integer(z * 31 + k * 13 + j * 5);
+    let a = Given::Sparse(Coo::new(pattern, values).unwrap().into());
+    let text = "C[z,m,n] = relu(A[z,m,k] * B[z,k,n] + bias[n])";
     for n in [1, 8, 65] {
-        let b = Dense::from_fn([items, k, n], |i| T::from_f64(value(i[0], i[1], i[2]))).unwrap();
-        let b = strided(context, &b, n + 8, T::from_f64(f64::NAN));
-        let bias = Dense::from_fn(vec![n], |i| T::from_f64(integer(i[0]))).unwrap();
-        let bias = context.upload_dense(&bias).unwrap();
-        let operands: Vec<(&str, Operand<'_, T>)> =
-            vec![("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
-        let text = "C[z,m,n] = relu(A[z,m,k] * B[z,k,n] + bias[n])";
-        let (plan, c) = plan_and_run(context, text, &operands, &Options::default());
-        let c = c.to_dense().unwrap();
-        for (z, csr) in all.iter().enumerate() {
-            let sums = product(csr, false, n, |k, j| value(z, k, j));
-            for (i, sum) in sums.iter().enumerate() {
-                let wanted = T::from_f64((sum + integer(i % n)).max(0.0));
-                let found = c.values()[z * m * n + i];
-                assert_eq!(found, wanted, "C[{z},{},{}] {n} {}", i / n, i % n, plan.variant());
-            }
-        }
+        let given = [
+            ("A", a.clone()),
+            ("B", Given::integers(&[items, k, n], 0)),
+            ("bias", Given::integers(&[n], 0)),
+        ];
+        agrees::<T, T>(context, text, &given, &Options::default(), (|n| n, &n));
     }
 }
 
-#[test]
-fn each_of_a_batch_may_have_its_pattern() {
-    patterns_of_their_own::<f32>(&Context::unchecked_cpu());
-    on_gpu(&[patterns_of_their_own::<f32>, patterns_of_their_own::<f16>]);
+on_both! {
+    each_of_a_batch_may_have_its_pattern: cpu [patterns_of_their_own::<f32>],
+        gpu [patterns_of_their_own::<f32>, patterns_of_their_own::<f16>];
 }

@@ -4,7 +4,9 @@
 use crate::support::assert_error;
 use crate::support::rows::{exact_by_row, product_by_row, products_here, rows_repeat};
 use crate::support::runs::output_of;
-use crate::support::{Expression, Problem, Rng, WIDEST, assert_matrix, gpu, on_gpu, small};
+use crate::support::{
+    Expression, Problem, Rng, WIDEST, assert_matrix, gpu, on_both, on_gpu, small,
+};
 use einsparse::formats::{CsrPattern, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Error, Operand};
@@ -102,14 +104,8 @@ fn every_row<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn bitmap_is_exact_on_the_gpu() {
-    on_gpu(&[every_row::<f16>, every_row::<bf16>]);
-}
-
-#[test]
-fn bitmap_is_exact_on_the_cpu() {
-    every_row::<f16>(&Context::unchecked_cpu());
+on_both! {
+    bitmap_is_exact: cpu [every_row::<f16>], gpu [every_row::<f16>, every_row::<bf16>];
 }
 
 /// A NaN or an infinity in B reaches every row that has an entry there, and at most all rows (`zeros = Dense`). Finite

@@ -58,9 +58,8 @@ fn agrees<T: Scalar>(ctx: &Context, n: usize, limit: usize, place: Place) -> Str
     product.to_string()
 }
 
-#[test]
-fn columns_come_and_go_in_chunks() {
-    on_both(&[columns]);
+on_both! {
+    columns_come_and_go_in_chunks: cpu [columns], gpu [columns];
 }
 
 fn columns(ctx: &Context) {
@@ -121,10 +120,9 @@ fn products_wait_for_their_columns() {
     }
 }
 
-/// The limit that an error names is enough for chunks, and one byte less is not.
-#[test]
-fn the_least_limit_is_told() {
-    on_both(&[least_limit]);
+on_both! {
+    /// The limit that an error names is enough for chunks, and one byte less is not.
+    the_least_limit_is_told: cpu [least_limit], gpu [least_limit];
 }
 
 fn least_limit(ctx: &Context) {

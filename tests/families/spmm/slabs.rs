@@ -8,7 +8,7 @@ use crate::support::dense::upload;
 use crate::support::replay::Replay;
 use crate::support::rows::{force, named, products_here};
 use crate::support::runs::{plan_and_run, plan_of};
-use crate::support::{Bias, Expression, Rng, gpu, gpu_alone, on_both, spread};
+use crate::support::{Bias, Expression, Rng, gpu, gpu_alone, on_both, on_cpu, on_gpu, spread};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, WalkKind};
 use einsparse::{Context, Error, Operand, Options, Plan, Result, Scalar, SparseTensor, Tensor};
@@ -151,15 +151,9 @@ fn agrees<T: Scalar>(ctx: &Context, n: usize, variant: Option<&str>) {
     }
 }
 
-#[test]
-fn slabs_give_the_bits_of_the_whole() {
-    on_both(&[
-        |ctx| agrees::<f32>(ctx, 32, None),
-        |ctx| agrees::<f64>(ctx, 20, None),
-        |ctx| agrees::<f16>(ctx, 40, None),
-        |ctx| agrees::<bf16>(ctx, 7, None),
-        |ctx| agrees::<f32>(ctx, 1, None),
-    ]);
+on_both! {
+    slabs_give_the_bits_of_the_whole: cpu [|ctx| agrees::<f32>(ctx, 32, None), |ctx| agrees::<f64>(ctx, 20, None), |ctx| agrees::<f16>(ctx, 40, None), |ctx| agrees::<bf16>(ctx, 7, None), |ctx| agrees::<f32>(ctx, 1, None)],
+        gpu [|ctx| agrees::<f32>(ctx, 32, None), |ctx| agrees::<f64>(ctx, 20, None), |ctx| agrees::<f16>(ctx, 40, None), |ctx| agrees::<bf16>(ctx, 7, None), |ctx| agrees::<f32>(ctx, 1, None)];
 }
 
 /// Every row of the table that reads chunks, with a C whose last column tile is partial.
@@ -231,7 +225,8 @@ fn bundles_give_the_bits_of_the_whole() {
             same_bits(&(kernel, part), &found, &wanted);
         }
     }
-    on_both(&[case]);
+    on_cpu(&[case]);
+    on_gpu(&[case]);
 }
 
 #[test]
@@ -253,7 +248,8 @@ fn coo_is_streamed_as_csr_is() {
         };
         same_bits(&"coo", &run(&one).unwrap(), &run(&other).unwrap());
     }
-    on_both(&[case]);
+    on_cpu(&[case]);
+    on_gpu(&[case]);
 }
 
 #[test]
@@ -278,7 +274,8 @@ fn values_of_the_next_run_are_those_of_its_operand() {
         let twice: Vec<f32> = one.values().iter().map(|x| 2.0 * x).collect();
         same_bits(&"doubled", &twice, other.values());
     }
-    on_both(&[case]);
+    on_cpu(&[case]);
+    on_gpu(&[case]);
 }
 
 /// Runs on two streams use the buffers one after the other, and a graph replays them.

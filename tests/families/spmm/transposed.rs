@@ -2,19 +2,16 @@
 //! every row of family `batched`, forced by name.
 
 use crate::support::assert_error;
-use crate::support::dense::{strided, upload_values};
+use crate::support::dense::{assert_exact, upload_values};
+use crate::support::einsum::{Given, agrees, apart, integer};
 use crate::support::rows::{force, products_here};
-use crate::support::runs::{finish, plan_and_run, plan_of};
-use crate::support::{gpu, on_gpu, small, spread, stored};
+use crate::support::runs::{plan_and_run, plan_of};
+use crate::support::{gpu, on_both, on_gpu, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Row, WalkKind};
 use einsparse::{Context, Error, Operand, Options, Scalar};
 
 const FORMATS: [&str; 6] = ["csr", "coo", "ell", "groupcoo:1", "groupcoo:4", "groupcoo:3"];
-
-pub fn integer(i: usize) -> f64 {
-    (i * 7919 % 7) as f64 - 3.0
-}
 
 pub fn matrix<T: Scalar>(pattern: CsrPattern) -> Csr<T> {
     let nnz = pattern.columns().len();
@@ -55,7 +52,7 @@ pub fn product<T: Scalar>(
     sums
 }
 
-/// Runs one expression twice, the second time with other values. With `items`, it is a batch.
+/// Runs one expression. With `items`, it is a batch.
 fn check<T: Scalar>(
     context: &Context,
     options: &Options,
@@ -63,51 +60,18 @@ fn check<T: Scalar>(
     (transposed, items): (bool, Option<usize>),
     n: usize,
 ) {
-    let mut csr = csr.clone();
-    let a = stored(csr.clone(), format);
-    let mut a = context.upload(a).unwrap();
-    let (rows, columns) = (csr.shape()[0], csr.shape()[1]);
+    let [rows, columns] = [csr.shape()[0], csr.shape()[1]];
     let (m, k) = if transposed { (columns, rows) } else { (rows, columns) };
-    let value = |z: usize, k: usize, j: usize| integer(z * 31 + k * 13 + j * 5);
-    let shape = |rows| items.into_iter().chain([rows, n]).collect::<Vec<_>>();
-    let at = |i: &[usize]| match *i {
-        [z, k, j] => value(z, k, j),
-        _ => value(0, i[0], i[1]),
-    };
-    let b = Dense::from_fn(shape(k), |i| T::from_f64(at(i))).unwrap();
-    let leading = n.next_multiple_of(8) + 8;
-    let b = strided(context, &b, leading, T::from_f64(f64::NAN));
-    let bias = Dense::from_fn(vec![m], |i| T::from_f64(integer(i[0]))).unwrap();
-    let bias = context.upload_dense(&bias).unwrap();
-    let start = Dense::from_fn(shape(m), |i| T::from_f64(i[i.len() - 1] as f64 % 3.0)).unwrap();
+    let shape: Vec<usize> = items.into_iter().chain([k, n]).collect();
+    let given = [
+        ("A", Given::Sparse(stored(csr.clone(), format))),
+        ("B", Given::integers(&shape, 0)),
+        ("bias", Given::integers(&[m], 0)),
+    ];
     let z = if items.is_some() { "z," } else { "" };
     let a_text = if transposed { "A[k,m]" } else { "A[m,k]" };
     let text = format!("C[{z}m,n] += 2 * {a_text} * B[{z}k,n] + bias[m]");
-    let mut c = strided(context, &start, leading, T::from_f64(7.0));
-    for turn in 0..2 {
-        if turn == 1 {
-            let values = csr.values_mut();
-            let all = values.iter_mut().enumerate();
-            all.for_each(|(i, v)| *v = T::from_f64(integer(i + 3)));
-            let other = stored(csr.clone(), format);
-            a.set_values(other.values()).unwrap();
-        }
-        c.write(&start).unwrap();
-        let operands: Vec<(&str, Operand<'_, T>)> =
-            vec![("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
-        let plan = plan_of(context, &text, &operands, options);
-        finish(context, |stream| plan.run(&operands, &mut c, stream));
-        let found = c.to_dense().unwrap();
-        for z in 0..items.unwrap_or(1) {
-            let sums = product(&csr, transposed, n, |k, j| value(z, k, j));
-            for (i, sum) in sums.iter().enumerate() {
-                let wanted = T::from_f64(2.0 * sum + integer(i / n) + (i % n) as f64 % 3.0);
-                let found = found.values()[z * m * n + i];
-                let what = (&text, format, rows, columns, n, z, i / n, i % n, plan.variant());
-                assert_eq!(found, wanted, "{what:?}");
-            }
-        }
-    }
+    agrees::<T, T>(context, &text, &given, options, (apart::<T>, &(format, rows, columns, n)));
 }
 
 fn rows(dtype: &str) -> impl Iterator<Item = &'static Row> {
@@ -178,11 +142,7 @@ fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static 
         let values = own.values_mut().iter_mut().enumerate();
         values.for_each(|(i, v)| *v = T::from_f64(integer(i + turn)));
         let wanted = product(&own, true, n, |k, j| integer(k * 3 + j));
-        let found = c.to_dense().unwrap();
-        for (i, (x, wanted)) in found.values().iter().zip(wanted).enumerate() {
-            let what = (row.name, turn, i / n, i % n);
-            assert_eq!(*x, T::from_f64(wanted), "{what:?}");
-        }
+        assert_exact(c, &wanted, &format!("{}, run {turn}", row.name));
     }
 }
 
@@ -235,14 +195,8 @@ fn every_format<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn every_format_on_the_gpu() {
-    on_gpu(&[every_format::<f32>, every_format::<f16>]);
-}
-
-#[test]
-fn every_format_on_the_cpu() {
-    every_format::<f32>(&Context::unchecked_cpu());
+on_both! {
+    every_format: cpu [every_format::<f32>], gpu [every_format::<f32>, every_format::<f16>];
 }
 
 /// A NaN in B reaches the rows of the transpose that have an entry there, no other rows, and no other item of the

@@ -2,6 +2,7 @@
 //! against finite differences, and the GPU against the CPU.
 
 use crate::support::assert_error;
+use crate::support::bounds::assert_near;
 use crate::support::dense::strided;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
@@ -96,14 +97,6 @@ impl Case {
     }
 }
 
-fn near(found: &[f64], wanted: &[f64], within: f64, what: &str) {
-    assert_eq!(found.len(), wanted.len());
-    for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        let near = (found - wanted).abs() <= within * (1.0 + wanted.abs());
-        assert!(near, "{what} at {at}: {found}, not {wanted}");
-    }
-}
-
 #[test]
 fn gradients_are_those_of_differences() {
     for (periodic, degree) in [(false, 0), (true, 1), (false, 2), (true, 3)] {
@@ -123,7 +116,7 @@ fn gradients_are_those_of_differences() {
             };
             let slope = (moved(1e-6) - moved(-1e-6)) / 2e-6;
             case.positions[at] = kept;
-            near(&[*found], &[slope], 1e-6, &format!("degree {degree}, gradient {at}"));
+            assert_near(&format!("degree {degree}, gradient {at}"), &[*found], &[slope], 1e-6);
         }
     }
 }
@@ -137,7 +130,7 @@ fn harmonics_couple_to_harmonics() {
     for y in y.chunks(16).filter(|y| y[1..4] != [0.0; 3]) {
         for l in 0..4 {
             let square: f64 = y[l * l..(l + 1) * (l + 1)].iter().map(|y| y * y).sum();
-            near(&[square], &[(2 * l + 1) as f64], 1e-12, "square of a norm");
+            assert_near(&"square of a norm", &[square], &[(2 * l + 1) as f64], 1e-12);
         }
         // The product of degrees 1 and l is Y of degree l + 1, times a positive number.
         for l in 1..3 {
@@ -153,7 +146,7 @@ fn harmonics_couple_to_harmonics() {
                 .map(|other| wanted.iter().zip(other).map(|(a, b)| a * b).sum::<f64>());
             assert!(inner > 0.1, "degree {l}");
             let scaled: Vec<f64> = wanted.iter().map(|y| y * inner / square).collect();
-            near(&product, &scaled, 1e-12, "product");
+            assert_near(&"product", &product, &scaled, 1e-12);
         }
     }
     // Explicit formulas for the edges, also beyond the cutoff.
@@ -176,7 +169,7 @@ fn harmonics_couple_to_harmonics() {
         beyond += u32::from(x >= 1.0);
         for n in 0..3 {
             let sine = 0.5f64.sqrt() * (std::f64::consts::PI * (n + 1) as f64 * x).sin();
-            near(&[basis[edge * 3 + n]], &[sine / r * envelope], 1e-12, "radial function");
+            assert_near(&"radial function", &[basis[edge * 3 + n]], &[sine / r * envelope], 1e-12);
         }
     }
     assert!(beyond > 5 && beyond < 54);
@@ -193,12 +186,12 @@ fn edges_on_the_gpu() {
                     let wanted = case.run::<T>(&Context::unchecked_cpu(), 0);
                     let what = format!("{} {atoms} {edges} {degree}", T::NAME);
                     for of in 0..2 {
-                        near(&found[of], &wanted[of], within, &what);
+                        assert_near(&what, &found[of], &wanted[of], within);
                     }
                     // These are sums over many edges, some of them short.
                     let size = wanted[2].iter().fold(1.0f64, |all, x| all.max(x.abs()));
                     let scaled = |all: &[f64]| all.iter().map(|x| x / size).collect::<Vec<_>>();
-                    near(&scaled(&found[2]), &scaled(&wanted[2]), 1e-11, &what);
+                    assert_near(&what, &scaled(&found[2]), &scaled(&wanted[2]), 1e-11);
                     let again = case.run::<T>(gpu, gap);
                     assert!(again == found, "{what}: other bits");
                 }

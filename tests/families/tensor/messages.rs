@@ -5,7 +5,7 @@ mod largest;
 use crate::support::assert_error;
 use crate::support::dense::{integers, poisoned, upload, upload_values, wide};
 use crate::support::runs::{finish, plan_and_run};
-use crate::support::{Rng, gpu, on_both, on_cpu, on_gpu, spread};
+use crate::support::{Rng, gpu, on_both, spread};
 use einsparse::formats::{AnySparse, Coo, Csr, CsrPattern, Dense, Format, FormatError, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing, SampledTensor};
 use einsparse::{Context, Error, Operand, Options, Precision, Scalar};
@@ -68,10 +68,9 @@ fn messages<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn messages_are_aggregated() {
-    on_cpu(&[messages::<f64>, messages::<f16>, messages::<bf16>]);
-    on_gpu(&[messages::<f32>, messages::<f64>, messages::<f16>, messages::<bf16>]);
+on_both! {
+    messages_are_aggregated: cpu [messages::<f64>, messages::<f16>, messages::<bf16>],
+        gpu [messages::<f32>, messages::<f64>, messages::<f16>, messages::<bf16>];
 }
 
 /// Compares the gradient with differences of the forward run, which is linear; and a NaN in the maximum.
@@ -107,9 +106,8 @@ fn gradients(context: &Context) {
     assert_error!(error, Error::NoKernel { .. });
 }
 
-#[test]
-fn messages_have_gradients() {
-    on_both(&[gradients]);
+on_both! {
+    messages_have_gradients: cpu [gradients], gpu [gradients];
 }
 
 #[test]
@@ -154,9 +152,9 @@ fn long_means<T: Scalar>(context: &Context) {
     assert_eq!(error.unwrap_err().name(), Some("Y"));
 }
 
-#[test]
-fn a_mean_is_rounded_once() {
-    on_both(&[long_means::<f16>, long_means::<bf16>]);
+on_both! {
+    a_mean_is_rounded_once: cpu [long_means::<f16>, long_means::<bf16>],
+        gpu [long_means::<f16>, long_means::<bf16>];
 }
 
 fn sampled<T: Scalar>(context: &Context) {
@@ -204,10 +202,9 @@ fn sampled<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn products_at_entries_of_tensors_are_exact() {
-    sampled::<f64>(&Context::unchecked_cpu());
-    on_gpu(&[sampled::<f32>, sampled::<f64>, sampled::<f16>, sampled::<bf16>]);
+on_both! {
+    products_at_entries_of_tensors_are_exact: cpu [sampled::<f64>],
+        gpu [sampled::<f32>, sampled::<f64>, sampled::<f16>, sampled::<bf16>];
 }
 
 /// A sparse and two dense factors, contracted in pairs. On a GPU this uses TF32, which represents the values exactly.

@@ -2,15 +2,16 @@
 //! largest product.
 
 use crate::support::assert_error;
-use crate::support::dense::{integers, strided};
+use crate::support::dense::integers;
+use crate::support::einsum::{Given, agrees, evaluate};
 use crate::support::rows::{kernels_here, named};
-use crate::support::runs::{finish, plan_of};
-use crate::support::{GUARD, Rng, on_both, on_gpu, small};
-use einsparse::formats::reference::{Factor, einsum};
+use crate::support::runs::finish;
+use crate::support::{Rng, on_both, on_gpu, small};
+use einsparse::einsum::Einsum;
 use einsparse::formats::{AnySparse, Coo, Dense, Format, bf16, f16};
 use einsparse::kernels::families::{REDUCE_SUM, rows_step};
 use einsparse::registry::{Dtype, Operation, Row};
-use einsparse::{Context, Error, Operand, Scalar, ops};
+use einsparse::{Context, Error, Scalar, ops};
 
 /// Returns a tensor whose first axis has a heavily filled row, rows with few entries and empty rows.
 fn tensor<T: Scalar>(shape: &[usize], entries: usize) -> Coo<T> {
@@ -38,31 +39,14 @@ fn matrix<T: Scalar>(rows: usize, n: usize, seed: u64) -> Dense<T> {
 
 const AXES: [&str; 4] = ["i", "j", "k", "l"];
 
-/// Returns `out[kept, r] = T[...] * F[axis, r] * ...` as text, and its result by the naive reference.
-fn case<T: Scalar>(
-    t: &AnySparse<T>,
-    kept: &[usize],
-    of: &[usize],
-    factors: &[Dense<T>],
-) -> (String, Dense<f64>) {
-    let order = t.shape().len();
+/// Returns `M[kept, r] = 2 * T[...] * F[axis, r] * ...` as text.
+fn text(order: usize, kept: &[usize], of: &[usize]) -> String {
     let names: Vec<&str> = kept.iter().map(|&axis| AXES[axis]).chain(["r"]).collect();
     let mut text = format!("M[{}] = 2 * T[{}]", names.join(","), AXES[..order].join(","));
     for (f, &axis) in of.iter().enumerate() {
         text += &format!(" * F{f}[{},r]", AXES[axis]);
     }
-    let mut extents = t.shape().to_vec();
-    extents.push(factors[0].shape()[1]);
-    let entries = t.entries();
-    let wide: Vec<Dense<f64>> = factors.iter().map(|f| f.map(T::to_f64)).collect();
-    let all: Vec<usize> = (0..order).collect();
-    let places: Vec<[usize; 2]> = of.iter().map(|&axis| [axis, order]).collect();
-    let mut terms: Vec<(&[usize], Factor<'_>)> = vec![(&all, Factor::Sparse(&entries))];
-    terms.extend(places.iter().zip(&wide).map(|(p, f)| (&p[..], Factor::Dense(f))));
-    let out: Vec<usize> = kept.iter().copied().chain([order]).collect();
-    let mut wanted = einsum(&extents, &out, &terms).unwrap();
-    wanted.values_mut().iter_mut().for_each(|x| *x *= 2.0);
-    (text, wanted)
+    text
 }
 
 /// Runs one expression over one tensor, `=` and `+=`, into an output with gaps between its rows.
@@ -72,43 +56,16 @@ fn run<T: Scalar>(
     (kept, of, n): (&[usize], &[usize], usize),
     row: Option<&Row>,
 ) {
-    let factors: Vec<Dense<T>> =
-        of.iter().enumerate().map(|(f, &axis)| matrix(t.shape()[axis], n, 7 + f as u64)).collect();
-    let (text, wanted) = case(t, kept, of, &factors);
-    let there = context.upload(t).unwrap();
-    let nan = T::from_f64(f64::NAN);
-    let strided = |f: &Dense<T>| strided(context, f, n.next_multiple_of(8) + 8, nan);
-    let on: Vec<_> = factors.iter().map(strided).collect();
-    let names: Vec<String> = (0..of.len()).map(|f| format!("F{f}")).collect();
-    for accumulate in [false, true] {
-        let text = if accumulate { text.replace(" = ", " += ") } else { text.clone() };
-        let shape = wanted.shape().to_vec();
-        let old = if accumulate { 3.0 } else { f64::NAN };
-        let start =
-            Dense::new(shape.clone(), vec![T::from_f64(old); wanted.values().len()]).unwrap();
-        let guard = T::from_f64(GUARD);
-        let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", (&there).into())];
-        operands.extend(names.iter().map(String::as_str).zip(on.iter().map(Operand::from)));
-        let plan = plan_of(context, &text, &operands, &named(row.map(|row| row.name)));
-        for _ in 0..2 {
-            let leading = n.next_multiple_of(8) + 16;
-            let mut out = context.upload_strided(&start, leading, guard).unwrap();
-            finish(context, |stream| plan.run(&operands, &mut out, stream));
-            let found = out.to_dense().unwrap();
-            for (at, (found, wanted)) in found.values().iter().zip(wanted.values()).enumerate() {
-                let wanted = T::from_f64(wanted + if accumulate { 3.0 } else { 0.0 });
-                assert_eq!(
-                    *found,
-                    wanted,
-                    "{text} {} n {n} at {at}: {}",
-                    t.format(),
-                    plan.variant()
-                );
-            }
-            let all = out.to_storage().unwrap();
-            let kept = all.chunks(leading).all(|row| row[n..].iter().all(|&x| x == guard));
-            assert!(kept, "{text}: wrote between rows");
-        }
+    let names = ["F0", "F1", "F2"];
+    let mut given = vec![("T", Given::Sparse(t.clone()))];
+    for (f, (name, &axis)) in names.into_iter().zip(of).enumerate() {
+        given.push((name, Given::Dense(matrix(t.shape()[axis], n, 7 + f as u64))));
+    }
+    let text = text(t.shape().len(), kept, of);
+    for text in [text.replace(" = ", " += "), text] {
+        let leading = |n: usize| n.next_multiple_of(8) + 16;
+        let options = named(row.map(|row| row.name));
+        agrees::<T, T>(context, &text, &given, &options, (leading, &(t.format(), n)));
     }
 }
 
@@ -188,10 +145,8 @@ fn formats<T: Scalar>(context: &Context) {
     }
 }
 
-#[test]
-fn plans_gather_rows_for_any_format() {
-    formats::<f64>(&Context::unchecked_cpu());
-    on_gpu(&[formats::<f32>, formats::<f16>]);
+on_both! {
+    plans_gather_rows_for_any_format: cpu [formats::<f64>], gpu [formats::<f32>, formats::<f16>];
 }
 
 /// A NaN or Inf in a factor reaches only rows that have an entry there, and a stored zero is multiplied.
@@ -211,9 +166,8 @@ fn planted(context: &Context) {
     }
 }
 
-#[test]
-fn implicit_zeros_of_tensors_are_never_multiplied() {
-    on_both(&[planted]);
+on_both! {
+    implicit_zeros_of_tensors_are_never_multiplied: cpu [planted], gpu [planted];
 }
 
 fn fibres<T: Scalar>(context: &Context) {
@@ -223,31 +177,33 @@ fn fibres<T: Scalar>(context: &Context) {
         for n in [1, 32, 40] {
             let b = matrix::<T>(shape(order)[axis], n, 3);
             let kept: Vec<usize> = (0..order).filter(|&own| own != axis).collect();
-            let (_, wanted) = case(&t, &kept, &[axis], std::slice::from_ref(&b));
+            let given = [("T", t.to_dense().unwrap()), ("F0", b.clone())];
+            let given = given.map(|(name, dense)| (name.to_owned(), dense.map(T::to_f64)));
+            let text = Einsum::parse(&text(order, &kept, &[axis])).unwrap();
+            let wanted = evaluate(&text, &given.into(), &Default::default(), None);
             let there = context.upload(&t).unwrap();
             let ttm = ops::Ttm::new(context, &there, axis, n).unwrap();
             let b = context.upload_dense(&b).unwrap();
             let mut y = context.zeros(&[ttm.count(), n]).unwrap();
             finish(context, |stream| ttm.forward(&there, &b, &mut y, stream));
             let (y, places) = (y.to_dense().unwrap(), ttm.fibres().unwrap());
-            let mut filled = vec![false; wanted.values().len() / n];
+            let mut filled = vec![false; wanted.len() / n];
             for (at, row) in y.values().chunks(n).enumerate() {
                 let index = kept.iter().zip(places.coords());
                 let place = index.fold(0, |p, (&a, c)| p * shape(order)[a] + c[at] as usize);
-                let own = wanted.values()[place * n..][..n].iter().map(|x| T::from_f64(x / 2.0));
+                let own = wanted[place * n..][..n].iter().map(|x| T::from_f64(x / 2.0));
                 assert!(own.eq(row.iter().copied()), "{order} {axis} {n} {}", ttm.variant());
                 filled[place] = true;
             }
-            let rest = wanted.values().chunks(n).zip(filled).filter(|(_, filled)| !filled);
+            let rest = wanted.chunks(n).zip(filled).filter(|(_, filled)| !filled);
             assert!(rest.flat_map(|(row, _)| row).all(|&x| x == 0.0), "a fibre is missing");
         }
     }
 }
 
-#[test]
-fn fibres_get_a_row_each() {
-    fibres::<f64>(&Context::unchecked_cpu());
-    on_gpu(&[fibres::<f32>, fibres::<f64>, fibres::<bf16>]);
+on_both! {
+    fibres_get_a_row_each: cpu [fibres::<f64>],
+        gpu [fibres::<f32>, fibres::<f64>, fibres::<bf16>];
 }
 
 #[test]

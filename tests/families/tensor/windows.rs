@@ -2,12 +2,13 @@
 //! sparse and dynamic operands.
 
 use einsparse::dynamic::{Dynamic, SparsityHint};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::{Determinism, Graph, Operand, Options, Plan, Scalar, einsum};
+use einsparse::formats::{AnySparse, Format, bf16, f16};
+use einsparse::{Context, Determinism, Graph, Operand, Options, Plan, Scalar, einsum};
 
 use crate::support::dense::{nan, upload};
 use crate::support::runs::{finish, plan_and_run, sampled_plan_of};
-use crate::support::{by_loops, full_where_stored, gpu, gpu_alone, whole, windows_agree};
+use crate::support::windows::{entries, full_where_stored};
+use crate::support::{by_loops, gpu, gpu_alone, on_both, whole, windows_agree};
 
 /// Expressions over four axes must use the general kernels.
 fn general<T: Scalar>(text: &str, plan: &Plan<T>) {
@@ -56,40 +57,39 @@ fn captured_windows_are_replayed_with_new_values() {
     }
 }
 
-/// Returns a matrix with two nonzeros in each row of four, and the same matrix stored densely.
-fn entries() -> (AnySparse<f64>, Dense<f64>) {
-    let columns = (0..5u32).flat_map(|row| [row % 2, 2 + row % 2]).collect();
-    let pattern = CsrPattern::new(5, 4, (0..=5).map(|row| 2 * row).collect(), columns).unwrap();
-    let csr = Csr::new(pattern, (1..=10).map(f64::from).collect()).unwrap();
-    let sparse = AnySparse::from(csr);
-    let dense = sparse.to_dense().unwrap();
-    (sparse, dense)
+/// One sparse factor, two sparse factors, and a sparse output, together with an operand that is read at an affine
+/// index.
+fn beside_sums(context: &Context) {
+    let (s, a) = (AnySparse::from(entries(&[5, 4])), whole(&[12, 6], 3));
+    let dense = s.to_dense().unwrap();
+    for format in [Format::Coo, Format::Csr] {
+        let s = s.convert(format).unwrap();
+        for text in ["C[x,n] = S[x,i] * A[2*x+i,n]", "C[x,n] = S[x,i] * T[x,i] * A[x+i,n]"] {
+            let two = text.contains('T');
+            let c = match two {
+                true => einsum!(*context, text, S = &s, T = &s, A = &a),
+                false => einsum!(*context, text, S = &s, A = &a),
+            };
+            let mut all = vec![("S", dense.clone()), ("A", a.clone())];
+            all.extend(two.then(|| ("T", dense.clone())));
+            let found = c.unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(found.to_dense().unwrap(), by_loops(text, &all), "{text}, {format}");
+        }
+        let mut out = context.upload(&s).unwrap();
+        let b = whole(&[3, 6, 4], 4);
+        let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
+        let [on_a, on_b] = upload(context, [&a, &b]);
+        let operands: [(&str, Operand<'_, f64>); 2] =
+            [("A", (&on_a).into()), ("B", (&on_b).into())];
+        let plan = sampled_plan_of(context, text, &operands, &out);
+        finish(context, |stream| plan.run(&operands, &mut out, stream));
+        let full = by_loops(text, &[("S", dense.clone()), ("A", a.clone()), ("B", b)]);
+        full_where_stored(text, &out, &dense, &full);
+    }
 }
 
-#[test]
-fn sparse_operands_stand_beside_sums() {
-    let Some(gpu) = gpu() else { return };
-    let ((s, dense), a) = (entries(), whole(&[12, 6], 3));
-    for text in ["C[x,n] = S[x,i] * A[2*x+i,n]", "C[x,n] = S[x,i] * T[x,i] * A[x+i,n]"] {
-        let two = text.contains('T');
-        let c = match two {
-            true => einsum!(*gpu, text, S = &s, T = &s, A = &a),
-            false => einsum!(*gpu, text, S = &s, A = &a),
-        };
-        let mut all = vec![("S", dense.clone()), ("A", a.clone())];
-        all.extend(two.then(|| ("T", dense.clone())));
-        let found = c.unwrap_or_else(|error| panic!("{text}: {error}"));
-        assert_eq!(found.to_dense().unwrap(), by_loops(text, &all), "{text}");
-    }
-    let mut out = gpu.upload(&s).unwrap();
-    let b = whole(&[3, 6, 4], 4);
-    let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
-    let [on_a, on_b] = upload(&gpu, [&a, &b]);
-    let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&on_a).into()), ("B", (&on_b).into())];
-    let plan = sampled_plan_of(&gpu, text, &operands, &out);
-    finish(&gpu, |stream| plan.run(&operands, &mut out, stream));
-    let full = by_loops(text, &[("S", dense.clone()), ("A", a), ("B", b)]);
-    full_where_stored(text, &out, &dense, &full);
+on_both! {
+    sparse_operands_stand_beside_sums: cpu [beside_sums], gpu [beside_sums];
 }
 
 /// A dynamic operand may always be used as the dense tensor that it is.

@@ -6,7 +6,7 @@ use einsparse::formats::Dense;
 use einsparse::{Context, Result, Scalar};
 use rayon::prelude::*;
 
-use crate::families::gather_gemm::matmul::integers;
+use crate::support::dense::integers;
 
 /// Reference: a plain loop in f64.
 pub fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense<T>) -> Vec<f64> {
@@ -48,7 +48,7 @@ pub fn reference<T: Scalar>(s: &ConvolutionShape, a: &Dense<T>, b: &Dense<T>) ->
 fn columns<T: Scalar>(shape: [usize; 4], rows: usize, per_mille: u64, seed: u64) -> Dense<T> {
     let width = shape[3];
     let all: usize = shape[..3].iter().product();
-    let mut values = integers::<T>([all, width], seed).values().to_vec();
+    let mut values = integers::<T>(&[all, width], seed).values().to_vec();
     for (i, value) in values.iter_mut().enumerate() {
         let group = (i / width.max(1) / rows.max(1)) as u64;
         let column = (i % width.max(1)) as u64;

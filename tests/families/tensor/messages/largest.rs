@@ -2,7 +2,7 @@
 
 use super::graph;
 use crate::support::dense::{integers, poisoned, upload, wide};
-use crate::support::{Rng, gpu, on_both, on_cpu, on_gpu};
+use crate::support::{Rng, gpu, on_both};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing};
 use einsparse::{Context, Scalar};
@@ -90,10 +90,9 @@ fn exact_on<T: Scalar>(context: &Context, csr: Csr<T>) {
     }
 }
 
-#[test]
-fn the_first_of_the_largest_messages_gets_the_gradient() {
-    on_cpu(&[exact::<f64>, exact::<f32>]);
-    on_gpu(&[exact::<f32>, exact::<f64>, exact::<f16>, exact::<bf16>]);
+on_both! {
+    the_first_of_the_largest_messages_gets_the_gradient: cpu [exact::<f64>, exact::<f32>],
+        gpu [exact::<f32>, exact::<f64>, exact::<f16>, exact::<bf16>];
 }
 
 /// `sum dY * Y` changes by the gradient times the change of X and A. All messages differ, so a small step changes no
@@ -142,9 +141,8 @@ fn differences(context: &Context) {
     }
 }
 
-#[test]
-fn the_gradient_of_the_largest_is_that_of_differences() {
-    on_both(&[differences]);
+on_both! {
+    the_gradient_of_the_largest_is_that_of_differences: cpu [differences], gpu [differences];
 }
 
 /// NaN and infinity win the maximum; vertices without edges pass no gradient on.

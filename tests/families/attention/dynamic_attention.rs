@@ -1,9 +1,11 @@
-//! Attention with masks that are data: the GPU against the CPU.
+//! Attention with masks that are data, flags or blocks of keys that each 64 queries list: the GPU against the CPU, and
+//! listed blocks against flags.
 
 use crate::support::assert_error;
-use crate::support::dense::{poisoned, upload};
+use crate::support::bounds;
+use crate::support::dense::{poisoned, upload, wide};
 use crate::support::replay::Replay;
-use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
+use crate::support::{Rng, gpu, gpu_alone, on_both, on_gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{
     AttentionMask, AttentionOptions, DynamicAttention, MaskTensors, SparseAttention,
@@ -28,11 +30,14 @@ struct Flags {
     rows: Option<Vec<i8>>,
     diagonals: Option<Vec<i8>>,
     lengths: Option<Vec<i32>>,
+    /// Blocks of keys that each 64 queries list: `[masks, queries / 64, most]`.
+    key_blocks: Option<Dense<i32>>,
 }
 
 /// Flags and lengths in a context.
 struct There {
     flags: [Option<Tensor<i8>>; 4],
+    key_blocks: Option<Tensor<i32>>,
     lengths: Option<Tensor<i32>>,
 }
 
@@ -45,13 +50,13 @@ impl There {
             rows,
             diagonals,
             lengths: self.lengths.as_ref(),
-            key_blocks: None,
+            key_blocks: self.key_blocks.as_ref(),
         }
     }
 }
 
 /// Numbers of queries, keys and masks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Shape {
     m: usize,
     n: usize,
@@ -84,6 +89,7 @@ impl Shape {
         };
         There {
             flags: [0, 1, 2, 3].map(upload),
+            key_blocks: flags.key_blocks.as_ref().map(|b| context.upload_dense(b).unwrap()),
             lengths: flags.lengths.as_ref().map(|lengths| {
                 let dense = Dense::new([self.masks], lengths.clone()).unwrap();
                 context.upload_dense(&dense).unwrap()
@@ -110,27 +116,49 @@ impl Shape {
             rows,
             diagonals,
             lengths: (kinds >> 4 & 1 != 0).then(|| lengths.collect()),
+            key_blocks: None,
         }
+    }
+
+    /// Lists `most` random blocks: some are listed twice, some are invalid, some rows list none. Adjacent rows share half
+    /// of theirs.
+    fn key_blocks(self, most: usize, seed: u64) -> Dense<i32> {
+        let mut rng = Rng(seed);
+        let (down, across) = (self.m.div_ceil(64), self.n.div_ceil(64));
+        let mut values = Vec::new();
+        for row in 0..self.masks * down {
+            let mut pair = Rng(seed + 1000 + row as u64 / 2);
+            for i in 0..most {
+                let word = if i % 2 == 0 { pair.word() } else { rng.word() };
+                let block = match word % 16 {
+                    0 => -1,
+                    1 => across as i32,
+                    2 => i32::MIN,
+                    _ => (word / 16 % across.max(1) as u64) as i32,
+                };
+                values.push(if row % 7 == 3 { -1 } else { block });
+            }
+        }
+        Dense::new([self.masks, down, most], values).unwrap()
+    }
+
+    /// Converts listed blocks to flags.
+    fn flags_of(self, blocks: &Dense<i32>) -> Vec<i8> {
+        let (most, across) = (blocks.shape()[2], self.n.div_ceil(64));
+        let mut flags = vec![0; self.masks * self.m.div_ceil(64) * across];
+        for (i, &block) in blocks.values().iter().enumerate() {
+            if (0..across as i32).contains(&block) {
+                flags[i / most * across + block as usize] = 1;
+            }
+        }
+        flags
     }
 }
 
 /// Weights and output are rounded to the element type; values are below 1.
 pub fn assert_near<T: Scalar>(found: &Tensor<T>, wanted: &Tensor<T>, what: &str) {
     let roundoff = 0.5f64.powi(if T::NAME == "f16" { 11 } else { 8 });
-    let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
-    for (i, (f, w)) in found.values().iter().zip(wanted.values()).enumerate() {
-        let (f, w) = (f.to_f64(), w.to_f64());
-        let bound = 3.0 * roundoff * (w.abs() + 1.0) + 1e-5;
-        assert!((f - w).abs() <= bound, "{what}: element {i}: {f} for {w}");
-    }
-}
-
-fn assert_logs(found: &Tensor<f32>, wanted: &Tensor<f32>, what: &str) {
-    let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
-    for (i, (f, w)) in found.values().iter().zip(wanted.values()).enumerate() {
-        let near = f == w || (f - w).abs() <= 1e-3 * (1.0 + w.abs());
-        assert!(near, "{what}: logarithm {i}: {f} for {w}");
-    }
+    bounds::assert_near(&what, &wide(found), &wide(wanted), 3.0 * roundoff + 1e-5);
 }
 
 /// Options and operands for runs on the GPU and on the CPU.
@@ -154,7 +182,14 @@ impl<T: Scalar> Pair<T> {
 
     fn run(&self, context: &Context, flags: &Flags) -> (Tensor<T>, Tensor<f32>) {
         let Shape { m, n, masks } = self.shape;
-        let attention = DynamicAttention::<T>::new(context, [m, n], masks, &self.options).unwrap();
+        let attention = match &flags.key_blocks {
+            Some(b) => {
+                let most = b.shape()[2];
+                DynamicAttention::of_key_blocks(context, [m, n], masks, most, &self.options)
+            }
+            None => DynamicAttention::<T>::new(context, [m, n], masks, &self.options),
+        };
+        let attention = attention.unwrap();
         let there = self.shape.upload(context, flags);
         let [q, k, v] = upload(context, self.host.each_ref());
         let mut out = poisoned(context, &[self.options.heads, m, self.options.dim]);
@@ -175,7 +210,7 @@ impl<T: Scalar> Pair<T> {
         let (found, logs) = self.run(gpu, flags);
         let (wanted, wanted_logs) = self.run(&Context::unchecked_cpu(), flags);
         assert_near(&found, &wanted, what);
-        assert_logs(&logs, &wanted_logs, what);
+        bounds::assert_near(&what, &wide(&logs), &wide(&wanted_logs), 1e-3);
     }
 }
 
@@ -277,6 +312,84 @@ fn filled(shape: Shape, value: i8) -> Flags {
         rows: all(m),
         diagonals: all(m + n - 1),
         lengths: Some(vec![n as i32; masks]),
+        key_blocks: None,
+    }
+}
+
+/// Lists of blocks over partial tiles, with one mask for all heads and several, with and without lengths.
+fn lists<T: Scalar>() -> Vec<(String, Pair<T>, Flags)> {
+    let all =
+        [(1, 1, 1, 1), (64, 65, 2, 3), (129, 200, 3, 2), (300, 1129, 1, 9), (513, 2700, 2, 24)];
+    let all = if small() { &all[2..4] } else { &all[..] };
+    let mut cases = Vec::new();
+    for (i, &(m, n, masks, most)) in all.iter().enumerate() {
+        for kind in 0..8 {
+            let options = AttentionOptions {
+                causal: [None, Some(0), Some(70), Some(-70)][(kind + i) % 4],
+                key_heads: Some(masks),
+                ..plain(2 * masks, if kind % 2 == 0 { 64 } else { 128 })
+            };
+            let shape = Shape { m, n, masks };
+            let lengths = (0..masks).map(|i| (i * 177) as i32 % (n as i32 + 90) - 20);
+            let flags = Flags {
+                key_blocks: Some(shape.key_blocks(most, (10 * i + kind) as u64)),
+                lengths: (kind >= 4).then(|| lengths.collect()),
+                ..Flags::default()
+            };
+            let what = format!("{shape:?}, {most} blocks, kind {kind}");
+            cases.push((what, Pair::new(shape, options), flags));
+        }
+    }
+    cases
+}
+
+fn lists_on<T: Scalar>(gpu: &Context) {
+    lists::<T>().iter().for_each(|(what, pair, flags)| pair.check(gpu, flags, what));
+}
+
+/// Listed blocks give the same result as flags of these blocks.
+fn lists_are_flags(cpu: &Context) {
+    for (what, pair, listed) in lists::<f32>() {
+        let blocks = pair.shape.flags_of(listed.key_blocks.as_ref().unwrap());
+        let flags = Flags { blocks: Some(blocks), key_blocks: None, ..listed.clone() };
+        let [listed, flagged] = [listed, flags].map(|flags| wide(&pair.run(cpu, &flags).0));
+        assert_eq!(listed, flagged, "{what}");
+    }
+}
+
+on_both! {
+    blocks_that_queries_list: cpu [lists_are_flags], gpu [lists_on::<f16>, lists_on::<bf16>];
+}
+
+/// A captured graph reads other blocks at every launch, and returns equal bits for equal blocks.
+#[test]
+fn blocks_that_queries_list_in_a_graph() {
+    let Some(gpu) = gpu_alone() else { return };
+    let shape = Shape { m: 700, n: 900, masks: 3 };
+    let pair = Pair::<bf16>::new(shape, plain(3, 128));
+    let attention =
+        DynamicAttention::of_key_blocks(&gpu, [shape.m, shape.n], 3, 5, &pair.options).unwrap();
+    let [q, k, v] = upload(&gpu, pair.host.each_ref());
+    let mut blocks = gpu.upload_dense(&shape.key_blocks(5, 1)).unwrap();
+    let mut out = poisoned(&gpu, &[3, shape.m, 128]);
+    let stream = gpu.stream().unwrap();
+    let mut graph = Replay::of(&stream, || {
+        let mask = MaskTensors { key_blocks: Some(&blocks), ..MaskTensors::default() };
+        attention.forward([&q, &k, &v], &mask, &mut out, None, &stream)
+    });
+    let mut first = None;
+    for seed in [2, 3, 2] {
+        let listed = shape.key_blocks(5, seed);
+        blocks.write(&listed).unwrap();
+        // SAFETY: all memory that the captured run uses is alive until the end of this test.
+        unsafe { graph.run() };
+        let flags = Flags { key_blocks: Some(listed), ..Flags::default() };
+        assert_near(&out, &pair.run(&Context::unchecked_cpu(), &flags).0, "in a graph");
+        if seed == 2 {
+            let bits = out.to_dense().unwrap().values().to_vec();
+            assert!(first.is_none_or(|earlier: Vec<bf16>| earlier == bits));
+            first = Some(bits);
+        }
     }
 }
 
@@ -304,4 +417,30 @@ fn masks_that_are_refused() {
     let stream = cpu.stream().unwrap();
     let error = attention.forward([&q, &k, &v], &mask, &mut out, None, &stream).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
+}
+
+#[test]
+fn listed_blocks_and_flags_exclude_each_other() {
+    let cpu = Context::unchecked_cpu();
+    let [q, k, v] = [1, 2, 3].map(|i| cpu.upload_dense(&units([1, 8, 2], i)).unwrap());
+    let [columns, rows] = [0, 1].map(|_| cpu.zeros::<i8>(&[1, 8]).unwrap());
+    let [right, wrong] = [2, 3].map(|most| cpu.zeros::<i32>(&[1, 1, most]).unwrap());
+    let stream = cpu.stream().unwrap();
+    let mut out = cpu.zeros::<f32>(&[1, 8, 2]).unwrap();
+    let mut refused = |attention: &DynamicAttention<f32>, mask: MaskTensors<'_>| {
+        let run = attention.forward([&q, &k, &v], &mask, &mut out, None, &stream);
+        run.unwrap_err()
+    };
+    let named = DynamicAttention::of_key_blocks(&cpu, [8, 8], 1, 2, &plain(1, 2)).unwrap();
+    let flagged = DynamicAttention::new(&cpu, [8, 8], 1, &plain(1, 2)).unwrap();
+    let of = |key_blocks| MaskTensors { key_blocks, ..MaskTensors::default() };
+    let both = MaskTensors { columns: Some(&columns), rows: Some(&rows), ..of(Some(&right)) };
+    assert_error!(refused(&named, both), Error::Operand { name, .. } if name == "columns");
+    assert_error!(
+        refused(&named, of(None)),
+        Error::MissingOperand { name, .. } if name == "key_blocks"
+    );
+    let error = refused(&flagged, of(Some(&right)));
+    assert_error!(error, Error::NotPlanned { name, .. } if name == "key_blocks");
+    assert_error!(refused(&named, of(Some(&wrong))), Error::Shape { .. });
 }

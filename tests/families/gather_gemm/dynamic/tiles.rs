@@ -2,10 +2,10 @@
 //! all lengths in sequence. Exact on integers.
 
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::{Context, Scalar, Stream, Tensor};
+use einsparse::{Context, Scalar, Tensor};
 
-use super::matmul::integers;
-use crate::support::dense::{nan, strided};
+use super::HEIGHTS;
+use crate::support::dense::{integers, nan, strided};
 use crate::support::gpu;
 use crate::support::runs::finish;
 use crate::support::skipping::{LEFT, Skipping, TRANSPOSED};
@@ -68,50 +68,30 @@ fn check<T: Scalar>(c: &Tensor<T>, b: &Dense<T>, (height, turn): (usize, usize))
     }
 }
 
-fn poisoned<T: Scalar>(context: &Context, rows: usize, room: usize) -> Tensor<T> {
-    strided(context, &nan(&[rows, COLUMNS]), room, T::ONE)
-}
-
-fn multiplies<T: Scalar>(context: &Context, height: usize, stream: &Stream) {
+fn many_tiles<T: Scalar>(context: &Context, skipping: Skipping) {
     // The last panel is partial.
+    let height = skipping.tile();
     let rows = PANELS * height - 8;
-    let b = integers::<T>([DEPTH, COLUMNS], 5);
+    let b = integers::<T>(&[DEPTH, COLUMNS], 5);
     let b_there = context.upload_dense(&b).unwrap();
-    let product = Skipping { height, ..LEFT }.plan::<T>(context, [rows, DEPTH, COLUMNS]);
+    let product = skipping.plan::<T>(context, [rows, DEPTH, COLUMNS]);
     // A C whose rows are not aligned is stored element by element.
     for (turn, room) in [(0, COLUMNS), (1, COLUMNS + 24), (2, COLUMNS + 3)] {
-        let a = context.upload_dense(&mixed::<T>(rows, height, turn));
-        let mut c = poisoned::<T>(context, rows, room);
-        product.run([&a.unwrap(), &b_there], &mut c, stream).unwrap();
-        stream.synchronize().unwrap();
+        let [a, _] = skipping.stored([&mixed::<T>(rows, height, turn), &b]);
+        let a = context.upload_dense(&a).unwrap();
+        let room = if skipping.by_columns { COLUMNS } else { room };
+        let mut c = strided(context, &nan(&[rows, COLUMNS]), room, T::ONE);
+        finish(context, |stream| product.run([&a, &b_there], &mut c, stream));
         check(&c, &b, (height, turn));
     }
 }
 
 #[test]
-fn dynamic_product_of_many_tiles() {
+fn products_of_many_tiles() {
     let Some(gpu) = gpu() else { return };
-    let stream = gpu.stream().unwrap();
-    for height in [128, 64, 32] {
-        multiplies::<f16>(&gpu, height, &stream);
+    for height in HEIGHTS {
+        many_tiles::<f16>(&gpu, Skipping { height, ..LEFT });
     }
-    multiplies::<bf16>(&gpu, 128, &stream);
-}
-
-#[test]
-fn turned_product_of_many_tiles() {
-    let Some(gpu) = gpu() else { return };
-    let rows = PANELS * 64 - 8;
-    let b = integers::<f16>([DEPTH, COLUMNS], 5);
-    let b_there = gpu.upload_dense(&b).unwrap();
-    let product = TRANSPOSED.plan::<f16>(&gpu, [rows, DEPTH, COLUMNS]);
-    for turn in 0..3 {
-        let a = mixed::<f16>(rows, 64, turn);
-        let at = |i: &[usize]| a.values()[i[1] * DEPTH + i[0]];
-        let a = Dense::from_fn(vec![DEPTH, rows], at).unwrap();
-        let a = gpu.upload_dense(&a).unwrap();
-        let mut c = poisoned::<f16>(&gpu, rows, COLUMNS);
-        finish(&gpu, |stream| product.run([&a, &b_there], &mut c, stream));
-        check(&c, &b, (64, turn));
-    }
+    many_tiles::<bf16>(&gpu, LEFT);
+    many_tiles::<f16>(&gpu, TRANSPOSED);
 }

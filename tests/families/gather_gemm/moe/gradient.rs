@@ -5,12 +5,13 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Moe, MoeGradients, MoeInputs, MoeOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
-use super::moe::{Operands, gate_of, gated, operands, options, places};
+use super::{Operands, gate_of, gated, operands, options, places};
 use crate::families::discover::routing::{ROUTERS, Router, choices};
-use crate::support::dense::wide;
+use crate::support::bounds::relative_error;
+use crate::support::dense::{assert_equal, poisoned, wide};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
-use crate::support::{Rng, gpu, gpu_alone};
+use crate::support::{Rng, assert_error, gpu, gpu_alone, on_both};
 
 /// Gradients of x, weights, up and down.
 pub type Four = [Vec<f64>; 4];
@@ -33,11 +34,7 @@ impl<T: Scalar> There<T> {
     /// Uploads the operands. Outputs start as NaN.
     fn new(context: &Context, operands: &Operands<T>, dout: &Dense<T>) -> Self {
         let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
-        let poison = |like: &Dense<T>| {
-            let values = vec![T::from_f64(f64::NAN); like.values().len()];
-            upload(&Dense::new(like.shape().to_vec(), values).unwrap())
-        };
-        let nan = Dense::from_fn(operands.weights.shape().to_vec(), |_| f32::NAN).unwrap();
+        let poison = |like: &Dense<T>| poisoned::<T>(context, like.shape());
         There {
             x: upload(&operands.x),
             weights: context.upload_dense(&operands.weights).unwrap(),
@@ -45,7 +42,7 @@ impl<T: Scalar> There<T> {
             down: upload(&operands.down),
             out: poison(&operands.x),
             dx: poison(&operands.x),
-            dweights: context.upload_dense(&nan).unwrap(),
+            dweights: poisoned(context, operands.weights.shape()),
             dup: poison(&operands.up),
             ddown: poison(&operands.down),
             dout: upload(dout),
@@ -175,51 +172,41 @@ fn exact<T: Scalar>(context: &Context, o: &MoeOptions) {
         let wanted = reference(o, &operands, &choices, &dout);
         for (which, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
             let name = ["x", "weights", "up", "down"][which];
-            let fault = found.iter().zip(wanted).position(|(a, b)| a != b);
-            assert!(
-                fault.is_none(),
-                "{} {o:?} {router:?}: gradient of {name} at {fault:?}: {:?}, not {:?}",
-                T::NAME,
-                fault.map(|i| found[i]),
-                fault.map(|i| wanted[i])
-            );
+            let what = format!("{} {o:?} {router:?}: gradient of {name}", T::NAME);
+            assert_equal(&what, found, wanted);
         }
     }
 }
 
-#[test]
-fn gradients_of_a_layer_of_experts_on_the_cpu() {
-    let cpu = Context::unchecked_cpu();
-    exact::<f32>(&cpu, &options([20, 1], 3, [6, 10]));
-    exact::<f16>(&cpu, &options([20, 3], 5, [6, 10]));
-    for o in gated(options([20, 3], 5, [6, 10]), Gate::Relu) {
-        exact::<f16>(&cpu, &o);
-    }
-}
-
-#[test]
-fn gradients_of_a_layer_of_experts_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
-    for o in [
-        options([100, 1], 3, [64, 256]),
-        options([90, 2], 5, [72, 200]),
-        options([60, 4], 16, [136, 296]),
-        options([1, 1], 1, [8, 8]),
-        options([300, 3], 4, [128, 64]),
-        options([0, 1], 2, [64, 64]),
-    ] {
-        exact::<f16>(&gpu, &o);
-        exact::<bf16>(&gpu, &o);
-        for o in gated(o, Gate::Relu) {
-            exact::<f16>(&gpu, &o);
-            exact::<bf16>(&gpu, &o);
+on_both! {
+    gradients: cpu [|cpu| {
+        exact::<f32>(cpu, &options([20, 1], 3, [6, 10]));
+        exact::<f16>(cpu, &options([20, 3], 5, [6, 10]));
+        for o in gated(options([20, 3], 5, [6, 10]), Gate::Relu) {
+            exact::<f16>(cpu, &o);
         }
-    }
+    }], gpu [|gpu| {
+        for o in [
+            options([100, 1], 3, [64, 256]),
+            options([90, 2], 5, [72, 200]),
+            options([60, 4], 16, [136, 296]),
+            options([1, 1], 1, [8, 8]),
+            options([300, 3], 4, [128, 64]),
+            options([0, 1], 2, [64, 64]),
+        ] {
+            exact::<f16>(gpu, &o);
+            exact::<bf16>(gpu, &o);
+            for o in gated(o, Gate::Relu) {
+                exact::<f16>(gpu, &o);
+                exact::<bf16>(gpu, &o);
+            }
+        }
+    }];
 }
 
 /// Gates whose values are not integers, within the error of rounding to bf16.
 #[test]
-fn gradients_of_a_gated_layer_of_experts_of_any_values() {
+fn gradients_of_any_values() {
     let Some(gpu) = gpu() else { return };
     let gates = [Gate::Silu, Gate::Gelu].map(|gate| gated(options([300, 2], 5, [128, 256]), gate));
     for o in gates.into_iter().flatten() {
@@ -229,17 +216,15 @@ fn gradients_of_a_gated_layer_of_experts_of_any_values() {
         let (_, found) = run(&gpu, &o, &operands, &choices, &dout);
         let wanted = reference(&o, &operands, &choices, &dout);
         for (which, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
-            let norm = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
-            let off = norm(&mut found.iter().zip(wanted).map(|(a, b)| a - b));
-            let size = norm(&mut wanted.iter().copied());
-            assert!(off < 0.01 * size, "{o:?} {which}: {off} of {size}");
+            let off = relative_error(found, wanted);
+            assert!(off < 0.01, "{o:?} {which}: {off}");
         }
     }
 }
 
 /// Every gradient is the slope of `out . dout` along its operand.
 #[test]
-fn gradients_of_a_layer_of_experts_are_slopes() {
+fn gradients_are_slopes() {
     let plain = options([7, 2], 3, [4, 5]);
     let gates = [Gate::Silu, Gate::Gelu].map(|gate| gated(plain, gate));
     for o in gates.into_iter().flatten().chain([plain]) {
@@ -285,7 +270,7 @@ fn slopes(o: &MoeOptions) {
 
 /// A captured step of forward and backward reads other choices at every replay. Equal choices give equal bits.
 #[test]
-fn gradients_of_a_layer_of_experts_in_a_graph() {
+fn gradients_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let o = options([130, 2], 5, [64, 128]);
     let operands = operands::<bf16>(&o, false);
@@ -310,7 +295,7 @@ fn gradients_of_a_layer_of_experts_in_a_graph() {
 }
 
 #[test]
-fn gradients_of_a_layer_of_experts_want_room() {
+fn refusals() {
     let cpu = Context::unchecked_cpu();
     let o = options([4, 1], 3, [8, 16]);
     let operands = operands::<f32>(&o, true);
@@ -320,5 +305,5 @@ fn gradients_of_a_layer_of_experts_want_room() {
     let choices = cpu.zeros::<i32>(&[4, 1]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = there.run(&mut layer, &choices, &stream).unwrap_err();
-    assert!(matches!(&error, Error::NotPlanned { name, .. } if name == "layer"), "{error}");
+    assert_error!(error, Error::NotPlanned { name, .. } if name == "layer");
 }

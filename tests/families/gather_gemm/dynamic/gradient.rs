@@ -6,12 +6,13 @@ use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Result, Scalar};
 
-use super::matmul::{integers, product};
-use super::turned::{exact, pieces};
-use crate::support::dense::{nan, poisoned, strided, transposed, upload, upload_values};
+use crate::support::dense::{
+    assert_exact, integers, nan, poisoned, strided, transposed, upload, upload_values,
+};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
-use crate::support::{gpu, gpu_alone};
+use crate::support::skipping::{dense_product, pieces};
+use crate::support::{gpu, gpu_alone, on_both};
 
 const WIDTH: usize = 64;
 
@@ -49,7 +50,7 @@ fn options(of_a: GradientOfA, share: f64) -> Given {
 /// Returns A's gradient, reduced to the elements that are requested.
 fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOfA) -> Vec<f64> {
     let k = a.shape()[1];
-    let all = product(dc, &transposed(b));
+    let all = dense_product(dc, &transposed(b));
     let kept = |(i, x): (usize, f64)| {
         let (row, column) = (i / k, i % k);
         let left = column / WIDTH * WIDTH;
@@ -69,7 +70,7 @@ fn of_a<T: Scalar>(a: &Dense<T>, b: &Dense<T>, dc: &Dense<T>, wanted: GradientOf
 fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: Given) {
     let [m, k, n] = extents;
     let gradient = given.gradient::<T>(context, extents).unwrap();
-    let (b, dc) = (integers::<T>([k, n], 3), integers::<T>([m, n], 4));
+    let (b, dc) = (integers::<T>(&[k, n], 3), integers::<T>(&[m, n], 4));
     let skipping = |name: &&str| name.starts_with("pit_") || *name == "cpu";
     let apart = gradient.variants().iter().all(skipping);
     let there = |x: &Dense<T>| {
@@ -89,38 +90,41 @@ fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: Given) {
         let what =
             format!("{} {extents:?} {per_mille} {given:?} {:?}", T::NAME, gradient.variants());
         let wanted = of_a(&a, &b, &dc, given.of_a);
-        exact(&da, &wanted, &format!("dA {what}"));
-        exact(&db, &product(&transposed(&a), &dc), &format!("dB {what}"));
+        assert_exact(&da, &wanted, &format!("dA {what}"));
+        assert_exact(&db, &dense_product(&transposed(&a), &dc), &format!("dB {what}"));
     }
 }
 
 const ALL: [GradientOfA; 3] = [GradientOfA::Whole, GradientOfA::Relu, GradientOfA::MicroTiles];
 
-#[test]
-fn gradients_at_micro_tiles_on_the_cpu() {
+fn small_extents(cpu: &Context) {
     for wanted in ALL {
-        skips::<f32>(&Context::unchecked_cpu(), [33, 200, 9], options(wanted, 0.1));
-        skips::<bf16>(&Context::unchecked_cpu(), [20, 64, 17], options(wanted, 1.0));
+        // Gradients by dense kernels too.
+        for share in [0.1, 1.0] {
+            skips::<f32>(cpu, [33, 200, 9], options(wanted, share));
+            skips::<bf16>(cpu, [20, 64, 17], options(wanted, share));
+        }
     }
 }
 
 /// Lists of several tiles, more panels than a warp reads at once, and partial tiles on every axis.
-#[test]
-fn gradients_at_micro_tiles_on_the_gpu() {
-    let Some(gpu) = gpu() else { return };
+fn all_extents<T: Scalar>(gpu: &Context) {
     for extents in
         [[64, 64, 64], [1, 8, 8], [200, 136, 72], [300, 320, 136], [129, 2568, 40], [257, 192, 600]]
     {
         for wanted in ALL {
             for determinism in [Determinism::Strict, Determinism::Relaxed] {
                 let given = Given { determinism, skips: true, ..options(wanted, 0.02) };
-                skips::<f16>(&gpu, extents, given);
-                skips::<bf16>(&gpu, extents, given);
+                skips::<T>(gpu, extents, given);
             }
             // B's gradient is dense, A's is as requested.
-            skips::<f16>(&gpu, extents, options(wanted, 1.0));
+            skips::<T>(gpu, extents, options(wanted, 1.0));
         }
     }
+}
+
+on_both! {
+    gradients_of_dynamic_operands: cpu [small_extents], gpu [all_extents::<f16>, all_extents::<bf16>];
 }
 
 /// A gradient runs the kernels that plans select for the expected sparsity, and reports their names.
@@ -158,13 +162,13 @@ fn gradients_skip_where_plans_do() {
 
 /// A captured graph reads another pattern at every replay. Values of the previous replay in dA must be cleared.
 #[test]
-fn gradients_at_micro_tiles_in_a_graph() {
+fn gradients_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
     let [m, k, n] = [512, 256, 264];
     let given = Given { skips: true, ..options(GradientOfA::MicroTiles, 0.05) };
     let gradient = given.gradient::<f16>(&gpu, [m, k, n]).unwrap();
     assert_eq!(gradient.variants(), [here("pit_f16_sampled"), here("pit_f16_1x64")]);
-    let (b, dc) = (integers::<f16>([k, n], 5), integers::<f16>([m, n], 6));
+    let (b, dc) = (integers::<f16>(&[k, n], 5), integers::<f16>(&[m, n], 6));
     let [b_there, dc_there] = upload(&gpu, [&b, &dc]);
     let mut a_there = gpu.zeros::<f16>(&[m, k]).unwrap();
     let mut da = poisoned::<f16>(&gpu, &[m, k]);
@@ -179,25 +183,25 @@ fn gradients_at_micro_tiles_in_a_graph() {
         // SAFETY: all memory that the captured run uses is alive until the end of this test.
         unsafe { graph.run() };
         let wanted = of_a(&a, &b, &dc, GradientOfA::MicroTiles);
-        exact(&da, &wanted, &format!("dA {per_mille}"));
-        let wanted = product(&transposed(&a), &dc);
-        exact(&db, &wanted, &format!("dB {per_mille}"));
+        assert_exact(&da, &wanted, &format!("dA {per_mille}"));
+        let wanted = dense_product(&transposed(&a), &dc);
+        assert_exact(&db, &wanted, &format!("dB {per_mille}"));
     }
 }
 
 /// A NaN in a row of dC reaches A's gradient in the micro-tiles of that row, and no others.
 #[test]
-fn gradients_at_micro_tiles_keep_nan_where_it_is() {
+fn gradients_keep_nan_where_it_is() {
     let Some(gpu) = gpu() else { return };
     let [m, k, n] = [128, 256, 64];
     let mut a = vec![f16::ZERO; m * k];
     (a[9 * k + 100], a[10 * k + 1]) = (f16::ONE, f16::ONE);
-    let mut dc = integers::<f16>([m, n], 3).values().to_vec();
+    let mut dc = integers::<f16>(&[m, n], 3).values().to_vec();
     dc[9 * n] = f16::NAN;
     dc[11 * n..12 * n].fill(f16::NAN);
     let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, dc) = (upload([m, k], a), upload([m, n], dc));
-    let b = gpu.upload_dense(&integers::<f16>([k, n], 4)).unwrap();
+    let b = gpu.upload_dense(&integers::<f16>(&[k, n], 4)).unwrap();
     let (mut da, mut db) = (gpu.zeros::<f16>(&[m, k]).unwrap(), gpu.zeros::<f16>(&[k, n]).unwrap());
     let given = options(GradientOfA::MicroTiles, 0.1);
     let gradient = given.gradient::<f16>(&gpu, [m, k, n]).unwrap();
@@ -210,7 +214,7 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
 }
 
 #[test]
-fn gradients_at_micro_tiles_refuse_what_they_cannot() {
+fn refusals_of_gradients() {
     let Some(gpu) = gpu() else { return };
     let given = options(GradientOfA::MicroTiles, 0.1);
     let error = given.gradient::<f32>(&gpu, [8, 8, 8]).unwrap_err();
