@@ -82,6 +82,7 @@ enum Kind {
 /// assert_eq!(raw.columns, 0);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RawConversion {
     /// The dense matrix `[m, k]`, row-major.
     pub dense: u64,
@@ -110,6 +111,10 @@ pub struct RawConversion {
     /// size. Elements past the capacity are not written. A transpose uses the number of nonzeros that it was created
     /// for.
     pub capacity: usize,
+}
+
+setters! {
+    RawConversion { dense: u64, leading: usize, offsets: u64, rows: u64, columns: u64, values: u64, out_offsets: u64, out_rows: u64, out_columns: u64, out_values: u64, out_permutation: u64, capacity: usize }
 }
 
 pub(crate) fn not_zero(what: &'static str, size: usize) -> Result<()> {

@@ -8,6 +8,21 @@ use einsparse_cuda::{device, driver, kernel, machine};
 use einsparse_formats::parallel;
 use einsparse_lang::{einsum, error, indirect};
 
+/// Adds a method for each field that returns the value with another content of the field.
+macro_rules! setters {
+    ($of:ident { $($field:ident: $type:ty),+ $(,)? }) => {
+        impl $of {
+            $(
+                #[doc = concat!("Returns this value with another content of the field `", stringify!($field), "`.")]
+                #[must_use]
+                pub fn $field(self, $field: $type) -> Self {
+                    Self { $field, ..self }
+                }
+            )+
+        }
+    };
+}
+
 // Modules without documentation of every item are for the crates above; `einsparse` does not export them.
 pub mod context;
 pub mod convert;

@@ -99,6 +99,7 @@ pub trait Product<Raw = RawSpmm>: fmt::Debug + Send + Sync {
 /// assert_eq!(raw.alpha, 1.0); // with `columns` and `values` for `Plan::run_raw`
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RawSpmm {
     /// Index array of A: the column (block column) of each slot, as u32. It must be 16-byte aligned and readable 8
     /// slots past its end. For N:M: the words of positions, of which the plan stores a copy.
@@ -131,6 +132,10 @@ pub struct RawSpmm {
     pub alpha: f64,
 }
 
+setters! {
+    RawSpmm { columns: u64, values: u64, b: u64, ldb: usize, c: u64, ldc: usize, bias: u64, gate: u64, ldg: usize, value_stride: usize, b_stride: usize, c_stride: usize, alpha: f64 }
+}
+
 impl Default for RawSpmm {
     /// Returns operands without addresses, with factor 1.
     fn default() -> Self {
@@ -161,6 +166,7 @@ impl Default for RawSpmm {
 /// assert_eq!(raw.mask, 0); // with `columns` for `Plan::run_raw`
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RawSddmm {
     /// Columns of the nonzeros of the output, as u32. Kernels over blocks do not read them.
     pub columns: u64,
@@ -178,6 +184,10 @@ pub struct RawSddmm {
     pub values: u64,
     /// Factor of the product: the product of all scalar factors of the expression, including literals.
     pub alpha: f64,
+}
+
+setters! {
+    RawSddmm { columns: u64, x: u64, ldx: usize, y: u64, ldy: usize, mask: u64, values: u64, alpha: f64 }
 }
 
 impl Default for RawSddmm {

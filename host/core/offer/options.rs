@@ -115,6 +115,7 @@ pub enum Weights {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// [`Precision`] of products of f32 matrices; by default full f32.
     pub precision: Precision,
@@ -142,6 +143,30 @@ pub struct Options {
     /// Whether the plan runs once. It then skips preparations that take the host longer than one run saves.
     #[doc(hidden)]
     pub once: bool,
+}
+
+setters! {
+    Options { precision: Precision, zeros: ZerosRule, determinism: Determinism, weights: Weights }
+}
+
+impl Options {
+    /// Returns these options with the name of the only kernel that the plan may use.
+    #[must_use]
+    pub fn variant(self, name: impl Into<String>) -> Self {
+        Self { variant: Some(name.into()), ..self }
+    }
+
+    /// Returns these options with the number of elements that divides addresses and row strides of B and C.
+    #[must_use]
+    pub fn alignment(self, elements: usize) -> Self {
+        Self { alignment: Some(elements), ..self }
+    }
+
+    /// Returns these options with the maximum device memory of the plan in bytes.
+    #[must_use]
+    pub fn memory_limit(self, bytes: usize) -> Self {
+        Self { memory_limit: Some(bytes), ..self }
+    }
 }
 
 /// Element type in which a kernel multiplies elements of `dtype`.

@@ -27,6 +27,7 @@ use crate::launch::{Turns, aligned_to, row_bytes, small, within};
 /// assert_eq!(raw.q_strides, [64, 512]);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RawAttention {
     /// Queries, m rows per head.
     pub q: u64,
@@ -46,6 +47,10 @@ pub struct RawAttention {
     pub out_strides: [usize; 2],
     /// Natural logarithms of the sums of exponentials, f32 `[heads, m]`; 0 if not required.
     pub log_sum: u64,
+}
+
+setters! {
+    RawAttention { q: u64, q_strides: [usize; 2], k: u64, k_strides: [usize; 2], v: u64, v_strides: [usize; 2], out: u64, out_strides: [usize; 2], log_sum: u64 }
 }
 
 /// Extents of an attention.

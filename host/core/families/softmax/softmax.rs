@@ -27,6 +27,7 @@ use deal::Deal;
 /// assert_eq!(in_place.upstream, 0); // the softmax, not its gradient
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RawSoftmax {
     /// Scores; for the gradient, the result of the softmax.
     pub input: u64,
@@ -37,6 +38,10 @@ pub struct RawSoftmax {
     /// Slots from the values of one head to those of the next, in all tensors; a multiple of 16 bytes. Ignored with one
     /// head.
     pub stride: usize,
+}
+
+setters! {
+    RawSoftmax { input: u64, upstream: u64, output: u64, stride: usize }
 }
 
 /// Kernels for one pattern, with the distribution of its rows.
