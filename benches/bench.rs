@@ -296,12 +296,12 @@ pub fn timed<T>(make: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
 
 /// Product on addresses: columns and values of A, B, and C of `n` columns.
 pub fn raw_spmm([columns, values, b, c]: [u64; 4], n: usize) -> RawSpmm {
-    RawSpmm { columns, values, b, ldb: n, c, ldc: n, ..RawSpmm::default() }
+    RawSpmm::default().columns(columns).values(values).b(b).ldb(n).c(c).ldc(n)
 }
 
 /// Options that force the row of this name; `None` leaves the choice to the plan.
 pub fn forced(variant: Option<&str>) -> Options {
-    Options { variant: variant.map(str::to_owned), ..Options::default() }
+    Options::default().variant(variant)
 }
 
 /// Options with the precision of an element type.
@@ -310,5 +310,5 @@ pub fn precise(dtype: Dtype) -> Options {
         Dtype::Tf32 => Precision::Tf32,
         _ => Precision::Full,
     };
-    Options { precision, ..Options::default() }
+    Options::default().precision(precision)
 }

@@ -12,7 +12,7 @@ use einsparse::formats::{AnySparse, Csr, Dense, Format, Role, bf16, f16};
 use einsparse::kernels::abi::{WalkKind, Zeros};
 use einsparse::raw::RawStream;
 use einsparse::registry::{Scalar, find};
-use einsparse::{Error, Options, Plan, SparseTensor, Weights};
+use einsparse::{Error, Plan, SparseTensor, Weights};
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -131,8 +131,7 @@ impl<'b> Einsparse<'b> {
         a: &SparseTensor<T>,
         (variant, weights): (Option<&str>, Weights),
     ) -> Result<(Plan<T>, f64), Error> {
-        let options =
-            Options { weights, variant: variant.map(str::to_owned), ..precise(case.dtype()) };
+        let options = precise(case.dtype()).weights(weights).variant(variant);
         // Planning reads only the shape of B.
         let b = Dense::<T>::zeros(vec![case.problem.extents().1, case.n])?;
         let (operands, context) = (ab(a, &b), &self.bench.context);

@@ -369,10 +369,7 @@ impl Rows<'_> {
         }
         let (context, stream) = (self.context.clone(), self.stream());
         let planned = |variant: Option<&str>| {
-            let options = Options {
-                variant: variant.map(str::to_owned).or(options.variant.clone()),
-                ..options.clone()
-            };
+            let options = options.clone().variant(variant.or(options.variant.as_deref()));
             context
                 .plan::<T>(expression)
                 .operands(operands)

@@ -30,15 +30,13 @@ fn main() -> einsparse::Result<()> {
     let values = DeviceMemory::from_slice(context, &padded, stream.raw())?;
     let rhs = DeviceMemory::from_slice(context, b.values(), stream.raw())?;
     let out = DeviceMemory::alloc(context, 256 * 64 * 4)?;
-    let raw = RawSpmm {
-        columns: columns.address(),
-        values: values.address(),
-        b: rhs.address(),
-        ldb: 64,
-        c: out.address(),
-        ldc: 64,
-        ..RawSpmm::default()
-    };
+    let raw = RawSpmm::default()
+        .columns(columns.address())
+        .values(values.address())
+        .b(rhs.address())
+        .ldb(64)
+        .c(out.address())
+        .ldc(64);
     // SAFETY: the addresses point to operands of the planned shapes, type and pattern, in the primary context of the
     // plan's GPU. They stay valid until the synchronization below.
     unsafe { plan.run_raw(&raw, stream.raw())? };

@@ -222,17 +222,16 @@ impl Block {
         // The heads of a token are adjacent in its row, so no transpose is required.
         let address = |t: &Tensor<bf16>| t.address().unwrap_or(0);
         let strides = [DIM, MODEL];
-        let raw = RawAttention {
-            q: address(q),
-            q_strides: strides,
-            k: address(k),
-            k_strides: strides,
-            v: address(v),
-            v_strides: strides,
-            out: address(given),
-            out_strides: strides,
-            log_sum: 0,
-        };
+        let raw = RawAttention::default()
+            .q(address(q))
+            .q_strides(strides)
+            .k(address(k))
+            .k_strides(strides)
+            .v(address(v))
+            .v_strides(strides)
+            .out(address(given))
+            .out_strides(strides)
+            .log_sum(0);
         // SAFETY: all are `[tokens, heads, dim]` and stay valid until the caller has synchronized.
         unsafe { self.attention.run_raw(&raw, stream.raw())? };
         of_out.run(given, out, stream)?;

@@ -111,10 +111,11 @@ fn layer(
         Matrix::Sparse(weights) => weights.into(),
         Matrix::Dense(weights) => weights.into(),
     };
-    let options = Options {
-        weights: if kind == Stored::Prepacked { Weights::Static } else { Weights::EachRun },
-        ..Options::default()
-    };
+    let options = Options::default().weights(if kind == Stored::Prepacked {
+        Weights::Static
+    } else {
+        Weights::EachRun
+    });
     let operands = [("W", own), ("B", (&b).into()), ("bias", (&bias).into())];
     let plan = ctx.plan(TEXT).operands(&operands).options(&options).build()?;
     let bytes = bytes + plan.workspace_bytes() + out * 2;
@@ -149,16 +150,14 @@ fn chain(
             Matrix::Dense(weights) => (None, weights.address()),
         };
         let to = address(&maps[i % 2]);
-        let raw = RawSpmm {
-            columns: columns.unwrap_or(0),
-            values: values.unwrap_or(0),
-            b: from,
-            ldb,
-            c: to,
-            ldc: layer.places,
-            bias: address(&layer.bias),
-            ..RawSpmm::default()
-        };
+        let raw = RawSpmm::default()
+            .columns(columns.unwrap_or(0))
+            .values(values.unwrap_or(0))
+            .b(from)
+            .ldb(ldb)
+            .c(to)
+            .ldc(layer.places)
+            .bias(address(&layer.bias));
         steps.push((&layer.plan, raw));
         (from, ldb) = (to, layer.places);
     }

@@ -177,7 +177,7 @@ fn refusals_say_why() {
 
 #[test]
 fn options_exclude_rows() {
-    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
+    let strict = Options::default().zeros(ZerosRule::Strict);
     let blocks = choice::<f16>("blockgroupcoo:16x16:2", 64, &strict);
     assert!(only_general(&blocks));
     all_say(
@@ -185,7 +185,7 @@ fn options_exclude_rows() {
         "the plan requires Zeros::Strict",
     );
     assert!(!choice::<f16>("csr", 64, &strict).candidates.is_empty());
-    let tf32 = Options { precision: Precision::Tf32, ..Options::default() };
+    let tf32 = Options::default().precision(Precision::Tf32);
     assert!(only_general(&choice::<f32>("bsr:16x16", 64, &Options::default())));
     assert!(
         candidates(&choice::<f32>("bsr:16x16", 64, &tf32))
@@ -196,9 +196,9 @@ fn options_exclude_rows() {
 
 #[test]
 fn alignment_excludes_wider_loads() {
-    let any = Options { alignment: Some(1), ..Options::default() };
+    let any = Options::default().alignment(1);
     assert!(candidates(&choice::<f32>("csr", 64, &any)).iter().all(|row| row.vector == 1));
-    let two = Options { alignment: Some(2), ..Options::default() };
+    let two = Options::default().alignment(2);
     assert!(candidates(&choice::<f64>("csr", 64, &two)).iter().any(|row| row.vector == 2));
 }
 

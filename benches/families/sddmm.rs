@@ -91,18 +91,17 @@ impl Case<'_> {
         let x = Dense::<T>::zeros(vec![m, self.k])?;
         let y = Dense::<T>::zeros(vec![n, self.k])?;
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
-        let raw = RawSddmm {
-            columns: tensor.columns_address().unwrap_or(0),
-            x: self.x.ptr,
-            ldx: self.k,
-            y: self.y.ptr,
-            ldy: self.k,
-            mask: 0,
-            values: self.out.ptr,
-            alpha: 1.0,
-        };
+        let raw = RawSddmm::default()
+            .columns(tensor.columns_address().unwrap_or(0))
+            .x(self.x.ptr)
+            .ldx(self.k)
+            .y(self.y.ptr)
+            .ldy(self.k)
+            .mask(0)
+            .values(self.out.ptr)
+            .alpha(1.0);
         let planned = |variant: Option<&str>| {
-            let options = Options { variant: variant.map(str::to_owned), ..precise(self.dtype) };
+            let options = precise(self.dtype).variant(variant);
             let plan = bench.context.plan(EXPRESSION).operands(&operands);
             timed(|| Ok(plan.sparse_output(tensor).options(&options).build()?))
         };

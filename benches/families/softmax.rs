@@ -112,13 +112,8 @@ fn measured<T: Scalar>(bench: &Bench<'_>, problem: &Problem, dtype: Dtype) -> Re
         let [scores, given, gradient] =
             tensors.each_ref().map(|tensor| tensor.values_address().unwrap_or(0));
         let raw = match step {
-            0 => RawSoftmax { input: scores, output: given, ..RawSoftmax::default() },
-            _ => RawSoftmax {
-                input: given,
-                upstream: scores,
-                output: gradient,
-                ..RawSoftmax::default()
-            },
+            0 => RawSoftmax::default().input(scores).output(given),
+            _ => RawSoftmax::default().input(given).upstream(scores).output(gradient),
         };
         let row = row
             .clone()
@@ -161,12 +156,10 @@ fn heads<T: Scalar>(
     let stride = slots.next_multiple_of(8);
     let upload = || bench.context.upload_strided(&all, stride, T::ZERO);
     let (scores, mut out) = (upload()?, upload()?);
-    let raw = RawSoftmax {
-        input: scores.address().unwrap_or(0),
-        output: out.address().unwrap_or(0),
-        stride,
-        ..RawSoftmax::default()
-    };
+    let raw = RawSoftmax::default()
+        .input(scores.address().unwrap_or(0))
+        .output(out.address().unwrap_or(0))
+        .stride(stride);
     let bytes = HEADS * stride * size_of::<T>();
     let copied = copied(bench, bytes)?;
     let row = row.bytes(2.0 * bytes as f64);

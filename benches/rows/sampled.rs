@@ -119,7 +119,7 @@ impl Rows<'_> {
             let operands: [(&str, Operand<'_, T>); 2] = [("X", (&x).into()), ("Y", (&y).into())];
             let (context, stream, like) = (self.context.clone(), self.stream(), out);
             let make = |variant: Option<&str>| {
-                let options = Options { variant: variant.map(str::to_owned), ..options.clone() };
+                let options = options.clone().variant(variant);
                 let plan = context
                     .plan::<T>(expression)
                     .operands(&operands)

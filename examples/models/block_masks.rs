@@ -38,7 +38,7 @@ pub fn masked_plan<T: Scalar>(ctx: &Context, width: usize, tokens: usize) -> Res
     let (w, x) = (ctx.zeros::<T>(&[width, width])?, ctx.zeros::<T>(&[width, tokens])?);
     let operands = [("W", Dynamic::new(&w).expecting(expected(width)).into()), ("X", (&x).into())];
     let built = |variant: Option<&str>| {
-        let options = Options { variant: variant.map(str::to_owned), ..Options::default() };
+        let options = Options::default().variant(variant);
         ctx.plan("Y[o,t] = W[o,i] * X[i,t]").operands(&operands).options(&options).build()
     };
     let plan = built(None)?;

@@ -17,7 +17,7 @@ impl<T: Scalar> Plans<T> {
     pub fn new(context: &Context, precision: Precision) -> Self {
         Plans {
             context: context.clone(),
-            options: Options { precision, ..Options::default() },
+            options: Options::default().precision(precision),
             plans: HashMap::new(),
         }
     }

@@ -40,11 +40,9 @@ impl<T: Scalar> Product<T> {
             true => "C[m,n] = relu(A[m,k] * B[k,n] + b[m])",
             false => "C[m,n] = A[m,k] * B[k,n] + b[m]",
         };
-        let options = Options {
-            precision: pruned.unwrap_or(Precision::Tf32),
-            weights: Weights::Static,
-            ..Options::default()
-        };
+        let options = Options::default()
+            .precision(pruned.unwrap_or(Precision::Tf32))
+            .weights(Weights::Static);
         let operands = [("A", weights.operand()), ("B", input.into()), ("b", (&bias).into())];
         let plan = ctx.plan(text).operands(&operands).options(&options);
         Ok(Product { plan: plan.build()?, weights, bias, out })

@@ -60,7 +60,7 @@ impl<T: Scalar> Products<T> {
             // Products along edges stay in f32; dense products use the Tensor Cores.
             let sparse = operands.iter().any(|(_, o)| matches!(o, Operand::Sparse(_)));
             let precision = if sparse { Precision::Full } else { Precision::Tf32 };
-            let options = Options { precision, weights: Weights::Static, ..Options::default() };
+            let options = Options::default().precision(precision).weights(Weights::Static);
             let plan = self.context.plan(text).operands(&operands).options(&options).build()?;
             self.plans.insert(key.clone(), plan);
         }

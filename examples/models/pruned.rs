@@ -131,7 +131,7 @@ impl<T: Scalar> Product<T> {
             (weights, bytes, x, text)
         };
         let operands = [("X", (&x).into()), ("W", weights.operand())];
-        let options = Options { weights: Weights::Static, ..Options::default() };
+        let options = Options::default().weights(Weights::Static);
         let plan = ctx.plan(text[usize::from(add)]).operands(&operands);
         let plan = plan.options(&options).build()?;
         Ok(Product { weights, plan, bytes })

@@ -103,7 +103,7 @@ impl Bench {
         let names = plan.choice().candidates.iter().map(|c| (Some(c.name), Some(c.cost.us)));
         let variants: Vec<_> = if context.is_cuda() { names.collect() } else { vec![(None, None)] };
         for (name, predicted) in variants {
-            let options = Options { variant: name.map(str::to_string), ..options.clone() };
+            let options = options.clone().variant(name);
             let (plan, _) = bind::plan(context, expression, &bound, &options)?;
             let mut out = bound.output(context, &plan, typed)?;
             let median =

@@ -157,13 +157,11 @@ impl Problem {
         if self.tf32 && self.dtype != Dtype::F32 {
             return Err("--tf32 rounds f32 operands; leave out --dtype".into());
         }
-        Ok(Options {
-            precision: if self.tf32 { Precision::Tf32 } else { Precision::Full },
-            zeros: if self.strict_zeros { ZerosRule::Strict } else { ZerosRule::Dense },
-            weights: if self.static_weights { Weights::Static } else { Weights::EachRun },
-            variant: self.variant.clone(),
-            ..Options::default()
-        })
+        Ok(Options::default()
+            .precision(if self.tf32 { Precision::Tf32 } else { Precision::Full })
+            .zeros(if self.strict_zeros { ZerosRule::Strict } else { ZerosRule::Dense })
+            .weights(if self.static_weights { Weights::Static } else { Weights::EachRun })
+            .variant(self.variant.as_deref()))
     }
 
     /// Parses the expression, reads and validates the operands. Also returns the time for reading.

@@ -40,12 +40,7 @@ use crate::registry::{Dtype, Scalar};
 ///     let offsets = DeviceMemory::from_slice(context, &[0u32, 2, 2, 3], raw)?;
 ///     let rows = DeviceMemory::alloc(context, 4 * 4)?; // whole vectors of 16 bytes
 ///     let converter = Converter::coo_from_csr(&ctx, (3, 5))?;
-///     let addresses = RawConversion {
-///         offsets: offsets.address(),
-///         out_rows: rows.address(),
-///         capacity: 3,
-///         ..RawConversion::default()
-///     };
+///     let addresses = RawConversion::default().offsets(offsets.address()).out_rows(rows.address()).capacity(3);
 ///     // SAFETY: the arrays have these sizes and live until the stream has waited.
 ///     unsafe { converter.run_raw(&addresses, raw)? };
 ///     stream.synchronize()?;
@@ -78,7 +73,7 @@ enum Kind {
 ///
 /// ```
 /// use einsparse::raw::RawConversion;
-/// let raw = RawConversion { offsets: 0x7000, out_rows: 0x9000, capacity: 3, ..RawConversion::default() };
+/// let raw = RawConversion::default().offsets(0x7000).out_rows(0x9000).capacity(3);
 /// assert_eq!(raw.columns, 0);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

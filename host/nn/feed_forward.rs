@@ -84,7 +84,7 @@ impl<T: Scalar> FeedForward<T> {
         let shapes = [[tokens, inputs], [inputs, hidden], [hidden, outputs]];
         let [x, u, w] = shapes.each_ref().map(|shape| Operand::Shape(shape));
         let hidden = context.zeros::<T>(&[tokens, hidden])?;
-        let planned = Options { determinism: options.determinism, ..Options::default() };
+        let planned = Options::default().determinism(options.determinism);
         let operands: [(_, Operand<'_, T>); 2] = [("X", x), ("U", u)];
         let first = context
             .plan("H[t,h] = relu(X[t,i] * U[i,h])")

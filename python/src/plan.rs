@@ -149,14 +149,12 @@ impl Plan {
             (Some((name, object)), _) => gpu_of(object, name)?,
             (None, sparse) => sparse.and_then(|(_, sparse)| sparse.get().gpu),
         };
-        let options = Options {
-            precision: if tf32 { Precision::Tf32 } else { Precision::Full },
-            zeros: if strict_zeros { ZerosRule::Strict } else { ZerosRule::Dense },
-            weights: if static_weights { Weights::Static } else { Weights::EachRun },
-            variant,
-            alignment,
-            ..Options::default()
-        };
+        let options = Options::default()
+            .precision(if tf32 { Precision::Tf32 } else { Precision::Full })
+            .zeros(if strict_zeros { ZerosRule::Strict } else { ZerosRule::Dense })
+            .weights(if static_weights { Weights::Static } else { Weights::EachRun })
+            .variant(variant.as_deref())
+            .alignment(alignment);
         let context = crate::context(gpu)?;
         let slots = given.sparse.iter();
         let slots =

@@ -11,7 +11,7 @@ use crate::support::runs::plan_and_run;
 use trial::Trial;
 
 fn pair_by_pair() -> Options {
-    Options { variant: Some("path".into()), ..Options::default() }
+    Options::default().variant("path")
 }
 
 #[test]

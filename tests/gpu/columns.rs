@@ -73,7 +73,7 @@ fn matrix<T: Scalar>(pattern: &CsrPattern, format: &str) -> AnySparse<T> {
 }
 
 fn products<T: Scalar>(ctx: &Context, precision: Precision) {
-    let options = Options { precision, ..Options::default() };
+    let options = Options::default().precision(precision);
     let [m, k] = [130, 136];
     let lens: Vec<usize> = (0..m).map(|row| row * 7 % 40).collect();
     let pattern = spread(&lens, k);

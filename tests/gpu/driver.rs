@@ -134,11 +134,11 @@ fn the_choice_holds_on_the_gpu() {
     let plan = |options: &Options| {
         gpu.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands).options(options).build()
     };
-    let tf32 = Options { precision: Precision::Tf32, ..Options::default() };
+    let tf32 = Options::default().precision(Precision::Tf32);
     let plan_tf32 = plan(&tf32).unwrap();
     assert_eq!(plan_tf32.choice().candidates[0].zeros, Zeros::Dense);
     assert!(plan_tf32.to_string().contains("zeros = Dense"), "{plan_tf32}");
-    for options in [Options::default(), Options { zeros: ZerosRule::Strict, ..tf32 }] {
+    for options in [Options::default(), tf32.zeros(ZerosRule::Strict)] {
         // If the options exclude Tensor Cores, the general family runs the product.
         let plan = plan(&options).unwrap();
         assert!(plan.variant().starts_with("einsum_"), "{plan}");

@@ -85,7 +85,7 @@ fn planned<T: Scalar>(
     let dense: Vec<_> = dense.iter().map(uploaded).collect::<Result<_>>()?;
     let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("A", (&a).into())];
     operands.extend(dense.iter().map(|(name, d)| (*name, d.into())));
-    let options = Options { weights: rule, ..Options::default() };
+    let options = Options::default().weights(rule);
     let plan = context.plan(text).operands(&operands).options(&options).build()?;
     finish(context, plan.out_shape(), |c, stream| plan.run(&operands, c, stream))
 }
@@ -113,7 +113,7 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
             let b = context.upload_dense(&ones::<f32>(&[96, 32]))?;
             let a = locked.as_ref().map_or((&a).into(), Operand::from);
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", a), ("B", (&b).into())];
-            let options = Options { memory_limit: Some(limit), ..Options::default() };
+            let options = Options::default().memory_limit(limit);
             let plan = context.plan(SPMM).operands(&operands).options(&options).build()?;
             finish(context, plan.out_shape(), |c, stream| plan.run(&operands, c, stream))
         });
@@ -379,16 +379,14 @@ fn a_lost_gpu_says_so() {
         let plan = plan_of::<f32>(&context, text, &operands, &Options::default());
         let mut c = context.zeros::<f32>(plan.out_shape()).unwrap();
         let stream = context.stream().unwrap();
-        let raw = RawSpmm {
-            columns: a.columns_address().unwrap(),
-            values: a.values_address().unwrap(),
-            b: 1 << 46,
-            ldb: 64,
-            c: c.address().unwrap(),
-            ldc: 64,
-            alpha: 1.0,
-            ..RawSpmm::default()
-        };
+        let raw = RawSpmm::default()
+            .columns(a.columns_address().unwrap())
+            .values(a.values_address().unwrap())
+            .b(1 << 46)
+            .ldb(64)
+            .c(c.address().unwrap())
+            .ldc(64)
+            .alpha(1.0);
         // SAFETY: violated on purpose, the address of B is invalid. The process ends with this test.
         unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
         let said = |error: Error| {

@@ -44,24 +44,22 @@ fn another_place_is_refused() {
     assert_eq!(run(&with((&on_cpu).into()), &mut c, &stream), "B");
     assert_eq!(run(&good, &mut cpu.zeros(&[3, 32]).unwrap(), &stream), "C");
 
-    let raw = RawSpmm {
-        columns: a.columns_address().unwrap(),
-        values: a.values_address().unwrap(),
-        b: on_gpu.address().unwrap(),
-        ldb: 32,
-        c: c.address().unwrap(),
-        ldc: 32,
-        bias: bias.address().unwrap(),
-        ..RawSpmm::default()
-    };
+    let raw = RawSpmm::default()
+        .columns(a.columns_address().unwrap())
+        .values(a.values_address().unwrap())
+        .b(on_gpu.address().unwrap())
+        .ldb(32)
+        .c(c.address().unwrap())
+        .ldc(32)
+        .bias(bias.address().unwrap());
     let refused = |raw| {
         // SAFETY: each of these calls returns an error before any launch.
         name_of(unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err())
     };
-    assert_eq!(refused(RawSpmm { ldc: 0, ..raw }), "C");
-    assert_eq!(refused(RawSpmm { ldb: 28, ..raw }), "B");
-    assert_eq!(refused(RawSpmm { bias: 0, ..raw }), "bias");
-    assert_eq!(refused(RawSpmm { values: raw.values + 4, ..raw }), "values of A");
+    assert_eq!(refused(raw.ldc(0)), "C");
+    assert_eq!(refused(raw.ldb(28)), "B");
+    assert_eq!(refused(raw.bias(0)), "bias");
+    assert_eq!(refused(raw.values(raw.values + 4)), "values of A");
 }
 
 /// A row without nonzeros has no product, so an infinite factor does not change it, on every row of the table as on the

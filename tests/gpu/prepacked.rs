@@ -22,7 +22,7 @@ const BOTH: [Weights; 2] = [Weights::Static, Weights::EachRun];
 
 /// Options with this kernel, or with any.
 fn holding(weights: Weights, variant: Option<&str>) -> Options {
-    Options { weights, ..named(variant) }
+    named(variant).weights(weights)
 }
 
 /// Forces one kernel over dense matrices, so that the test does not depend on the selection.
@@ -138,7 +138,7 @@ fn kept_of<T: Scalar>(
     let second = first.map_values(|v| T::from_f64(2.0 * v.to_f64() + 1.0));
     for (variant, form) in variants {
         let mut a = gpu.upload(first).unwrap();
-        let options = Options { precision, ..holding(weights, Some(variant)) };
+        let options = holding(weights, Some(variant)).precision(precision);
         let plan = plan_of(gpu, TEXT, &with(&a, &db, &dbias), &options);
         assert_eq!(plan.prepacked(), Some(form.to_string()), "{format}");
         a.set_values(second.values()).unwrap();
@@ -303,15 +303,13 @@ fn kept_values_are_new_when_asked_for() {
     // Raw addresses: those of A are not read.
     let stream = gpu.stream().unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-    let raw = RawSpmm {
-        b: db.address().unwrap(),
-        ldb: n,
-        c: c.address().unwrap(),
-        ldc: n,
-        bias: dbias.address().unwrap(),
-        alpha: 2.0,
-        ..RawSpmm::default()
-    };
+    let raw = RawSpmm::default()
+        .b(db.address().unwrap())
+        .ldb(n)
+        .c(c.address().unwrap())
+        .ldc(n)
+        .bias(dbias.address().unwrap())
+        .alpha(2.0);
     // SAFETY: B, C and bias have the planned shapes and live until the stream is waited for.
     unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
     stream.synchronize().unwrap();
@@ -335,7 +333,7 @@ fn forms_are_held_where_they_pay() {
     let b = Dense::<f16>::zeros([512, 256]).unwrap();
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     let planned = |weights, zeros| {
-        let options = Options { zeros, ..holding(weights, None) };
+        let options = holding(weights, None).zeros(zeros);
         plan_of(&context, "C[m,n] = A[m,k] * B[k,n]", &operands, &options)
     };
     let [kept, each_run] = BOTH.map(|weights| planned(weights, ZerosRule::Dense));

@@ -12,7 +12,7 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, IndexArray, Role, f1
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::raw::{DeviceMemory, RawSpmm, RawStream};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
-use einsparse::{Context, Error, Graph, Operand, Options, Plan, Stream};
+use einsparse::{Context, Error, Graph, Operand, Plan, Stream};
 
 const N: usize = 64;
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -225,17 +225,15 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
         let operands: [(&str, Operand<'_, T>); 3] =
             [("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
         let plan = plan_of(context, &x.text(), &operands, &force(row));
-        let raw = RawSpmm {
-            columns: columns.address,
-            values: values.address,
-            b: b_raw.address,
-            ldb: N,
-            c: c.address,
-            ldc: N,
-            bias: bias_raw.address,
-            alpha: x.alpha(),
-            ..RawSpmm::default()
-        };
+        let raw = RawSpmm::default()
+            .columns(columns.address)
+            .values(values.address)
+            .b(b_raw.address)
+            .ldb(N)
+            .c(c.address)
+            .ldc(N)
+            .bias(bias_raw.address)
+            .alpha(x.alpha());
         // SAFETY: operands have the planned shapes and context, and live past the wait below.
         unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
@@ -277,25 +275,23 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         let b_off = banded(&gpu, problem.b(N).values(), f32::NAN, 1);
         let nan = vec![f32::NAN; problem.m() * N];
         let c_off = banded(&gpu, &nan, GUARD as f32, 1);
-        let raw = RawSpmm {
-            columns: columns.address,
-            values: values.address,
-            b: b_off.address,
-            ldb: N,
-            c: c_off.address,
-            ldc: N,
-            ..RawSpmm::default()
-        };
+        let raw = RawSpmm::default()
+            .columns(columns.address)
+            .values(values.address)
+            .b(b_off.address)
+            .ldb(N)
+            .c(c_off.address)
+            .ldc(N);
         let stream = gpu.stream().unwrap();
         let aligned = plan_of(&gpu, TEXT, &operands, &force(row));
         refuses_alignment(&aligned, &raw, stream.raw());
-        let options = Options { variant: None, alignment: Some(1), ..force(row) };
+        let options = force(row).variant(None).alignment(1);
         let any = plan_of(&gpu, TEXT, &operands, &options);
         // SAFETY: operands have the planned shapes and live past the wait below.
         unsafe { any.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
         // A row stride of eight gigabytes is refused before any launch.
-        let far = RawSpmm { ldb: 1 << 31, ..raw };
+        let far = raw.ldb(1 << 31);
         // SAFETY: the call returns an error before any launch.
         let error = unsafe { any.run_raw(&far, stream.raw()) }.unwrap_err();
         assert!(matches!(error, Error::Overflow { value, .. } if value == 1 << 33), "{error}");

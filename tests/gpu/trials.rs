@@ -217,11 +217,9 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
     if case.is_output_given {
         operands.push((&case.einsum.out.tensor, (&given).into()));
     }
-    let mut options = Options {
-        zeros: [ZerosRule::Dense, ZerosRule::Strict][input.below(2)],
-        weights: [Weights::EachRun, Weights::EachRun, Weights::Static][input.below(3)],
-        ..Options::default()
-    };
+    let mut options = Options::default()
+        .zeros([ZerosRule::Dense, ZerosRule::Strict][input.below(2)])
+        .weights([Weights::EachRun, Weights::EachRun, Weights::Static][input.below(3)]);
     let told = || format!("{text} {:?} {} {fault:?}", case.shapes, T::NAME);
     let plan = match context.plan(text).operands(&operands).options(&options).build() {
         Ok(plan) => plan,

@@ -44,7 +44,7 @@ fn entries_and_dense_have_their_place() {
     let thick = entries::<f16>(generate::uniform(2048, 2048, 0.4, 1).unwrap());
     assert_eq!(advice(&thick, 512, &Options::default())[0].format, None);
     // A dense product multiplies implicit zeros, which these options exclude.
-    let options = Options { zeros: ZerosRule::Strict, ..Options::default() };
+    let options = Options::default().zeros(ZerosRule::Strict);
     let strict = advice(&thick, 512, &options);
     let dense = strict.iter().find(|one| one.format.is_none()).unwrap();
     assert!(dense.kernel().is_none() && strict[0].kernel().is_some());
@@ -57,7 +57,7 @@ fn advice_is_what_a_plan_takes() {
     planned::<f32>(64, &Options::default());
     planned::<f64>(64, &Options::default());
     planned::<f64>(7, &Options::default());
-    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
+    let strict = Options::default().zeros(ZerosRule::Strict);
     planned::<f16>(64, &strict);
 }
 

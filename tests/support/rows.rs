@@ -143,12 +143,12 @@ pub fn product_dtypes() -> BTreeSet<Dtype> {
 /// Options that allow only this row.
 pub fn force(row: &Row) -> Options {
     let precision = if row.dtype == Dtype::Tf32 { Precision::Tf32 } else { Precision::Full };
-    Options { precision, variant: Some(row.name.into()), ..Options::default() }
+    Options::default().precision(precision).variant(row.name)
 }
 
 /// Options that name a kernel, or leave the selection open.
 pub fn named<'a>(variant: impl Into<Option<&'a str>>) -> Options {
-    Options { variant: variant.into().map(str::to_owned), ..Options::default() }
+    Options::default().variant(variant)
 }
 
 /// Number of rows that a plan splits, from its printed form; `None` on the CPU.
@@ -179,7 +179,7 @@ pub fn exact_by_row<T: Scalar>(
         true => Weights::EachRun,
         false => Weights::Static,
     };
-    let options = Options { weights, ..force(row) };
+    let options = force(row).weights(weights);
     let plan = context
         .plan(&x.text())
         .operands(&planned)

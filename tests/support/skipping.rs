@@ -205,12 +205,10 @@ impl Skipping {
         let (a, b) = (zeros(of_a)?, zeros([k, n])?);
         let operands = self.operands([&a, &b]);
         let built = |variant: Option<&str>| {
-            let options = Options {
-                determinism: self.determinism,
-                precision: self.precision,
-                variant: variant.map(str::to_owned),
-                ..Options::default()
-            };
+            let options = Options::default()
+                .determinism(self.determinism)
+                .precision(self.precision)
+                .variant(variant);
             context.plan(self.text(items)).operands(&operands).options(&options).build()
         };
         let plan = match self.few {

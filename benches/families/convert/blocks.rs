@@ -45,13 +45,11 @@ fn measured<T: Scalar>(bench: &Bench<'_>, problem: &Problem, dtype: Dtype) -> Re
     let slots = pattern.block_cols().len();
     let (columns, rows) = (Buffer::new(4 * slots)?, Buffer::new(4 * pattern.groups())?);
     let out = Buffer::new(size_of_val(wanted.values()))?;
-    let raw = RawConversion {
-        out_columns: columns.ptr,
-        out_rows: rows.ptr,
-        out_values: out.ptr,
-        capacity: slots,
-        ..RawConversion::default()
-    };
+    let raw = RawConversion::default()
+        .out_columns(columns.ptr)
+        .out_rows(rows.ptr)
+        .out_values(out.ptr)
+        .capacity(slots);
     let written = out.bytes + columns.bytes + rows.bytes;
     let (source, read, converter, raw) = if problem.op == DENSE_TO_BLOCKS {
         let dense = bench.zeros::<T>(&[m, k])?;
@@ -60,17 +58,15 @@ fn measured<T: Scalar>(bench: &Bench<'_>, problem: &Problem, dtype: Dtype) -> Re
         bench.once(|| bench.gpu.scatter(dtype.size(), address, entries, nnz, k))?;
         let choice = BlockChoice::Norm(0.0);
         let made = Converter::blocks_from_dense::<T>(context, (m, k), block, group, choice)?;
-        let raw = RawConversion { dense: address, leading, ..raw };
+        let raw = raw.dense(address).leading(leading);
         (Source::Dense(dense), m * k * size_of::<T>(), made, raw)
     } else {
         let sparse = context.upload(csr)?;
         let made = Converter::blocks_from_csr::<T>(context, (m, k), block, group)?;
-        let raw = RawConversion {
-            values: sparse.values_address().unwrap_or(0),
-            columns: sparse.columns_address().unwrap_or(0),
-            offsets: operands.offsets.ptr,
-            ..raw
-        };
+        let raw = raw
+            .values(sparse.values_address().unwrap_or(0))
+            .columns(sparse.columns_address().unwrap_or(0))
+            .offsets(operands.offsets.ptr);
         let bytes = nnz * (4 + size_of::<T>()) + 4 * (m + 1);
         (Source::Csr(sparse), bytes, made, raw)
     };

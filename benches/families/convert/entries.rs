@@ -102,15 +102,13 @@ fn dense<T: Scalar>(bench: &Bench<'_>, density: f64) -> Result<()> {
         let columns = Buffer::new(4 * nnz)?;
         let out = Buffer::new(size_of_val(csr.values()))?;
         let converter = Converter::csr_from_dense::<T>(&bench.context, (EXTENT, EXTENT), choice)?;
-        let raw = RawConversion {
-            dense: dense.address().unwrap_or(0),
-            leading: dense.leading(),
-            out_offsets: offsets.ptr,
-            out_columns: columns.ptr,
-            out_values: out.ptr,
-            capacity: nnz,
-            ..RawConversion::default()
-        };
+        let raw = RawConversion::default()
+            .dense(dense.address().unwrap_or(0))
+            .leading(dense.leading())
+            .out_offsets(offsets.ptr)
+            .out_columns(columns.ptr)
+            .out_values(out.ptr)
+            .capacity(nnz);
         let bytes = size_of::<T>() * (EXTENT * EXTENT + nnz) + 4 * (nnz + EXTENT + 1);
         let row = row::<T>(OP, &format!("dense-8192-d{density}"), p).ours(variant);
         let outputs = [
@@ -168,14 +166,14 @@ impl<'a, T: Scalar> Case<'a, T> {
         let bytes = 4 * (m + 1 + nnz);
         let rows = Buffer::new(4 * nnz.next_multiple_of(4))?;
         let back = Buffer::new(4 * (m + 1))?;
-        let raw = RawConversion { capacity: nnz, ..RawConversion::default() };
+        let raw = RawConversion::default().capacity(nnz);
         let coo = convert::csr_to_coo(&self.csr)?;
         let converter = Converter::coo_from_csr(&bench.context, (m, k))?;
-        let there = RawConversion { offsets: self.offsets.ptr, out_rows: rows.ptr, ..raw };
+        let there = raw.offsets(self.offsets.ptr).out_rows(rows.ptr);
         let outputs = [wanted(&rows, &coo.pattern().coords()[0])];
         converted(bench, (self.row("csr_to_coo"), bytes), (&converter, there), &outputs)?;
         let converter = Converter::csr_from_coo(&bench.context, (m, k))?;
-        let raw = RawConversion { rows: rows.ptr, out_offsets: back.ptr, ..raw };
+        let raw = raw.rows(rows.ptr).out_offsets(back.ptr);
         let outputs = [wanted(&back, p.offsets())];
         converted(bench, (self.row("coo_to_csr"), bytes), (&converter, raw), &outputs)
     }
@@ -186,14 +184,12 @@ impl<'a, T: Scalar> Case<'a, T> {
         let transposer = Converter::transpose(&bench.context, (m, k), nnz)?;
         let starts = Buffer::new(4 * (k + 1))?;
         let (out, permutation) = (Buffer::new(4 * nnz)?, Buffer::new(4 * nnz)?);
-        let raw = RawConversion {
-            offsets: self.offsets.ptr,
-            columns: self.columns.ptr,
-            out_offsets: starts.ptr,
-            out_columns: out.ptr,
-            out_permutation: permutation.ptr,
-            ..RawConversion::default()
-        };
+        let raw = RawConversion::default()
+            .offsets(self.offsets.ptr)
+            .columns(self.columns.ptr)
+            .out_offsets(starts.ptr)
+            .out_columns(out.ptr)
+            .out_permutation(permutation.ptr);
         let (turned, host) = timed(|| Ok(convert::transpose_csr(&self.csr)?))?;
         let turned = turned.pattern();
         let row = self.row("transpose").note(format!("on the host {host:.1} ms"));
@@ -249,16 +245,14 @@ impl<'a, T: Scalar> Case<'a, T> {
             let rows = Buffer::new(4 * (slots / group.max(1)).next_multiple_of(4))?;
             let columns = Buffer::new(4 * slots)?;
             let out = Buffer::new(size_of_val(made.values()))?;
-            let raw = RawConversion {
-                values: self.source.ptr,
-                offsets: self.offsets.ptr,
-                columns: self.columns.ptr,
-                out_rows: rows.ptr,
-                out_columns: columns.ptr,
-                out_values: out.ptr,
-                capacity: slots,
-                ..RawConversion::default()
-            };
+            let raw = RawConversion::default()
+                .values(self.source.ptr)
+                .offsets(self.offsets.ptr)
+                .columns(self.columns.ptr)
+                .out_rows(rows.ptr)
+                .out_columns(columns.ptr)
+                .out_values(out.ptr)
+                .capacity(slots);
             let own = made.arrays().pop().map_or(&[][..], |array| array.data);
             let outputs = [wanted(&out, made.values()), wanted(&columns, own)];
             let bytes = (4 + size_of::<T>()) * (nnz + slots) + grouped + 4 * (m + 1);

@@ -75,7 +75,7 @@ fn case(
     let n = b.shape()[1];
     let mut c = bench.zeros::<f16>(&[EXTENT, n])?;
     let plan = |a: Operand<'_, f16>, variant: Option<&str>| -> Result<Plan<f16>> {
-        let options = Options { determinism: Determinism::Relaxed, ..forced(variant) };
+        let options = forced(variant).determinism(Determinism::Relaxed);
         Ok(bench.plan(SPMM, &ab(a, b), &options)?.0)
     };
     let mut kernels = Vec::new();

@@ -64,5 +64,5 @@ pub fn skipping<T: Scalar>(
     };
     let mut names = all.choice().candidates().map(|(name, _)| name);
     let name = names.find(is_asked).ok_or_else(|| format!("no kernel of {micro}: {all}"))?;
-    Ok(Options { variant: Some(name.into()), ..options })
+    Ok(options.variant(name))
 }

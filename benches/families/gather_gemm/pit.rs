@@ -125,7 +125,7 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, kind: &Kind, dtype: Dtype) -> Result<()
                     _ => ("sums in any order; detection inside", kind.op == "pit_matmul"),
                 };
                 if fits {
-                    let options = Options { determinism, ..precise(dtype) };
+                    let options = precise(dtype).determinism(determinism);
                     let options = skipping(bench, text, &operands, (&micro, options))?;
                     let row = row.clone().note(note);
                     bench.product::<T, T>(row, (text, &options), &operands, error)?;

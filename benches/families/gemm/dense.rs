@@ -78,7 +78,7 @@ fn measured<T: Scalar>(
     // Planning reads only the shapes.
     let (left, right) = (bench.zeros::<T>(&[m, k])?, bench.zeros::<T>(&[k, n])?);
     let planned = |variant: Option<&str>| {
-        let options = Options { variant: variant.map(str::to_owned), ..precise(dtype) };
+        let options = precise(dtype).variant(variant);
         Ok::<Plan<T>, crate::device::Reason>(bench.plan(SPMM, &ab(&left, &right), &options)?.0)
     };
     let raw = raw_spmm([0, a, b, c.ptr], n);

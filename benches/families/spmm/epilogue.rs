@@ -12,7 +12,6 @@ use crate::peers::cusparse::CuSparse;
 use crate::peers::fused::FusedDense;
 use crate::prelude::*;
 use einsparse::Weights;
-use einsparse::raw::RawSpmm;
 
 pub const OP: &str = "spmm_bias_relu";
 
@@ -77,17 +76,15 @@ impl Layer<'_> {
         let b = Dense::<T>::zeros(vec![k, case.n])?;
         let bias = Dense::<T>::zeros(vec![m])?;
         let operands = [("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
-        let options = Options { weights, ..Options::default() };
+        let options = Options::default().weights(weights);
         let plan = context.plan(EXPRESSION).operands(&operands).options(&options).build()?;
         let mut note = plan.variant().to_owned();
         if let Some(form) = plan.prepacked() {
             note += &format!(", A prepacked as {form}");
         }
         let o = case.operands;
-        let raw = RawSpmm {
-            bias: self.bias.ptr,
-            ..raw_spmm([&o.columns, &o.values, &o.b, &o.c].map(|b| b.ptr), case.n)
-        };
+        let raw = raw_spmm([&o.columns, &o.values, &o.b, &o.c].map(|b| b.ptr), case.n)
+            .bias(self.bias.ptr);
         // SAFETY: the operands have the planned shapes, type and pattern and outlive the measurement; the stream belongs
         // to the primary context that both sides share.
         let run = || Ok(unsafe { plan.run_raw(&raw, self.bench.raw()) }?);

@@ -43,7 +43,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let a = bench.context.pin(&csr)?;
     for n in bench.arguments.ns(&COLUMNS) {
         let b = bench.tensor(&[k, n], generate::small_integers(k * n, SEED + 1))?;
-        let options = Options { memory_limit: Some(bytes / TIMES), ..forced(None) };
+        let options = forced(None).memory_limit(bytes / TIMES);
         let mut c = bench.zeros(&[m, n])?;
         let mut streamed = |operands: &[(&str, Operand<'_, f32>)]| -> Result<_> {
             let (plan, prepare) = bench.plan::<f32, f32>(SPMM, operands, &options)?;

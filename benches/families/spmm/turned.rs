@@ -126,7 +126,7 @@ fn turned<T: Scalar>(bench: &Bench<'_>, name: &str, p: &CsrPattern, n: usize) ->
     let made = of("transpose as a matrix", as_matrix.csr.pattern());
     as_matrix.product(bench, made, by_default(SPMM), 1)?;
     matrix.product(bench, of("transpose", p), by_default(TURNED), 1)?;
-    let keeps = Options { weights: Weights::Static, ..Options::default() };
+    let keeps = Options::default().weights(Weights::Static);
     matrix.product(bench, of("transpose, values that stay", p), (TURNED, keeps), 1)?;
     if bench.arguments.auto {
         return Ok(());

@@ -95,7 +95,7 @@ pub trait Product<Raw = RawSpmm>: fmt::Debug + Send + Sync {
 /// ```
 /// use einsparse::raw::RawSpmm;
 /// let (b, c) = (0x7000_0000, 0x7100_0000); // of another library, [k, 64] and [m, 64]
-/// let raw = RawSpmm { b, ldb: 64, c, ldc: 64, ..RawSpmm::default() };
+/// let raw = RawSpmm::default().b(b).ldb(64).c(c).ldc(64);
 /// assert_eq!(raw.alpha, 1.0); // with `columns` and `values` for `Plan::run_raw`
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -162,7 +162,7 @@ impl Default for RawSpmm {
 /// ```
 /// use einsparse::raw::RawSddmm;
 /// let (x, y, values) = (0x7000_0000, 0x7100_0000, 0x7200_0000);
-/// let raw = RawSddmm { x, ldx: 64, y, ldy: 64, values, ..RawSddmm::default() };
+/// let raw = RawSddmm::default().x(x).ldx(64).y(y).ldy(64).values(values);
 /// assert_eq!(raw.mask, 0); // with `columns` for `Plan::run_raw`
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]

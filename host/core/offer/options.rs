@@ -6,7 +6,7 @@ use crate::registry::Dtype;
 ///
 /// ```
 /// use einsparse::{Options, Precision};
-/// let options = Options { precision: Precision::Tf32, ..Options::default() };
+/// let options = Options::default().precision(Precision::Tf32);
 /// let ctx = einsparse::Context::cpu();
 /// let (a, b) = (ctx.zeros::<f32>(&[512, 512])?, ctx.zeros::<f32>(&[512, 512])?);
 /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).options(&options).build()?;
@@ -27,7 +27,7 @@ pub enum Precision {
 ///
 /// ```
 /// use einsparse::{Options, ZerosRule};
-/// let options = Options { zeros: ZerosRule::Strict, ..Options::default() };
+/// let options = Options::default().zeros(ZerosRule::Strict);
 /// let ctx = einsparse::Context::cpu();
 /// let a = ctx.zeros::<f32>(&[2, 2])?;
 /// // A dense product multiplies zeros: no kernel may run it. The CPU does.
@@ -76,7 +76,7 @@ pub enum Determinism {
 /// let ctx = Context::new();
 /// let mut a = ctx.upload(a)?;
 /// let b = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 10.0, 100.0])?)?;
-/// let options = Options { weights: Weights::Static, ..Options::default() };
+/// let options = Options::default().weights(Weights::Static);
 /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).options(&options).build()?;
 /// // After a step of training:
 /// a.set_values(&[1.0, 1.0, 1.0])?;
@@ -109,7 +109,7 @@ pub enum Weights {
 /// use einsparse::{Context, Options};
 /// let ctx = Context::cpu();
 /// let (a, b) = (ctx.zeros::<f32>(&[64, 64])?, ctx.zeros::<f32>(&[64, 64])?);
-/// let options = Options { variant: Some("no_such_kernel".into()), ..Options::default() };
+/// let options = Options::default().variant("no_such_kernel");
 /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).options(&options).build();
 /// assert!(plan.unwrap_err().to_string().contains("no kernel has this name"));
 /// # Ok::<(), einsparse::Error>(())
@@ -150,22 +150,22 @@ setters! {
 }
 
 impl Options {
-    /// Returns these options with the name of the only kernel that the plan may use.
+    /// Returns these options with the name of the only kernel that the plan may use, or with `None` for any kernel.
     #[must_use]
-    pub fn variant(self, name: impl Into<String>) -> Self {
-        Self { variant: Some(name.into()), ..self }
+    pub fn variant<'a>(self, name: impl Into<Option<&'a str>>) -> Self {
+        Self { variant: name.into().map(str::to_owned), ..self }
     }
 
     /// Returns these options with the number of elements that divides addresses and row strides of B and C.
     #[must_use]
-    pub fn alignment(self, elements: usize) -> Self {
-        Self { alignment: Some(elements), ..self }
+    pub fn alignment(self, elements: impl Into<Option<usize>>) -> Self {
+        Self { alignment: elements.into(), ..self }
     }
 
     /// Returns these options with the maximum device memory of the plan in bytes.
     #[must_use]
-    pub fn memory_limit(self, bytes: usize) -> Self {
-        Self { memory_limit: Some(bytes), ..self }
+    pub fn memory_limit(self, bytes: impl Into<Option<usize>>) -> Self {
+        Self { memory_limit: bytes.into(), ..self }
     }
 }
 

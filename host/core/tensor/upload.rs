@@ -44,7 +44,7 @@ impl Context {
     /// let a = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
     /// let (a, b) = (ctx.pin(a)?, ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 10.0, 100.0])?)?);
     /// let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    /// let options = Options { memory_limit: Some(64 << 20), ..Options::default() };
+    /// let options = Options::default().memory_limit(64 << 20);
     /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands).options(&options).build()?;
     /// let (mut c, stream) = (ctx.zeros(plan.out_shape())?, ctx.stream()?);
     /// plan.run(&operands, &mut c, &stream)?;

@@ -182,15 +182,14 @@ fn span<T: Scalar>(matrix: &Tensor<T>) -> (u64, usize) {
 fn heads(options: &EncoderOptions, qkv: Rows, out: Rows) -> RawAttention {
     let part = |at: usize| qkv.address + (at * options.width * 2) as u64;
     let strides = |rows: Rows| [options.width / options.heads, rows.leading];
-    RawAttention {
-        q: part(0),
-        q_strides: strides(qkv),
-        k: part(1),
-        k_strides: strides(qkv),
-        v: part(2),
-        v_strides: strides(qkv),
-        out: out.address,
-        out_strides: strides(out),
-        log_sum: 0,
-    }
+    RawAttention::default()
+        .q(part(0))
+        .q_strides(strides(qkv))
+        .k(part(1))
+        .k_strides(strides(qkv))
+        .v(part(2))
+        .v_strides(strides(qkv))
+        .out(out.address)
+        .out_strides(strides(out))
+        .log_sum(0)
 }

@@ -235,15 +235,13 @@ fn a_conversion_is_replayed_and_stays_inside() {
         let mut source = gpu.zeros::<f32>(&[m, k]).unwrap();
         let offsets = words(&gpu, &vec![guard; m + 9]);
         let [columns, out] = [0, 1].map(|_| words(&gpu, &vec![guard; capacity + 8]));
-        let raw = RawConversion {
-            dense: source.address().unwrap(),
-            leading: k,
-            out_offsets: offsets.address().unwrap(),
-            out_columns: columns.address().unwrap(),
-            out_values: out.address().unwrap(),
-            capacity,
-            ..RawConversion::default()
-        };
+        let raw = RawConversion::default()
+            .dense(source.address().unwrap())
+            .leading(k)
+            .out_offsets(offsets.address().unwrap())
+            .out_columns(columns.address().unwrap())
+            .out_values(out.address().unwrap())
+            .capacity(capacity);
         let stream = gpu.stream().unwrap();
         // SAFETY: the tensors have the sizes that the converter requires and live past the waits below; replays follow
         // each other.

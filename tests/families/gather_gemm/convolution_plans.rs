@@ -77,7 +77,7 @@ fn plans_of_convolutions_say_what_they_take() {
     }
     let full = plan(LINE, Dynamic::new(&a).into(), Dynamic::new(&b).into(), &usual);
     assert_eq!(full.variant(), skips.variant());
-    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
+    let strict = Options::default().zeros(ZerosRule::Strict);
     let odd = gpu.zeros::<f16>(&[3, 3, 256, 20]).unwrap();
     let scaled = "C[n,x,y,f] = 2 * A[n,x+i,y+j,m] * B[i,j,m,f]";
     for (line, b, options, reason) in [

@@ -156,7 +156,7 @@ fn dense_conv_where_looking_does_not_pay() {
         }
         assert_eq!(names[0], plan.variant());
     }
-    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
+    let strict = Options::default().zeros(ZerosRule::Strict);
     let given = [("A", (&a).into()), ("B", (&b).into())];
     let dense = plan_of::<f16>(&gpu, LINE, &given, &strict);
     assert!(as_on_hopper(dense.variant()).starts_with("dense_conv"), "{dense}");

@@ -42,7 +42,7 @@ impl<In: Scalar> Case<In> {
     /// Checks `C (= | +=) s * A * B` for one output type, with rows that allow vectors and rows that do not.
     pub(super) fn check<Out: Scalar>(&self, context: &Context, wanted: &str, scales: &[f64]) {
         let options = match has_rival(wanted) {
-            true => Options { variant: Some(wanted.to_owned()), ..self.options.clone() },
+            true => self.options.clone().variant(wanted),
             false => self.options.clone(),
         };
         let ways = [("=", 0), ("+=", 0), ("+=", 1)];

@@ -303,11 +303,9 @@ fn captured_and_between_guard_bands() {
     let context = gpu.device().unwrap().context();
     let guarded = vec![77.0f32; n + 2 * BAND];
     let memory = DeviceMemory::from_slice(context, &guarded, stream.raw()).unwrap();
-    let raw = RawSoftmax {
-        input: tensor.values_address().unwrap(),
-        output: memory.address() + BAND as u64 * 4,
-        ..RawSoftmax::default()
-    };
+    let raw = RawSoftmax::default()
+        .input(tensor.values_address().unwrap())
+        .output(memory.address() + BAND as u64 * 4);
     // SAFETY: the values are those of the planned pattern, as many follow the first band, and all live until the wait.
     let mut graph = Graph::capture(stream.raw(), |s| unsafe { softmax.run_raw(&raw, s) }).unwrap();
     for _ in 0..3 {

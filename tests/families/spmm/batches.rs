@@ -31,16 +31,14 @@ fn each_of_a_batch_may_have_its_values() {
         };
         let plan = gpu.plan(text).operands(&operands).build().unwrap();
         let c = gpu.zeros::<f32>(&[items, m, n]).unwrap();
-        let raw = RawSpmm {
-            columns: a.columns_address().unwrap(),
-            values: all_there.address().unwrap(),
-            value_stride: stride,
-            b: b.address().unwrap(),
-            ldb: n,
-            c: c.address().unwrap(),
-            ldc: n,
-            ..RawSpmm::default()
-        };
+        let raw = RawSpmm::default()
+            .columns(a.columns_address().unwrap())
+            .values(all_there.address().unwrap())
+            .value_stride(stride)
+            .b(b.address().unwrap())
+            .ldb(n)
+            .c(c.address().unwrap())
+            .ldc(n);
         let stream = gpu.stream().unwrap();
         // SAFETY: the tensors have the sizes that the plan requires, and live past the wait.
         unsafe { plan.run_raw(&raw, stream.raw()).unwrap() };

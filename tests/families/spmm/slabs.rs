@@ -38,7 +38,7 @@ fn bytes<T: Scalar>(a: &Csr<T>) -> usize {
 }
 
 fn limited(limit: usize, variant: Option<&str>) -> Options {
-    Options { memory_limit: Some(limit), ..named(variant) }
+    named(variant).memory_limit(limit)
 }
 
 fn planned(
@@ -193,7 +193,7 @@ fn one<T: Scalar>(ctx: &Context, row: &'static Row, n: usize, x: &Expression) ->
     let whole =
         dressed.run(ctx, (x, (&there).into()), ((&there).into(), &force(row)), |_, _| {})?;
     // Partial sums of wide outputs count as well.
-    let options = Options { memory_limit: Some(bytes(&csr) / 2 + 400 * n * 4), ..force(row) };
+    let options = force(row).memory_limit(bytes(&csr) / 2 + 400 * n * 4);
     let of = Operand::from(&pinned);
     let found = dressed.run(ctx, (x, of.clone()), (of, &options), |_, _| {})?;
     same_bits(&row.name, &found, &whole);

@@ -220,7 +220,7 @@ fn three_factors_go_pair_by_pair() {
         let [b, c] = upload(context, [&b, &c]);
         let operands: [(&str, Operand<'_, f32>); 3] =
             [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
-        let options = Options { precision: Precision::Tf32, ..Options::default() };
+        let options = Options::default().precision(Precision::Tf32);
         let (plan, y) = plan_and_run(context, text, &operands, &options);
         (plan.variant(), plan.to_string(), y.to_dense().unwrap())
     };

@@ -103,7 +103,7 @@ fn dynamic_operands_may_be_read_at_sums() {
         let active = Dynamic::new(&on_a).expecting(expected);
         let operands = [("A", active.into()), ("B", (&on_b).into())];
         for determinism in [Determinism::default(), Determinism::Relaxed] {
-            let options = Options { determinism, ..Options::default() };
+            let options = Options::default().determinism(determinism);
             let (plan, c) = plan_and_run(&gpu, TEXT, &operands, &options);
             let found = c.to_dense().unwrap().map(f16::to_f64);
             assert_eq!(found, wanted, "{plan}");

@@ -90,15 +90,13 @@ fn drawn<T: Scalar>(t: &mut Trial<'_>) -> Result<Drawn<T>, Outcome> {
 }
 
 fn options(t: &mut Trial<'_>) -> Options {
-    Options {
-        precision: t.one(&[Precision::Full, Precision::Full, Precision::Tf32]),
-        zeros: t.one(&[ZerosRule::Dense, ZerosRule::Dense, ZerosRule::Strict]),
-        determinism: t.one(&[Determinism::Strict, Determinism::Strict, Determinism::Relaxed]),
-        weights: t.one(&[Weights::EachRun, Weights::EachRun, Weights::Static]),
-        alignment: t.one(&[None, None, Some(1), Some(2), Some(8), Some(3), Some(0)]),
-        memory_limit: t.one(&[None, None, None, Some(0), Some(1 << 20)]),
-        ..Options::default()
-    }
+    Options::default()
+        .precision(t.one(&[Precision::Full, Precision::Full, Precision::Tf32]))
+        .zeros(t.one(&[ZerosRule::Dense, ZerosRule::Dense, ZerosRule::Strict]))
+        .determinism(t.one(&[Determinism::Strict, Determinism::Strict, Determinism::Relaxed]))
+        .weights(t.one(&[Weights::EachRun, Weights::EachRun, Weights::Static]))
+        .alignment(t.one(&[None, None, Some(1), Some(2), Some(8), Some(3), Some(0)]))
+        .memory_limit(t.one(&[None, None, None, Some(0), Some(1 << 20)]))
 }
 
 fn places<T: Scalar>(t: &mut Trial<'_>, d: &Drawn<T>) -> Vec<(&'static str, Tensor<T>)> {
@@ -180,17 +178,15 @@ pub fn named<T: Scalar>(t: &mut Trial<'_>) -> Done {
         1 => t.one(&all),
         _ => t.one(&own),
     };
-    let options = Options { variant: Some(name.into()), ..options(t) };
+    let options = options(t).variant(name);
     planned::<T>(t, &options)
 }
 
 pub fn update<T: Scalar>(t: &mut Trial<'_>) -> Done {
     t.aim(5);
     let d = drawn::<T>(t)?;
-    let options = Options {
-        weights: t.one(&[Weights::Static, Weights::Static, Weights::EachRun]),
-        ..Options::default()
-    };
+    let options =
+        Options::default().weights(t.one(&[Weights::Static, Weights::Static, Weights::EachRun]));
     let plan: Plan<T> = {
         let a = t.sparse("A", &d.a);
         let dense = places(t, &d);

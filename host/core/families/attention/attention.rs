@@ -23,7 +23,7 @@ use crate::launch::{Turns, aligned_to, row_bytes, small, within};
 /// use einsparse::raw::RawAttention;
 /// // 8 heads of 64 elements side by side in each row, as a projection writes them.
 /// let (q, strides) = (0x7000_0000, [64, 8 * 64]);
-/// let raw = RawAttention { q, q_strides: strides, ..RawAttention::default() };
+/// let raw = RawAttention::default().q(q).q_strides(strides);
 /// assert_eq!(raw.q_strides, [64, 512]);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use deal::Deal;
 /// ```
 /// use einsparse::raw::RawSoftmax;
 /// let scores = 0x7000_0000;
-/// let in_place = RawSoftmax { input: scores, output: scores, ..RawSoftmax::default() };
+/// let in_place = RawSoftmax::default().input(scores).output(scores);
 /// assert_eq!(in_place.upstream, 0); // the softmax, not its gradient
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

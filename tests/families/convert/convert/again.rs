@@ -25,15 +25,13 @@ fn a_converter_runs_again_and_stays_inside() {
         let guarded = |len: usize| upload_values(&gpu, &[len], vec![77f32; len]);
         let room = capacity + 8;
         let [out, columns, rows] = [room * area, room, room].map(guarded);
-        let raw = RawConversion {
-            dense: source.address().unwrap(),
-            leading: extent,
-            out_columns: columns.address().unwrap(),
-            out_rows: rows.address().unwrap(),
-            out_values: out.address().unwrap(),
-            capacity,
-            ..RawConversion::default()
-        };
+        let raw = RawConversion::default()
+            .dense(source.address().unwrap())
+            .leading(extent)
+            .out_columns(columns.address().unwrap())
+            .out_rows(rows.address().unwrap())
+            .out_values(out.address().unwrap())
+            .capacity(capacity);
         for _ in 0..2 {
             // SAFETY: the tensors have the sizes that the converter requires, and live past the wait below.
             unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
@@ -72,16 +70,14 @@ fn csr_without_room_is_right_as_far_as_it_goes() {
     let offsets = words(&gpu, &[0, 16]);
     let outs = [capacity, capacity, capacity * width].map(|len| upload(vec![guard; len + 8]));
     let [out_columns, out_rows, out_values] = outs.each_ref().map(|t| t.address().unwrap());
-    let raw = RawConversion {
-        values: source.address().unwrap(),
-        offsets: offsets.address().unwrap(),
-        columns: columns.address().unwrap(),
-        out_columns,
-        out_rows,
-        out_values,
-        capacity,
-        ..RawConversion::default()
-    };
+    let raw = RawConversion::default()
+        .values(source.address().unwrap())
+        .offsets(offsets.address().unwrap())
+        .columns(columns.address().unwrap())
+        .out_columns(out_columns)
+        .out_rows(out_rows)
+        .out_values(out_values)
+        .capacity(capacity);
     let stream = gpu.stream().unwrap();
     // SAFETY: the tensors have the sizes that the converter requires, and live past the wait below.
     unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
@@ -107,15 +103,13 @@ fn a_converter_is_replayed() {
     let slots = extent / block.0 * 3;
     let values = gpu.zeros::<f16>(&[slots, block.0 * block.1]).unwrap();
     let [columns, rows] = [0, 1].map(|_| gpu.zeros::<f32>(&[slots]).unwrap());
-    let raw = RawConversion {
-        dense: source.address().unwrap(),
-        leading: extent,
-        out_columns: columns.address().unwrap(),
-        out_rows: rows.address().unwrap(),
-        out_values: values.address().unwrap(),
-        capacity: slots,
-        ..RawConversion::default()
-    };
+    let raw = RawConversion::default()
+        .dense(source.address().unwrap())
+        .leading(extent)
+        .out_columns(columns.address().unwrap())
+        .out_rows(rows.address().unwrap())
+        .out_values(values.address().unwrap())
+        .capacity(slots);
     let stream = gpu.stream().unwrap();
     // SAFETY: the tensors have the sizes that the converter requires and live past the waits below; replays follow each
     // other.

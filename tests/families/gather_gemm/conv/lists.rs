@@ -95,7 +95,7 @@ fn agree<T: Scalar>(ctx: &Context, precision: Precision) {
     for (line, turned, factors) in lines {
         let (mut case, pairs) = Case::<T>::new(ctx, 200, turned);
         let wanted = case.wanted(&pairs, turned, factors);
-        let options = Options { precision, ..Options::default() };
+        let options = Options::default().precision(precision);
         let (plan, found) = case.run(ctx, line, &options).unwrap();
         let chosen = plan.choice().candidates[0].name;
         assert!(chosen.starts_with("conv_"), "{}", plan.choice());
@@ -131,7 +131,7 @@ fn rows_without_a_term_see_nothing_of_its_matrix() {
         case.weights.1 = ctx.upload_dense(&dense).unwrap();
         let ones = Dense::from_fn(case.input.1.shape().to_vec(), |_| 1.0f32).unwrap();
         case.input.1 = ctx.upload_dense(&ones).unwrap();
-        let options = Options { zeros: ZerosRule::Strict, ..Options::default() };
+        let options = Options::default().zeros(ZerosRule::Strict);
         let (plan, found) = case.run(ctx, LINE, &options).unwrap();
         let choice = plan.choice().to_string();
         assert!(choice.contains("multiplies zeros"), "{choice}");

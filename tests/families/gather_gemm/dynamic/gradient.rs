@@ -33,11 +33,8 @@ impl Given {
         extents: [usize; 3],
     ) -> Result<DynamicMatmulGradient<T>> {
         let skipping = || here(&format!("pit_{}_1x64", T::NAME)).to_owned();
-        let options = Options {
-            determinism: self.determinism,
-            variant: self.skips.then(skipping),
-            ..Options::default()
-        };
+        let variant = self.skips.then(skipping);
+        let options = Options::default().determinism(self.determinism).variant(variant.as_deref());
         DynamicMatmulGradient::with_options(context, extents, self.of_a, self.expected, &options)
     }
 }

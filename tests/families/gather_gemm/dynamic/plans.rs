@@ -44,7 +44,7 @@ fn planned<T: Scalar>(
 ) -> Plan<T> {
     let cpu = Context::unchecked_cpu();
     let (a, b) = (cpu.zeros::<T>(a).unwrap(), cpu.zeros::<T>(b).unwrap());
-    let options = Options { precision, ..Options::default() };
+    let options = Options::default().precision(precision);
     plan_of(&cpu, line, &operands(which, expected, [&a, &b]), &options)
 }
 
@@ -181,8 +181,7 @@ fn agree<T: Scalar>(
         let gap = if skipping.by_columns { room(a.shape()[1]) } else { 0 };
         let mut a = strided(context, &a, a.shape()[1] + gap, T::from_f64(f64::NAN));
         let [mut b] = upload(context, [&b]);
-        let options =
-            Options { precision, variant: variant.map(str::to_owned), ..Options::default() };
+        let options = Options::default().precision(precision).variant(variant);
         let plan = plan_of(context, line, &operands(which, None, [&a, &b]), &options);
         if let Some(variant) = variant {
             assert_eq!(plan.variant(), variant);

@@ -21,16 +21,15 @@ fn raw_addresses_write_the_values_and_nothing_around_them() {
     let entries = case.s.values().len();
     let guarded = Dense::new([entries + 2 * GAP], vec![77.0f32; entries + 2 * GAP]).unwrap();
     let out = gpu.upload_dense(&guarded).unwrap();
-    let mut raw = RawSddmm {
-        columns: s.columns_address().unwrap(),
-        x: x.address().unwrap(),
-        ldx: 40,
-        y: y.address().unwrap(),
-        ldy: 40,
-        mask: 0,
-        values: out.address().unwrap() + 4 * GAP as u64,
-        alpha: 3.0,
-    };
+    let mut raw = RawSddmm::default()
+        .columns(s.columns_address().unwrap())
+        .x(x.address().unwrap())
+        .ldx(40)
+        .y(y.address().unwrap())
+        .ldy(40)
+        .mask(0)
+        .values(out.address().unwrap() + 4 * GAP as u64)
+        .alpha(3.0);
     let stream = gpu.stream().unwrap();
     // SAFETY: the addresses are those of operands of the planned shapes, all alive until the stream is synchronized.
     unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();

@@ -17,7 +17,7 @@ fn what_fits_stays() {
             [("A", (&pinned).into()), ("B", (&dressed.b).into())];
         let limit = 1 << 20;
         for weights in [Weights::EachRun, Weights::Static] {
-            let options = Options { weights, ..limited(limit, None) };
+            let options = limited(limit, None).weights(weights);
             let plan = planned(ctx, &operands, &options).unwrap();
             let text = plan.to_string();
             assert!(!text.contains("chunks") && plan.workspace_bytes() <= limit, "{text}");
