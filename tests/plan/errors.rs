@@ -255,3 +255,26 @@ fn a_sparse_output_is_told_its_way() {
     let operands = [("A", (&uploaded).into()), ("X", (&x).into()), ("Y", (&b).into())];
     assert_error!(refused(text, &operands), Error::Operand { name, .. } if name == "A");
 }
+
+/// A plan is made from shapes; a run requires the tensors.
+#[test]
+fn a_shape_is_for_planning_only() {
+    for ctx in [Context::cpu(), Context::absent()] {
+        let matrix = Csr::new(
+            CsrPattern::new(2, 3, vec![0, 1, 3], vec![0, 1, 2]).unwrap(),
+            vec![1.0f32, 2.0, 3.0],
+        );
+        let a = ctx.upload(matrix.unwrap()).unwrap();
+        let plan =
+            ctx.plan(TEXT).operand("A", &a).operand("B", Operand::Shape(&[3, 4])).build().unwrap();
+        let (b, stream) = (ctx.zeros::<f32>(&[3, 4]).unwrap(), ctx.stream().unwrap());
+        let mut c = ctx.zeros::<f32>(plan.out_shape()).unwrap();
+        let mut run =
+            |b: Operand<'_, f32>| plan.run(&[("A", (&a).into()), ("B", b)], &mut c, &stream);
+        run((&b).into()).unwrap();
+        let error = run(Operand::Shape(&[3, 4])).unwrap_err();
+        assert_error!(error, Error::OperandKind { name, .. } if name == "B");
+        let other = ctx.zeros::<f32>(&[3, 5]).unwrap();
+        assert_error!(run((&other).into()).unwrap_err(), Error::Shape { index, .. } if index == "B");
+    }
+}

@@ -48,8 +48,8 @@ pub enum Operand<'a, T: Scalar> {
     /// ```
     /// use einsparse::{Context, Operand};
     /// let ctx = Context::new();
-    /// let (a, b): (Operand<'_, f32>, _) = (Operand::Shape(&[64, 32]), Operand::Shape(&[32, 16]));
-    /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", a).operand("B", b).build()?;
+    /// let plan = ctx.plan::<f32>("C[m,n] = A[m,k] * B[k,n]");
+    /// let plan = plan.operand("A", Operand::Shape(&[64, 32])).operand("B", Operand::Shape(&[32, 16])).build()?;
     /// assert_eq!(plan.out_shape(), [64, 16]);
     /// # Ok::<(), einsparse::Error>(())
     /// ```
