@@ -162,8 +162,8 @@ impl<T: Scalar> MessagePassing<T> {
         check_shape("Y", of_y, y.shape())?;
         match &self.exec {
             Exec::Sum(a, plans) => plans[0].run(&[("A", a.into()), ("X", x.into())], y, stream),
-            Exec::Mean(a, runs) => runs[0].run(a, &[("X", x)], ("Y", &mut y.any), stream),
-            Exec::Max(a, run, _) => run.run(a, &[("X", x)], ("Y", &mut y.any), stream),
+            Exec::Mean(a, runs) => runs[0].run(a, &[("X", x)], "Y", &mut y.any, stream),
+            Exec::Max(a, run, _) => run.run(a, &[("X", x)], "Y", &mut y.any, stream),
         }
     }
 
@@ -178,7 +178,7 @@ impl<T: Scalar> MessagePassing<T> {
         check_shape("dX", of_x, dx.shape())?;
         match &self.exec {
             Exec::Sum(a, plans) => plans[1].run(&[("A", a.into()), ("dY", dy.into())], dx, stream),
-            Exec::Mean(a, runs) => runs[1].run(a, &[("dY", dy)], ("dX", &mut dx.any), stream),
+            Exec::Mean(a, runs) => runs[1].run(a, &[("dY", dy)], "dX", &mut dx.any, stream),
             Exec::Max(..) => {
                 let reason = "the gradient of a maximum reads X and Y as well: `backward_max`";
                 let refusal = Refusal::of(self.variant(), reason);
