@@ -84,7 +84,7 @@ enum Exec<T: Scalar> {
     Sum(SparseTensor<T>, Box<[Plan<T>; 2]>),
     /// Mean with divided weights in f32, because rounding them to T would lose bits.
     Mean(SparseTensor<f32>, Box<[RowsRun; 2]>),
-    Max(SparseTensor<T>, Box<RowsRun>, LargestGradient),
+    Max(SparseTensor<T>, Box<RowsRun>, Box<LargestGradient>),
 }
 
 const FORWARD: &str = "Y[m,f] = A[m,k] * X[k,f]";
@@ -274,7 +274,7 @@ impl<T: Scalar> Exec<T> {
         let asked = rows::<T>(&[0, 1], features, REDUCE_MAX);
         let run = RowsRun::new(context, &a, &asked, None)?;
         let gradient = LargestGradient::new(context, &a, [targets, sources], features)?;
-        Ok(Exec::Max(a, Box::new(run), gradient))
+        Ok(Exec::Max(a, Box::new(run), Box::new(gradient)))
     }
 }
 
