@@ -78,13 +78,13 @@ impl Context {
             }
             (Some(device), Some(own)) if device.is_same(own) => {
                 choice.check()?;
-                let blocks = on::<T>(device, (m, k), (block, group), Some(choice))?;
+                let blocks = on::<T>(device, (m, k), block, group, Some(choice))?;
                 let raw = RawBlocks {
                     source: dense.address().unwrap_or(0),
                     leading: dense.leading(),
                     ..RawBlocks::default()
                 };
-                blocks.convert(device, raw, (format, group), None)
+                blocks.convert(device, raw, format, group, None)
             }
             _ => Err(Error::elsewhere("dense")),
         }
@@ -107,7 +107,7 @@ impl<T: Scalar> SparseTensor<T> {
         };
         let device = &arrays.device;
         let shape = (p.rows(), p.cols());
-        let blocks = on::<T>(device, shape, (block, group), None)?;
+        let blocks = on::<T>(device, shape, block, group, None)?;
         let offsets = device.upload(p.offsets())?;
         let raw = RawBlocks {
             source: arrays.values.address(),
@@ -116,7 +116,7 @@ impl<T: Scalar> SparseTensor<T> {
             ..RawBlocks::default()
         };
         let held = allocate::bytes_of(&p.arrays()) + (p.nnz() * size_of::<T>()) as u64;
-        blocks.convert(device, raw, (format, group), Some(held))
+        blocks.convert(device, raw, format, group, Some(held))
     }
 }
 
@@ -124,7 +124,8 @@ impl<T: Scalar> SparseTensor<T> {
 fn on<T: Scalar>(
     device: &Arc<Device>,
     (m, k): (usize, usize),
-    (block, group): ((usize, usize), Option<usize>),
+    block: (usize, usize),
+    group: Option<usize>,
     choice: Option<BlockChoice>,
 ) -> Result<Blocks> {
     let (group, dtype) = (group.unwrap_or(1), T::DTYPE);
@@ -140,7 +141,8 @@ impl Blocks {
         mut self,
         device: &Arc<Device>,
         raw: RawBlocks,
-        (format, group): (Format, Option<usize>),
+        format: Format,
+        group: Option<usize>,
         held: Option<u64>,
     ) -> Result<SparseTensor<T>> {
         let starts = run_alone(device, |queue| self.starts_of(&raw, group, queue))?;

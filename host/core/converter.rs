@@ -183,7 +183,7 @@ impl Converter {
     ) -> Result<Self> {
         choice.check()?;
         let floor = floor_of::<T>(choice);
-        Self::entries((context, T::DTYPE), shape, Conversion::Dense(choice), floor)
+        Self::entries(context, T::DTYPE, shape, Conversion::Dense(choice), floor)
     }
 
     /// Creates a conversion of CSR matrices of `m` x `k` to COO. Columns and values do not change.
@@ -191,7 +191,7 @@ impl Converter {
     /// # Errors
     /// In a CPU context, or if a size is too large.
     pub fn coo_from_csr(context: &Context, shape: (usize, usize)) -> Result<Self> {
-        Self::entries((context, Dtype::F32), shape, Conversion::ToCoo, 0)
+        Self::entries(context, Dtype::F32, shape, Conversion::ToCoo, 0)
     }
 
     /// Creates a conversion of COO matrices of `m` x `k`, ordered by row, with `capacity` nonzeros, to CSR. Columns and
@@ -200,7 +200,7 @@ impl Converter {
     /// # Errors
     /// As [`Converter::coo_from_csr`].
     pub fn csr_from_coo(context: &Context, shape: (usize, usize)) -> Result<Self> {
-        Self::entries((context, Dtype::F32), shape, Conversion::FromCoo, 0)
+        Self::entries(context, Dtype::F32, shape, Conversion::FromCoo, 0)
     }
 
     /// Creates a conversion of CSR matrices of `m` x `k` to GroupCOO with groups of `group`.
@@ -213,7 +213,7 @@ impl Converter {
         group: usize,
     ) -> Result<Self> {
         not_zero("group", group)?;
-        Self::entries((context, T::DTYPE), shape, Conversion::GroupCoo(group), 0)
+        Self::entries(context, T::DTYPE, shape, Conversion::GroupCoo(group), 0)
     }
 
     /// Creates a conversion of CSR matrices of `m` x `k` to ELL of this width. Rows must not have more nonzeros than
@@ -226,11 +226,12 @@ impl Converter {
         shape: (usize, usize),
         width: usize,
     ) -> Result<Self> {
-        Self::entries((context, T::DTYPE), shape, Conversion::Ell(width), 0)
+        Self::entries(context, T::DTYPE, shape, Conversion::Ell(width), 0)
     }
 
     fn entries(
-        (context, dtype): (&Context, Dtype),
+        context: &Context,
+        dtype: Dtype,
         shape: (usize, usize),
         conversion: Conversion,
         floor: u64,

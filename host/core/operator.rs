@@ -133,6 +133,17 @@ impl<L> Run<'_, L> {
         })
     }
 
+    /// Validates shape and context of a matrix. Returns its address and row stride.
+    pub(crate) fn rows(
+        &self,
+        name: &str,
+        tensor: &AnyTensor,
+        shape: &[usize],
+    ) -> Result<(u64, usize)> {
+        let matrix = self.matrix(name, tensor, shape)?;
+        Ok((matrix.address, matrix.leading))
+    }
+
     /// Validates shape and context of an optional matrix.
     pub fn optional(
         &self,

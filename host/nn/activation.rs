@@ -67,7 +67,7 @@ impl<T: Scalar> Activation<T> {
     /// [`Error::Shape`](einsparse_core::Error::Shape) if an operand does not have the planned shape;
     /// [`Error::OtherContext`](einsparse_core::Error::OtherContext) if one belongs to another context.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
-        self.run(x, None, ("y", y), stream)
+        self.run(x, None, "y", y, stream)
     }
 
     /// Queues `dx = f'(x) dy`.
@@ -81,14 +81,15 @@ impl<T: Scalar> Activation<T> {
         dx: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.run(x, Some(dy), ("dx", dx), stream)
+        self.run(x, Some(dy), "dx", dx, stream)
     }
 
     fn run(
         &self,
         x: &Tensor<T>,
         dy: Option<&Tensor<T>>,
-        (name, out): (&str, &mut Tensor<T>),
+        name: &str,
+        out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;

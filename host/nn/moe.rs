@@ -458,26 +458,22 @@ impl<T: Scalar> Moe<T> {
         run.queue(
             |launch, queue| launch.run(choices, rows, sums, queue),
             || {
-                let of = (tokens, top_k, model);
                 // SAFETY: only values are stored.
                 let out = unsafe { out.any_mut() };
-                with_sums!(T::DTYPE, A => add_on_host::<A>(of, parts.any(), out))
+                with_sums!(T::DTYPE, A => add_on_host::<A>(top_k, parts.any(), out))
             },
         )
     }
 }
 
-fn add_on_host<A: Sum>(
-    (tokens, top, model): (usize, usize, usize),
-    parts: &AnyTensor,
-    out: &mut AnyTensor,
-) -> Result<()> {
+fn add_on_host<A: Sum>(top_k: usize, parts: &AnyTensor, out: &mut AnyTensor) -> Result<()> {
+    let (tokens, model) = (out.shape()[0], out.shape()[1]);
     let width = parts.leading();
     let rows = parts.host().or_elsewhere("rows")?.widen::<A>();
     out.store_rows(tokens, model, &|token, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
-            for j in 0..top {
-                *sum += rows[(token * top + j) * width + column];
+            for j in 0..top_k {
+                *sum += rows[(token * top_k + j) * width + column];
             }
         }
     })

@@ -122,7 +122,7 @@ impl<T: Scalar> Router<T> {
         let rows = [of_logits, run.matrix("gradient of logits", gradient.any(), &all)?];
         run.queue(
             |launch, queue| launch.gradient(rows, words, from, queue),
-            || self.logit_gradient_on_host(logits, (choices, weights, weight_gradient), gradient),
+            || self.gradient_on_host(logits, choices, weights, weight_gradient, gradient),
         )
     }
 
@@ -188,10 +188,12 @@ impl<T: Scalar> Router<T> {
         Ok(())
     }
 
-    fn logit_gradient_on_host(
+    fn gradient_on_host(
         &self,
         logits: &Tensor<T>,
-        (choices, weights, gradient): (&Tensor<i32>, &Tensor<f32>, &Tensor<f32>),
+        choices: &Tensor<i32>,
+        weights: &Tensor<f32>,
+        gradient: &Tensor<f32>,
         to: &mut Tensor<T>,
     ) -> Result<()> {
         let RouterOptions { tokens, experts, top_k, normalized } = self.options;

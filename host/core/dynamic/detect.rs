@@ -1,5 +1,6 @@
 //! Detection of the nonempty micro-tiles of a matrix, or of a mask of one.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use super::index::{Lists, MicroIndex};
@@ -97,7 +98,7 @@ impl<T: Scalar> Detector<T> {
         micro: (usize, usize),
         options: &DetectOptions,
     ) -> Result<Self> {
-        Self::of((context, T::DTYPE), shape, micro, options.clone())
+        Self::of(context, T::DTYPE, shape, micro, options.clone())
     }
 
     /// Queues the detection. It does not allocate and does not wait, and can be captured in a CUDA graph.
@@ -112,7 +113,8 @@ impl<T: Scalar> Detector<T> {
 
 impl<T> Detector<T> {
     pub(crate) fn of(
-        (context, dtype): (&Context, Dtype),
+        context: &Context,
+        dtype: Dtype,
         shape: [usize; 2],
         micro: (usize, usize),
         options: DetectOptions,
@@ -213,47 +215,50 @@ impl<T> Detector<T> {
         let (_, positions) = self.extents();
         match &self.kind {
             Kind::Tiles { shape, micro, options } => {
-                on_host((*shape, *micro, options), (values, leading), lists, positions)
+                let tiles = HostTiles { values: values.widen(), leading, shape: *shape, options };
+                tiles.find(*micro, lists, positions)
             }
             rows => rows.on_host(values.typed().unwrap_or_default(), lists),
         }
     }
 }
 
-/// Processes one panel at a time.
-fn on_host(
-    (shape, (h, w), options): ([usize; 2], (usize, usize), &DetectOptions),
-    (values, leading): (Slice<'_>, usize),
-    lists: &mut [Vec<u32>],
-    positions: usize,
-) {
-    let values = values.widen::<f64>();
-    let columns = options.bits.unwrap_or(shape[1]);
-    let counts = |row: usize, column: usize| match options.bits {
-        None => {
-            let magnitude = values[row * leading + column].abs();
-            magnitude.is_nan() || magnitude > options.threshold
+/// A matrix in host memory, or a mask of one.
+struct HostTiles<'a> {
+    values: Cow<'a, [f64]>,
+    leading: usize,
+    shape: [usize; 2],
+    options: &'a DetectOptions,
+}
+
+impl HostTiles<'_> {
+    fn counts(&self, row: usize, column: usize) -> bool {
+        let row = &self.values[row * self.leading..];
+        match self.options.bits {
+            None => row[column].is_nan() || row[column].abs() > self.options.threshold,
+            Some(_) => row[column / 32] as i64 >> (column % 32) & 1 != 0,
         }
-        Some(_) => {
-            let word = values[row * leading + column / 32] as i64;
-            word >> (column % 32) & 1 != 0
-        }
-    };
-    let found = |top: usize, left: usize| {
-        (top..(top + h).min(shape[0]))
-            .any(|row| (left..(left + w).min(columns)).any(|column| counts(row, column)))
-    };
-    parallel::chunks(lists, 1, &|panel, list| {
-        let full = |position: &u32| {
-            let position = *position as usize;
-            match h > 1 {
-                true => found(panel * h, position * w),
-                false => found(position, panel * w),
-            }
+    }
+
+    /// Finds the nonempty micro-tiles of `h` rows and `w` columns, one panel at a time.
+    fn find(&self, (h, w): (usize, usize), lists: &mut [Vec<u32>], positions: usize) {
+        let columns = self.options.bits.unwrap_or(self.shape[1]);
+        let found = |top: usize, left: usize| {
+            (top..(top + h).min(self.shape[0]))
+                .any(|row| (left..(left + w).min(columns)).any(|column| self.counts(row, column)))
         };
-        list[0].clear();
-        list[0].extend((0..positions as u32).filter(full));
-    });
+        parallel::chunks(lists, 1, &|panel, list| {
+            let full = |position: &u32| {
+                let position = *position as usize;
+                match h > 1 {
+                    true => found(panel * h, position * w),
+                    false => found(position, panel * w),
+                }
+            };
+            list[0].clear();
+            list[0].extend((0..positions as u32).filter(full));
+        });
+    }
 }
 
 /// Checks the options and describes the search.

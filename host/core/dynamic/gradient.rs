@@ -145,7 +145,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
                     pit::skips(Self::of_b(&gpu, [&a, &dc], expected, options)?.variant())
                 }
             };
-            let make = || Skipping::new(device, T::DTYPE, extents, (skips, options.determinism));
+            let make = || Skipping::new(device, T::DTYPE, extents, skips, options.determinism);
             sampled(skips).then(make).transpose()
         })?;
         let skipping = skipping.transpose().map(Operator::serialized).transpose()?;
@@ -261,8 +261,8 @@ fn on_host<A: Sum>(
     [a, b, dc]: [&AnyTensor; 3],
     da: &mut AnyTensor,
 ) -> Result<()> {
-    let on = (&Context::unchecked_cpu(), a.dtype());
-    let detector = Detector::<()>::of(on, [m, k], (1, WIDTH), DetectOptions::default())?;
+    let (cpu, options) = (Context::unchecked_cpu(), DetectOptions::default());
+    let detector = Detector::<()>::of(&cpu, a.dtype(), [m, k], (1, WIDTH), options)?;
     let mut lists = allocate::filled("lists of micro-tiles", k.div_ceil(WIDTH), Vec::new())?;
     let own = a.host().or_elsewhere("A")?;
     detector.on_host(own, a.leading(), &mut lists);

@@ -29,7 +29,8 @@ impl Skipping {
         device: &Arc<Device>,
         dtype: Dtype,
         [m, k, n]: [usize; 3],
-        (skips, determinism): (bool, Determinism),
+        skips: bool,
+        determinism: Determinism,
     ) -> Result<Self> {
         let of_a = PitSampledLaunch::new(device, dtype, [m, k, n])?;
         let work = PitWork { turned: true, ..PitWork::single([k, m, n], WIDTH) };

@@ -102,8 +102,8 @@ impl<T: Scalar> SparseConv3d<T> {
             let [c, m] = channels;
             let make = |turned: bool, channels: [usize; 2], relu: bool| {
                 let variant = options.variant.as_deref().filter(|_| !turned);
-                let on = (T::DTYPE, device.machine());
-                let rows = choose(on, options, channels, turned, variant)?;
+                let machine = device.machine();
+                let rows = choose(T::DTYPE, machine, options, channels, turned, variant)?;
                 let finish = ConvFinish { relu, accumulate: false };
                 ConvProduct::new(device, rows, channels, (map.volume(), turned, finish))
             };
@@ -323,7 +323,8 @@ impl<T: Scalar> SparseConv3d<T> {
 /// computes the fewest unused columns, then the fewest column tiles, and then reads the weights without a
 /// transposition. The second one, if the first reads whole vectors, reads operands of any alignment.
 fn choose(
-    (dtype, machine): (Dtype, &Machine),
+    dtype: Dtype,
+    machine: &Machine,
     options: &ConvOptions,
     [_, columns]: [usize; 2],
     turned: bool,
@@ -374,7 +375,7 @@ mod tests {
         for machine in [large, large.with_shared_bytes(99 << 10)] {
             let of = |dtype, precision, columns, turned| {
                 let options = ConvOptions { precision, ..ConvOptions::default() };
-                let rows = choose((dtype, &machine), &options, [columns; 2], turned, None);
+                let rows = choose(dtype, &machine, &options, [columns; 2], turned, None);
                 rows.unwrap()[0].unwrap().name
             };
             for (columns, name) in [(64, "n64"), (65, "n128"), (128, "n128"), (192, "n64")] {

@@ -84,7 +84,7 @@ enum Exec<T: Scalar> {
     Sum(SparseTensor<T>, Box<[Plan<T>; 2]>),
     /// Mean with divided weights in f32, because rounding them to T would lose bits.
     Mean(SparseTensor<f32>, Box<[RowsRun; 2]>),
-    Max(SparseTensor<T>, Box<RowsRun>, LargestGradient),
+    Max(SparseTensor<T>, Box<RowsRun>, Box<LargestGradient>),
 }
 
 const FORWARD: &str = "Y[m,f] = A[m,k] * X[k,f]";
@@ -162,8 +162,8 @@ impl<T: Scalar> MessagePassing<T> {
         check_shape("Y", of_y, y.shape())?;
         match &self.exec {
             Exec::Sum(a, plans) => plans[0].run(&[("A", a.into()), ("X", x.into())], y, stream),
-            Exec::Mean(a, runs) => runs[0].run(a, &[("X", x.any())], ("Y", &mut y.any), stream),
-            Exec::Max(a, run, _) => run.run(a, &[("X", x.any())], ("Y", &mut y.any), stream),
+            Exec::Mean(a, runs) => runs[0].run(a, &[("X", x.any())], "Y", &mut y.any, stream),
+            Exec::Max(a, run, _) => run.run(a, &[("X", x.any())], "Y", &mut y.any, stream),
         }
     }
 
@@ -178,7 +178,7 @@ impl<T: Scalar> MessagePassing<T> {
         check_shape("dX", of_x, dx.shape())?;
         match &self.exec {
             Exec::Sum(a, plans) => plans[1].run(&[("A", a.into()), ("dY", dy.into())], dx, stream),
-            Exec::Mean(a, runs) => runs[1].run(a, &[("dY", dy.any())], ("dX", &mut dx.any), stream),
+            Exec::Mean(a, runs) => runs[1].run(a, &[("dY", dy.any())], "dX", &mut dx.any, stream),
             Exec::Max(..) => {
                 let reason = "the gradient of a maximum reads X and Y as well: `backward_max`";
                 let refusal = Refusal::of(self.variant(), reason);
@@ -272,7 +272,7 @@ impl<T: Scalar> Exec<T> {
         let asked = rows::<T>(&[0, 1], features, REDUCE_MAX);
         let run = RowsRun::new(context, &a, &asked, None)?;
         let gradient = LargestGradient::new(context, &a, [targets, sources], features)?;
-        Ok(Exec::Max(a, Box::new(run), gradient))
+        Ok(Exec::Max(a, Box::new(run), Box::new(gradient)))
     }
 }
 

@@ -96,7 +96,8 @@ impl RowsRun {
         &self,
         tensor: &AnySparseTensor,
         factors: &[(&str, &'t AnyTensor)],
-        (name, out): (&str, &mut AnyTensor),
+        name: &str,
+        out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
         let run = self.operator.start(stream)?;

@@ -170,8 +170,8 @@ impl<T: Scalar> TensorProduct<T> {
         gradients: bool,
     ) -> Result<Self> {
         let shapes = shapes(couplings, channels, items);
-        let lines = (channels, channels.lines());
-        let products = Products::new(context, couplings, lines, shapes, None, gradients)?;
+        let lines = channels.lines();
+        let products = Products::new(context, couplings, channels, lines, shapes, None, gradients)?;
         Ok(TensorProduct { products })
     }
 

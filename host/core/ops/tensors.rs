@@ -194,6 +194,6 @@ impl<T: Scalar> Ttm<T> {
         stream: &Stream,
     ) -> Result<()> {
         check_shape("B", &self.matrix, b.shape())?;
-        self.run.run(tensor, &[("B", b.any())], ("Y", &mut y.any), stream)
+        self.run.run(tensor, &[("B", b.any())], "Y", &mut y.any, stream)
     }
 }

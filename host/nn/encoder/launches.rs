@@ -107,7 +107,7 @@ impl Launches {
                     return Ok(());
                 }
                 left -= 1;
-                self.step(run, (number, ends, step), weights, queue)?;
+                self.step(run, number, ends, step, weights, queue)?;
             }
         }
         Ok(())
@@ -117,7 +117,9 @@ impl Launches {
     fn step<T: Scalar>(
         &self,
         run: &EncoderRun<'_>,
-        (number, ends, step): (usize, bool, usize),
+        number: usize,
+        ends: bool,
+        step: usize,
         weights: &EncoderWeights<'_, T>,
         queue: Queue<'_>,
     ) -> Result<()> {

@@ -145,8 +145,8 @@ impl<T: Scalar> Moe<T> {
         let hidden = &mut backward.hidden;
         backward.through_down.queue(routing, &operands, hidden, stream)?;
         let rows = [&mut self.hidden, hidden];
-        let words = (weights, gradients.weights);
-        weigh(routing, rows, self.kept.as_mut(), words, &backward.weigh, stream)?;
+        let (kept, operator) = (self.kept.as_mut(), &backward.weigh);
+        weigh(operator, routing, rows, kept, weights, gradients.weights, stream)?;
         let h = &self.hidden;
         let g = self.kept.as_ref().map_or(&backward.hidden, |kept| &kept.sums);
         let sides = |of: [_; 2]| match self.options.transposed {
@@ -172,11 +172,12 @@ impl<T: Scalar> Moe<T> {
 /// Computes the dot products of the hidden rows with their gradients, and multiplies both by the weights. In a gated
 /// layer, the sums in `kept` are replaced by their weighted gradients.
 fn weigh<T: Scalar>(
+    operator: &Operator<WeighLaunch>,
     routing: &Routing,
     [h, g]: [&mut Tensor<T>; 2],
     kept: Option<&mut StoredSums<T>>,
-    (weights, gradient): (&Tensor<f32>, &mut Tensor<f32>),
-    operator: &Operator<WeighLaunch>,
+    weights: &Tensor<f32>,
+    gradient: &mut Tensor<f32>,
     stream: &Stream,
 ) -> Result<()> {
     let run = operator.start(stream)?;
@@ -193,26 +194,24 @@ fn weigh<T: Scalar>(
     run.queue(
         |launch, queue| launch.run(routing.on_device()?, rows, sums, words, queue),
         || {
-            let HostRoutes { order, offsets } = routing.on_host();
-            let routed = offsets[routing.experts()] as usize;
-            let top = routing.shape()[1];
             // SAFETY: only values are stored.
             let hidden = unsafe { [h.any_mut(), g.any_mut()] };
             // SAFETY: only values are stored.
             let kept = kept.map(|kept| (kept.gate, unsafe { kept.sums.any_mut() }));
-            with_sums!(T::DTYPE, A => {
-                weigh_on_host::<A>((order, routed, top), hidden, kept, (weights, gradient))
-            })
+            with_sums!(T::DTYPE, A => weigh_on_host::<A>(routing, hidden, kept, weights, gradient))
         },
     )
 }
 
 fn weigh_on_host<A: Sum>(
-    (order, routed, top): (&[u32], usize, usize),
+    routing: &Routing,
     [h, g]: [&mut AnyTensor; 2],
     kept: Option<(Gate, &mut AnyTensor)>,
-    (weights, gradient): (&Tensor<f32>, &mut Tensor<f32>),
+    weights: &Tensor<f32>,
+    gradient: &mut Tensor<f32>,
 ) -> Result<()> {
+    let HostRoutes { order, offsets } = routing.on_host();
+    let (routed, top) = (offsets[routing.experts()] as usize, routing.shape()[1]);
     let (width, ldh, ldg) = (h.shape()[1], h.leading(), g.leading());
     let (weights, ldw) = weights.host_rows("weights")?;
     let (to, ldd) = gradient.host_rows_mut("gradient of weights")?;

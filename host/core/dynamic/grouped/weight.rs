@@ -98,37 +98,34 @@ impl<T: Scalar> GroupedWeight<T> {
         run.queue(
             // A run of the routing, earlier on the stream, fills the routes.
             |launch, queue| launch.run(routing.on_device()?, names, operands, queue),
-            || {
-                let of = (self.shape[1], self.experts, &self.options);
-                let routes = routing.on_host();
-                with_sums!(T::DTYPE, A => on_host::<A>((of, names), routes, [a.any(), b.any()], &mut w.any))
-            },
+            || with_sums!(T::DTYPE, A => self.on_host::<A>(routing.on_host(), [a.any(), b.any()], &mut w.any)),
         )
     }
-}
 
-/// Gradient on the CPU, one row of a matrix at a time.
-fn on_host<A: Sum>(
-    ((top, experts, options), names): ((usize, usize, &WeightOptions), [&str; 3]),
-    HostRoutes { order, offsets }: &HostRoutes,
-    [a, b]: [&AnyTensor; 2],
-    w: &mut AnyTensor,
-) -> Result<()> {
-    let WeightOptions { m, n, gather } = *options;
-    let (lda, ldb) = (a.leading(), b.leading());
-    let a = a.host().or_elsewhere(names[0])?.widen::<A>();
-    let b = b.host().or_elsewhere(names[1])?.widen::<A>();
-    let row = |slot: usize, tokens: bool| match tokens {
-        true => order[slot] as usize / top,
-        false => slot,
-    };
-    w.store_rows(experts * m, n, &|line, sums: &mut [A]| {
-        let (expert, i) = (line / m, line % m);
-        for slot in offsets[expert] as usize..offsets[expert + 1] as usize {
-            let x = a[row(slot, gather[0]) * lda + i];
-            let from = &b[row(slot, gather[1]) * ldb..][..n];
-            sums.iter_mut().zip(from).for_each(|(sum, &y)| *sum += x * y);
-        }
-    })
-    .or_elsewhere(names[2])
+    /// Gradient on the CPU, one row of a matrix at a time.
+    fn on_host<A: Sum>(
+        &self,
+        HostRoutes { order, offsets }: &HostRoutes,
+        [a, b]: [&AnyTensor; 2],
+        w: &mut AnyTensor,
+    ) -> Result<()> {
+        let (WeightOptions { m, n, gather }, names) = (self.options, self.names);
+        let (top, experts) = (self.shape[1], self.experts);
+        let (lda, ldb) = (a.leading(), b.leading());
+        let a = a.host().or_elsewhere(names[0])?.widen::<A>();
+        let b = b.host().or_elsewhere(names[1])?.widen::<A>();
+        let row = |slot: usize, tokens: bool| match tokens {
+            true => order[slot] as usize / top,
+            false => slot,
+        };
+        w.store_rows(experts * m, n, &|line, sums: &mut [A]| {
+            let (expert, i) = (line / m, line % m);
+            for slot in offsets[expert] as usize..offsets[expert + 1] as usize {
+                let x = a[row(slot, gather[0]) * lda + i];
+                let from = &b[row(slot, gather[1]) * ldb..][..n];
+                sums.iter_mut().zip(from).for_each(|(sum, &y)| *sum += x * y);
+            }
+        })
+        .or_elsewhere(names[2])
+    }
 }

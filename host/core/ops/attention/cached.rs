@@ -171,16 +171,12 @@ impl<T: Scalar> CachedAttention<T> {
         let DecodeExtents { batch, key_heads, group, capacity, d } = self.extents;
         let queries = [batch, key_heads * group, d];
         let cached = [batch, key_heads, capacity, d];
-        let rows = |name: &str, tensor: &Tensor<T>, shape: &[usize]| {
-            let matrix = run.matrix(name, tensor.any(), shape)?;
-            Ok::<_, Error>((matrix.address, matrix.leading))
-        };
         Ok(RawDecode {
-            q: rows("q", q, &queries)?,
-            cache: [rows("k", k, &cached)?, rows("v", v, &cached)?],
+            q: run.rows("q", q.any(), &queries)?,
+            cache: [run.rows("k", k.any(), &cached)?, run.rows("v", v.any(), &cached)?],
             fresh: None,
             lengths: run.matrix("lengths", lengths.any(), &[batch])?.address,
-            out: rows("out", out, &queries)?,
+            out: run.rows("out", out.any(), &queries)?,
         })
     }
 

@@ -217,9 +217,9 @@ fn groups<T: Scalar>(context: &Context, own: &Masked) -> Result<Vec<Group<T>>> {
     let mut first = 0;
     for heads in own.of_head.chunk_by(|a, b| a == b) {
         let pattern = entries(own.masks[heads[0]].seen(own.extents))?;
-        let span = (first, heads.len());
-        groups.push(Group::new(context, own.extents, pattern, span)?);
-        first += heads.len();
+        let end = first + heads.len();
+        groups.push(Group::new(context, own.extents, pattern, first..end)?);
+        first = end;
     }
     Ok(groups)
 }

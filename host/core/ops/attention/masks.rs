@@ -144,13 +144,13 @@ pub fn choose<T: Scalar>(
 ) -> Result<&'static Row> {
     let own = |row: &&Row| row.operation == Operation::Attention;
     let what = "attention at the entries of a mask";
-    fitting::<T>(machine, kernels().iter().filter(own), what, (dim, variant))
+    fitting::<T>(machine, kernels().iter().filter(own), what, dim, variant)
 }
 
 /// Selects the kernel of attention over a cache.
 pub(super) fn choose_cached<T: Scalar>(machine: &Machine, dim: usize) -> Result<&'static Row> {
     let what = "attention over a cache";
-    fitting::<T>(machine, rows_of::<DecodeParams>(), what, (dim, None))
+    fitting::<T>(machine, rows_of::<DecodeParams>(), what, dim, None)
 }
 
 /// Returns the first row that supports the problem and this GPU.
@@ -158,7 +158,8 @@ fn fitting<T: Scalar>(
     machine: &Machine,
     rows: impl Iterator<Item = &'static Row> + Clone,
     what: &str,
-    (dim, variant): (usize, Option<&str>),
+    dim: usize,
+    variant: Option<&str>,
 ) -> Result<&'static Row> {
     let fault = |row: &Row| {
         if row.dtype != T::DTYPE {

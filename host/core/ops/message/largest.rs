@@ -63,18 +63,14 @@ impl LargestGradient {
     ) -> Result<()> {
         let (sources, targets) = ([self.sources, self.features], [self.targets, self.features]);
         let run = self.operator.start(stream)?;
-        let rows = |name: &str, tensor: &AnyTensor, shape: &[usize]| {
-            let matrix = run.matrix(name, tensor, shape)?;
-            Ok::<_, Error>((matrix.address, matrix.leading))
-        };
         let raw = RawMessage {
             values: run.values("A", graph)?,
-            x: rows("X", given[0], &sources)?,
-            y: rows("Y", given[1], &targets)?,
-            dy: rows("dY", given[2], &targets)?,
-            dx: rows("dX", dx, &sources)?,
+            x: run.rows("X", given[0], &sources)?,
+            y: run.rows("Y", given[1], &targets)?,
+            dy: run.rows("dY", given[2], &targets)?,
+            dx: run.rows("dX", dx, &sources)?,
             dvalues: match &dvalues {
-                Some(dvalues) => rows("dA", dvalues, &[graph.pattern().slots()])?.0,
+                Some(dvalues) => run.rows("dA", dvalues, &[graph.pattern().slots()])?.0,
                 None => 0,
             },
         };

@@ -115,8 +115,9 @@ impl<T: Scalar> EquivariantMessage<T> {
             vec![nodes[0], couplings.rows(), channels],
         ];
         let ends: Ends<'_> = [receivers, senders];
-        let lines = (Channels::Each(channels), LINES);
-        let products = Products::new(context, couplings, lines, shapes, Some(ends), true)?;
+        let channels = Channels::Each(channels);
+        let products =
+            Products::new(context, couplings, channels, LINES, shapes, Some(ends), true)?;
         let product = TensorProduct { products };
         Ok(EquivariantMessage { product })
     }

@@ -48,7 +48,8 @@ impl<T: Scalar> Products<T> {
     pub(super) fn new(
         context: &Context,
         couplings: &Couplings,
-        (channels, lines): (Channels, Lines),
+        channels: Channels,
+        lines: Lines,
         shapes: [Vec<usize>; 4],
         edges: Option<Ends<'_>>,
         gradients: bool,
@@ -81,7 +82,7 @@ impl<T: Scalar> Products<T> {
             return self.plans()?.run(0, &factors.named(), out, stream);
         };
         let run = constants.start(stream)?;
-        let operands = self.operands(&run, factors, ("Out", out))?;
+        let operands = self.operands(&run, factors, "Out", out)?;
         let raw = RawEquivariant { operands, gradients: [(0, 0); 3] };
         run.queue(
             |launch, queue| launch.forward(&raw, queue),
@@ -100,9 +101,9 @@ impl<T: Scalar> Products<T> {
             return self.plans()?.backward(factors, dout, gradients, stream);
         };
         let run = constants.start(stream)?;
-        let operands = self.operands(&run, factors, ("G", dout))?;
+        let operands = self.operands(&run, factors, "G", dout)?;
         let of = |at: usize, tensor: &Option<&mut Tensor<T>>| match tensor {
-            Some(tensor) => self.rows(&run, WRITTEN[at + 1], at, tensor),
+            Some(tensor) => run.rows(WRITTEN[at + 1], tensor.any(), &self.shapes[at]),
             None => Ok((0, 0)),
         };
         let Gradients { x, y, w } = &gradients;
@@ -141,22 +142,17 @@ impl<T: Scalar> Products<T> {
         &self,
         run: &Run<'_, EquivariantLaunch>,
         Factors { x, y, w }: Factors<'_, T>,
-        (name, out): (&str, &Tensor<T>),
+        name: &str,
+        out: &Tensor<T>,
     ) -> Result<[(u64, usize); 4]> {
         let w = w.ok_or_else(|| missing("W"))?;
-        let rows = |name: &str, of: usize, tensor: &Tensor<T>| self.rows(run, name, of, tensor);
-        Ok([rows("X", 0, x)?, rows("Y", 1, y)?, rows("W", 2, w)?, rows(name, 3, out)?])
-    }
-
-    fn rows(
-        &self,
-        run: &Run<'_, EquivariantLaunch>,
-        name: &str,
-        of: usize,
-        tensor: &Tensor<T>,
-    ) -> Result<(u64, usize)> {
-        let matrix = run.matrix(name, tensor.any(), &self.shapes[of])?;
-        Ok((matrix.address, matrix.leading))
+        let [of_x, of_y, of_w, of_out] = &self.shapes;
+        Ok([
+            run.rows("X", x.any(), of_x)?,
+            run.rows("Y", y.any(), of_y)?,
+            run.rows("W", w.any(), of_w)?,
+            run.rows(name, out.any(), of_out)?,
+        ])
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod blocks;
 
+use std::ops::Range;
+
 use einsparse_formats::{Csr, CsrPattern};
 
 use crate::context::Context;
@@ -125,8 +127,9 @@ impl<T: Scalar> Group<T> {
         context: &Context,
         extents: AttentionExtents,
         pattern: CsrPattern,
-        (first, heads): (usize, usize),
+        heads: Range<usize>,
     ) -> Result<Self> {
+        let (first, heads) = (heads.start, heads.len());
         let AttentionExtents { m, n, d, .. } = extents;
         let slots = pattern.columns().len();
         let blocks = Blocks::new(context, &pattern, extents)?;
@@ -238,7 +241,7 @@ impl<T: Scalar> Group<T> {
                 let mut heads = 0..self.heads;
                 return heads.try_for_each(|own| {
                     let values = [weights.at(own), slopes.at(own)];
-                    blocks.multiply((self.first + own, values), operands, queue)
+                    blocks.multiply(self.first + own, values, operands, queue)
                 });
             }
         };

@@ -108,7 +108,8 @@ impl<T: Scalar> Blocks<T> {
     /// its weights and slopes.
     pub(super) fn multiply(
         &self,
-        (head, [weights, slopes]): (usize, [u64; 2]),
+        head: usize,
+        [weights, slopes]: [u64; 2],
         operands: &HeadOperands,
         queue: Queue<'_>,
     ) -> Result<()> {
