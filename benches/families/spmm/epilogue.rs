@@ -88,8 +88,8 @@ impl Layer<'_> {
             bias: self.bias.ptr,
             ..raw_spmm([&o.columns, &o.values, &o.b, &o.c].map(|b| b.ptr), case.n)
         };
-        // SAFETY: the operands have the planned shapes, type and pattern and outlive the measurement; the stream belongs
-        // to the primary context that both sides share.
+        // SAFETY: the operands have the planned shapes, type and pattern and outlive the measurement; the stream
+        // belongs to the primary context that both sides share.
         let run = || Ok(unsafe { plan.run_raw(&raw, self.bench.raw()) }?);
         self.measured(self.row().ours(variant).strict().note(note), Box::new(run), false)
     }
