@@ -16,18 +16,37 @@ use einsparse::formats::Dense;
 use einsparse::raw::{RawSpmm, RawStream};
 use einsparse::registry::{self, Scalar};
 use einsparse::{Choice, Context, Error, Graph, Operand, Options, Plan, Precision, Stream, Tensor};
-use std::ops::Deref;
 use std::time::Instant;
 
-/// Environment that needs no einsparse context.
-#[derive(Clone, Copy)]
-pub struct Place<'a> {
+/// The GPU, the arguments, the recorder, and an einsparse context.
+pub struct Bench<'a> {
     pub gpu: &'a Gpu,
     pub arguments: &'a Arguments,
     pub recorder: &'a Recorder,
+    pub context: Context,
+    /// The only stream of the GPU.
+    pub stream: Stream,
 }
 
-impl Place<'_> {
+impl<'a> Bench<'a> {
+    /// Opens a context on the GPU.
+    pub fn new(gpu: &'a Gpu, arguments: &'a Arguments, recorder: &'a Recorder) -> Result<Self> {
+        // SAFETY: the stream belongs to the primary context and outlives every bench.
+        let stream = unsafe { Stream::from_raw(gpu.stream.cast()) };
+        Ok(Self { gpu, arguments, recorder, context: Context::cuda(0)?, stream })
+    }
+
+    /// Returns the environment with a new context, which has loaded no modules and holds no memory of earlier cases.
+    pub fn anew(&self) -> Result<Self> {
+        Self::new(self.gpu, self.arguments, self.recorder)
+    }
+
+    /// The stream, for runs on raw addresses.
+    pub fn raw(&self) -> RawStream<'static> {
+        // SAFETY: the stream belongs to the primary context and outlives every bench.
+        unsafe { RawStream::from_raw(self.gpu.stream.cast()) }
+    }
+
     /// Number of runs per time.
     pub fn effort(&self) -> Effort {
         self.arguments.effort()
@@ -92,45 +111,6 @@ impl Place<'_> {
             Some((name, times)) => self.add(row.by("torch", name).timed(&times)),
             None => Ok(()),
         }
-    }
-}
-
-/// Environment with an einsparse context.
-pub struct Bench<'a> {
-    place: Place<'a>,
-    pub context: Context,
-    /// The only stream of the GPU.
-    pub stream: Stream,
-}
-
-impl<'a> Deref for Bench<'a> {
-    type Target = Place<'a>;
-
-    fn deref(&self) -> &Place<'a> {
-        &self.place
-    }
-}
-
-impl<'a> Bench<'a> {
-    /// Opens a context on the GPU of `place`.
-    pub fn new(place: Place<'a>) -> Result<Self> {
-        Ok(Self {
-            place,
-            context: Context::cuda(0)?,
-            // SAFETY: the stream belongs to the primary context and outlives every bench.
-            stream: unsafe { Stream::from_raw(place.gpu.stream.cast()) },
-        })
-    }
-
-    /// Returns the environment with a new context, which has loaded no modules and holds no memory of earlier cases.
-    pub fn anew(&self) -> Result<Self> {
-        Self::new(self.place)
-    }
-
-    /// The stream, for runs on raw addresses.
-    pub fn raw(&self) -> RawStream<'static> {
-        // SAFETY: the stream belongs to the primary context and outlives every bench.
-        unsafe { RawStream::from_raw(self.gpu.stream.cast()) }
     }
 
     pub fn upload<T: Scalar>(&self, dense: &Dense<T>) -> Result<Tensor<T>> {
@@ -212,8 +192,8 @@ impl<'a> Bench<'a> {
         Ok(times)
     }
 
-    /// Makes a step on the CPU and on the GPU, compares their results, times the GPU, and writes the row. A difference is at
-    /// most `within` of the max element.
+    /// Makes a step on the CPU and on the GPU, compares their results, times the GPU, and writes the row. A difference
+    /// is at most `within` of the max element.
     pub fn against_cpu<T: Scalar, const N: usize>(
         &self,
         make: impl Fn(&Context) -> Result<Step<T, N>>,
@@ -232,7 +212,8 @@ impl<'a> Bench<'a> {
         self.checked(row, &mut found, |out| run(out, &self.stream), check).map(drop)
     }
 
-    /// Plans a product, checks its output, times it, and writes the row. A row without a variant gets the kernel's name.
+    /// Plans a product, checks its output, times it, and writes the row. A row without a variant gets the name of the
+    /// kernel.
     pub fn product<In: Scalar, Out: Scalar>(
         &self,
         row: Row,

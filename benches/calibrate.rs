@@ -9,27 +9,27 @@ use cudarc::driver::sys;
 pub const OP: &str = "limits";
 
 /// Measures the limits of this machine: an empty kernel, a copy, and large dense products.
-pub fn run(place: &Place<'_>) -> Result<()> {
+pub fn run(bench: &Bench<'_>) -> Result<()> {
     let driver = |op: &str, name: &str| Row::new(op, name, [0; 3], 0, "").by("driver", "");
-    place.time(driver("launch", "empty-kernel"), || place.gpu.empty())?;
+    bench.time(driver("launch", "empty-kernel"), || bench.gpu.empty())?;
     let bytes = 1 << 30;
     let row = driver("copy", "copy-1GiB").bytes(2.0 * bytes as f64);
-    place.add(row.timed(&copied(place, bytes)?))?;
+    bench.add(row.timed(&copied(bench, bytes)?))?;
     for dtype in Dtype::ALL {
         let extent = if dtype == Dtype::F64 { 4096 } else { 8192 };
         let (row, [a, b, _]) = square(dtype, extent)?;
-        place.whole(row, (dtype, [extent; 3], Order::Rows), [a.ptr, b.ptr])?;
+        bench.whole(row, (dtype, [extent; 3], Order::Rows), [a.ptr, b.ptr])?;
     }
     // The case of extent 8192 runs twice, because the GPU's clock depends on earlier work.
     for dtype in [Dtype::F16, Dtype::Bf16] {
         for extent in [4096, 8192] {
             let (row, buffers) = square(dtype, extent)?;
             let [a, b, c] = buffers.each_ref().map(|buffer| buffer.ptr);
-            match dense::square(place.gpu, dtype, extent, [a, b, c]) {
-                Ok((name, run)) => drop(place.time(row.clone().ours(name), run)?),
+            match dense::square(bench.gpu, dtype, extent, [a, b, c]) {
+                Ok((name, run)) => drop(bench.time(row.clone().ours(name), run)?),
                 Err(reason) => println!("einsparse has no dense {dtype} product: {reason}"),
             }
-            place.whole(row.named("dense"), (dtype, [extent; 3], Order::Rows), [a, b])?;
+            bench.whole(row.named("dense"), (dtype, [extent; 3], Order::Rows), [a, b])?;
         }
     }
     Ok(())
@@ -46,9 +46,9 @@ fn square(dtype: Dtype, extent: usize) -> Result<(Row, [Buffer; 3])> {
 }
 
 /// Times a copy of `bytes` bytes.
-pub fn copied(place: &Place<'_>, bytes: usize) -> Result<Times> {
+pub fn copied(bench: &Bench<'_>, bytes: usize) -> Result<Times> {
     let (from, to) = (Buffer::new(bytes)?, Buffer::new(bytes)?);
-    place.measure(|| copy(place.gpu, &from, &to))
+    bench.measure(|| copy(bench.gpu, &from, &to))
 }
 
 /// Queues a copy of the whole buffer `from`.

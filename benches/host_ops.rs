@@ -1,6 +1,6 @@
 //! Operations timed on the host: a conversion, a read, and the command from its start to its first result.
 
-use crate::bench::{self, Bench, Place};
+use crate::bench::{self, Bench};
 use crate::device::Result;
 use crate::problems::full_blocks;
 use crate::record::{Recorder, Row};
@@ -8,7 +8,7 @@ use crate::timing::median;
 use einsparse::driver::LoadedModule;
 use einsparse::formats::{Csr, CsrPattern, convert, generate, io};
 use einsparse::module::MODULES;
-use einsparse::{Context, Operand, einsum};
+use einsparse::{Operand, einsum};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,8 +53,8 @@ pub fn read(recorder: &Recorder) -> Result<()> {
     recorder.add(row.note(note))
 }
 
-/// Times calls on the host: a product of 512 x 512 with 256 columns, queued by a plan, and as a whole `einsum!`. The GPU
-/// is idle before each series of calls.
+/// Times calls on the host: a product of 512 x 512 with 256 columns, queued by a plan, and as a whole `einsum!`. The
+/// GPU is idle before each series of calls.
 pub fn call(bench: &Bench<'_>) -> Result<()> {
     const CALLS: u32 = 200;
     let matrix = with_values(generate::uniform(512, 512, 0.1, 7)?)?;
@@ -90,7 +90,7 @@ pub fn call(bench: &Bench<'_>) -> Result<()> {
 
 /// Times the command from process start to exit, with C computed on the GPU. The baseline is a process that only opens
 /// the primary context. Both run with an empty driver cache, and with the cache that the previous run filled.
-pub fn first_result(place: &Place<'_>) -> Result<()> {
+pub fn first_result(bench: &Bench<'_>) -> Result<()> {
     let Some(command) = command() else {
         println!("first_result left out: no einsparse binary beside this one (set EINSPARSE_BIN)");
         return Ok(());
@@ -123,20 +123,19 @@ pub fn first_result(place: &Place<'_>) -> Result<()> {
         let (total, floor) = (median(&mut ours_ms), median(&mut bare_ms));
         let row = |ms: f64| Row { n: 64, ..row("first_result", name, &matrix, ms) };
         let bare = row(floor).by("cuda-init", "");
-        place.add(bare.note("process start to exit"))?;
+        bench.add(bare.note("process start to exit"))?;
         let note = format!(
             "{:.1} ms above bare cuInit + primary context; process start to exit",
             total - floor
         );
-        place.add(row(total).limit(floor).note(note))?;
+        bench.add(row(total).limit(floor).note(note))?;
     }
     Ok(())
 }
 
 /// Times unpacking and loading of every module of machine code: the delay before the first launch of a family.
-pub fn load(place: &Place<'_>) -> Result<()> {
-    let context = Context::cuda(0)?;
-    let context = context.device().ok_or("no GPU")?.context();
+pub fn load(bench: &Bench<'_>) -> Result<()> {
+    let context = bench.context.device().ok_or("no GPU")?.context();
     for module in MODULES {
         let Some(code) = module.cubin() else { continue };
         let bytes = code?.len();
@@ -148,7 +147,7 @@ pub fn load(place: &Place<'_>) -> Result<()> {
         })?;
         let row = Row::new("load", module.name, [0; 3], 0, "").ours("cubin");
         let note = format!("{unpacked:.2} ms of it unpacking, first time {first:.2} ms");
-        place.add(Row { ms, ..row.prepared(None, bytes).note(note) })?;
+        bench.add(Row { ms, ..row.prepared(None, bytes).note(note) })?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! All operations that can be measured, one at a time or as the record of a GPU.
 
-use crate::bench::{Bench, Place};
+use crate::bench::Bench;
 use crate::device::{Gpu, Result};
 use crate::layers::{encoder, ffn_layer, models, ranks, training};
 use crate::problems::Workload;
@@ -13,21 +13,19 @@ use std::time::Instant;
 pub enum Operation {
     /// Runs without a GPU.
     Host(fn(&Recorder) -> Result<()>),
-    /// Runs on a GPU, without an einsparse context.
-    Bare(fn(&Place<'_>) -> Result<()>),
     /// Runs its own cases.
     Own(fn(&Bench<'_>) -> Result<()>),
     /// Runs workloads of the tables.
     Table(fn(&Bench<'_>, &[Workload]) -> Result<()>),
 }
 
-pub use Operation::{Bare, Host, Own, Table};
+pub use Operation::{Host, Own, Table};
 
 /// Name in the record, and the operation.
 pub type Entry = (&'static str, Operation);
 
 /// Limits of the machine.
-const LIMITS: &[Entry] = &[(calibrate::OP, Bare(calibrate::run))];
+const LIMITS: &[Entry] = &[(calibrate::OP, Own(calibrate::run))];
 
 /// Whole layers.
 const LAYERS: &[Entry] = &[
@@ -40,8 +38,8 @@ const LAYERS: &[Entry] = &[
 
 /// Operations without a family. The first three need a GPU.
 const OTHERS: &[Entry] = &[
-    ("load", Bare(host_ops::load)),
-    ("first_result", Bare(host_ops::first_result)),
+    ("load", Own(host_ops::load)),
+    ("first_result", Own(host_ops::first_result)),
     ("call", Own(host_ops::call)),
     ("convert", Host(host_ops::convert)),
     ("read", Host(host_ops::read)),
@@ -100,8 +98,8 @@ impl Machine {
         recorder: &Recorder,
     ) -> Outcome {
         let (arguments, wrong) = (&arguments.of(op), recorder.wrong());
-        let place = self.gpu.as_ref().map(|gpu| Place { gpu, arguments, recorder });
-        let outcome = match (operation, place) {
+        let bench = |gpu| Bench::new(gpu, arguments, recorder);
+        let outcome = match (operation, &self.gpu) {
             (Host(measure), _) => measure(recorder),
             (_, Err(reason)) => {
                 println!("{op} skipped, no GPU: {reason}");
@@ -111,11 +109,10 @@ impl Machine {
                     false => Outcome::Right,
                 };
             }
-            (Bare(measure), Ok(place)) => measure(&place),
-            (Own(measure), Ok(place)) => Bench::new(place).and_then(|bench| measure(&bench)),
-            (Table(measure), Ok(place)) => {
+            (Own(measure), Ok(gpu)) => bench(gpu).and_then(|bench| measure(&bench)),
+            (Table(measure), Ok(gpu)) => {
                 let own = selected(arguments, self.data.as_deref());
-                Bench::new(place).and_then(|bench| measure(&bench, &own))
+                bench(gpu).and_then(|bench| measure(&bench, &own))
             }
         };
         match outcome {

@@ -8,4 +8,3 @@ pub mod cusparselt;
 pub mod fused;
 pub mod sddmm;
 pub mod torch;
-pub mod whole;

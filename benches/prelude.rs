@@ -1,6 +1,6 @@
 //! Imports that almost every bench of a family uses.
 
-pub use crate::bench::{Bench, Place, Step, ab, at, forced, precise, timed};
+pub use crate::bench::{Bench, Step, ab, at, forced, precise, timed};
 pub use crate::check::{
     Sum, add_line, exact, over, relative, rounding, roundoff, rows_error, worse,
 };

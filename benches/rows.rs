@@ -85,11 +85,14 @@ impl Launches {
     }
 }
 
+/// Closure that writes an output.
+type Run<'m, O> = Box<dyn FnMut(&mut O) -> Result<(), Error> + 'm>;
+
 /// Planned operation: the selected rows, candidates with their predictions, and a closure that runs it.
 struct Made<'m, O> {
     taken: Vec<&'static str>,
     candidates: Vec<(&'static str, f64)>,
-    run: Box<dyn FnMut(&mut O) -> Result<(), Error> + 'm>,
+    run: Run<'m, O>,
 }
 
 impl<'m, O> Made<'m, O> {

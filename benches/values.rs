@@ -26,6 +26,11 @@ pub fn value<T: Scalar>(i: usize) -> T {
     })
 }
 
+/// `count` values from index `start` of the sequence of [`value`].
+pub fn sequence<T: Scalar>(count: usize, start: usize) -> Vec<T> {
+    (start..start + count).into_par_iter().map(value).collect()
+}
+
 /// Uniform in `-most..most`.
 pub fn values<T: Scalar>(count: usize, seed: usize, most: f64) -> Vec<T> {
     let start = seed << 40;

@@ -313,7 +313,7 @@ fn tile_units(
         csr.row(down * height).start < csr.row(end - 1).end
     };
     let full = (0..grid.down).into_par_iter().filter(has_entries);
-    Ok((grid.tiles() as u128, full.map(|down| units(down)).sum()))
+    Ok((grid.tiles() as u128, full.map(&units).sum()))
 }
 
 /// Words of positions in N:M. Returns an error if a group has too many entries.

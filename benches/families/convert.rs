@@ -1,5 +1,5 @@
-//! Conversions between formats on the GPU. The baseline is a device-to-device copy of as many bytes as a conversion must
-//! read and write once.
+//! Conversions between formats on the GPU. The baseline is a device-to-device copy of as many bytes as a conversion
+//! must read and write once.
 
 mod blocks;
 pub mod entries;

@@ -20,7 +20,8 @@ pub const OPERATIONS: &[Entry] = &[
     ("layer", Own(layer::run)),
 ];
 
-/// Terms of a row of a product of blocks: element `i` of the stored blocks is `a(i)`, `b(k, j)` is one of the dense matrix.
+/// Terms of a row of a product of blocks: element `i` of the stored blocks is `a(i)`, element `(k, j)` of the dense
+/// matrix `b(k, j)`.
 fn blocks_terms(
     pattern: &BsrPattern,
     a: impl Fn(usize) -> f64,

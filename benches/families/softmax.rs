@@ -141,8 +141,8 @@ fn measured<T: Scalar>(bench: &Bench<'_>, problem: &Problem, dtype: Dtype) -> Re
 
 const HEADS: usize = 8;
 
-/// Measures the softmax of eight heads in one launch, and a copy of as many values. Each head must equal the result of a
-/// single head bit for bit.
+/// Measures the softmax of eight heads in one launch, and a copy of as many values. Each head must equal the result of
+/// a single head bit for bit.
 fn heads<T: Scalar>(
     bench: &Bench<'_>,
     row: Row,

@@ -13,7 +13,7 @@ use sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO as ZERO;
 use sys::cusparseIndexType_t::CUSPARSE_INDEX_32I as INDEX;
 use sys::cusparseOrder_t::CUSPARSE_ORDER_ROW as BY_ROWS;
 
-const ALGORITHMS: [(&str, Algorithm); 4] = [
+pub const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("CSR_ALG1", Algorithm::CUSPARSE_SPMM_CSR_ALG1),
     ("CSR_ALG2", Algorithm::CUSPARSE_SPMM_CSR_ALG2),
     ("CSR_ALG3", Algorithm::CUSPARSE_SPMM_CSR_ALG3),
@@ -25,7 +25,7 @@ const BLOCKS: [(&str, Algorithm); 2] = [
     ("BLOCKED_ELL_ALG1", Algorithm::CUSPARSE_SPMM_BLOCKED_ELL_ALG1),
 ];
 const DEFAULT: (&str, Algorithm) = ("ALG_DEFAULT", Algorithm::CUSPARSE_SPMM_ALG_DEFAULT);
-const NO_TRANSPOSE: sys::cusparseOperation_t =
+pub const NO_TRANSPOSE: sys::cusparseOperation_t =
     sys::cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
 /// Converts a status to a result. The error names the call.
@@ -36,8 +36,35 @@ pub fn check(status: sys::cusparseStatus_t, call: &str) -> Result<()> {
     }
 }
 
-/// Library handle on the GPU's stream.
-pub struct Handle(pub sys::cusparseHandle_t);
+/// A handle of the library, destroyed on drop. It is null until it is created.
+macro_rules! owned {
+    ($(#[$doc:meta])* $name:ident, $handle:ty, $destroy:ident) => {
+        $(#[$doc])*
+        pub struct $name(pub $handle);
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                if !self.0.is_null() {
+                    // SAFETY: created once, destroyed once.
+                    unsafe { sys::$destroy(self.0) };
+                }
+            }
+        }
+    };
+}
+
+owned!(
+    /// Library handle on the GPU's stream.
+    Handle, sys::cusparseHandle_t, cusparseDestroy
+);
+owned!(
+    /// Row-major matrix in device memory. Its buffer must outlive it.
+    Full, sys::cusparseDnMatDescr_t, cusparseDestroyDnMat
+);
+owned!(
+    /// Sparse matrix in device memory. Its arrays must outlive it.
+    Sparse, sys::cusparseSpMatDescr_t, cusparseDestroySpMat
+);
 
 impl Handle {
     pub fn open(gpu: &Gpu) -> Result<Self> {
@@ -56,22 +83,8 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: null (never created) or created in `open`, destroyed once.
-        unsafe {
-            if !self.0.is_null() {
-                sys::cusparseDestroy(self.0);
-            }
-        }
-    }
-}
-
-/// Row-major matrix in device memory.
-pub struct Full(pub sys::cusparseDnMatDescr_t);
-
 impl Full {
-    /// Creates a matrix of these extents. The buffer must outlive the descriptor.
+    /// Matrix of these extents.
     pub fn new(
         rows: usize,
         columns: usize,
@@ -79,30 +92,15 @@ impl Full {
         kind: sys::cudaDataType,
     ) -> Result<Self> {
         let mut own = Self(std::ptr::null_mut());
-        let (rows, columns) = (rows as i64, columns as i64);
+        let (rows, columns, to) = (rows as i64, columns as i64, &mut own.0);
         // SAFETY: the buffer holds rows x columns elements and outlives the descriptor.
         let status = unsafe {
-            let to = &mut own.0;
             sys::cusparseCreateDnMat(to, rows, columns, columns, at(buffer), kind, BY_ROWS)
         };
         check(status, "cusparseCreateDnMat")?;
         Ok(own)
     }
 }
-
-impl Drop for Full {
-    fn drop(&mut self) {
-        // SAFETY: null (never created) or created in `new` and destroyed once.
-        unsafe {
-            if !self.0.is_null() {
-                sys::cusparseDestroyDnMat(self.0.cast_const());
-            }
-        }
-    }
-}
-
-/// Sparse matrix in device memory. Its arrays must outlive the descriptor.
-pub struct Sparse(pub sys::cusparseSpMatDescr_t);
 
 impl Sparse {
     /// CSR of row offsets, columns and values of `nnz` nonzeros.
@@ -151,10 +149,15 @@ impl Sparse {
             let entries = case.values.entries::<T>(nnz);
             let csr = Csr::new(case.problem.pattern.clone(), entries)?;
             let blocks = convert::csr_to_bsr(&csr, (edge, edge))?;
-            let widest = widest(blocks.pattern().offsets());
+            let in_row = blocks.pattern().offsets().windows(2).map(|ends| ends[1] - ends[0]);
+            let widest = in_row.max().unwrap_or(0) as usize;
             let arrays = match ell {
                 true => ell_arrays(&blocks, widest)?,
-                false => bsr_arrays(&blocks)?,
+                false => vec![
+                    Buffer::from_slice(blocks.pattern().offsets())?,
+                    Buffer::from_slice(blocks.pattern().columns())?,
+                    Buffer::from_slice(blocks.values())?,
+                ],
             };
             (arrays, widest, blocks.pattern().columns().len())
         });
@@ -187,17 +190,6 @@ impl Sparse {
             _ => return Err("blocks have two or three arrays".into()),
         }
         Ok((own, arrays))
-    }
-}
-
-impl Drop for Sparse {
-    fn drop(&mut self) {
-        // SAFETY: null (never created) or created above and destroyed once.
-        unsafe {
-            if !self.0.is_null() {
-                sys::cusparseDestroySpMat(self.0.cast_const());
-            }
-        }
     }
 }
 
@@ -249,6 +241,32 @@ impl Spmm {
     }
 }
 
+/// SpMM of 8-bit integers into int32: CSR, row-major B and C. `sparse`: row offsets, columns, values.
+pub fn whole(
+    handle: &Handle,
+    algorithm: Algorithm,
+    ([m, k, n], nnz): ([usize; 3], usize),
+    sparse: [&Buffer; 3],
+    [b, c]: [&Buffer; 2],
+) -> Result<Spmm> {
+    use sys::cudaDataType_t::{CUDA_R_8I, CUDA_R_32I};
+    let mut one = [0; 8];
+    one[..4].copy_from_slice(&1i32.to_ne_bytes());
+    let mut product = Spmm {
+        handle: handle.0,
+        algorithm,
+        compute: CUDA_R_32I,
+        a: Sparse::csr([m, k], nnz, sparse, CUDA_R_8I)?,
+        b: Full::new(k, n, b, CUDA_R_8I)?,
+        c: Full::new(m, n, c, CUDA_R_32I)?,
+        scalars: [one, [0; 8]],
+        buffer: None,
+    };
+    // Some algorithms do not support preprocessing, so its result is ignored.
+    product.preprocess()?;
+    Ok(product)
+}
+
 /// Addresses of both scalars.
 pub fn addresses(scalars: &[[u8; 8]; 2]) -> [*const c_void; 2] {
     scalars.each_ref().map(|scalar| scalar.as_ptr().cast())
@@ -298,22 +316,6 @@ impl CuSparse {
         };
         Ok((product, blocks))
     }
-}
-
-/// Max number of blocks in a row.
-fn widest(offsets: &[u32]) -> usize {
-    let rows = offsets.windows(2).map(|ends| ends[1] - ends[0]);
-    rows.max().unwrap_or(0) as usize
-}
-
-/// Row offsets, columns and values. Each block is row-major.
-fn bsr_arrays<T: Element>(blocks: &Bsr<T>) -> Result<Vec<Buffer>> {
-    let pattern = blocks.pattern();
-    Ok(vec![
-        Buffer::from_slice(pattern.offsets())?,
-        Buffer::from_slice(pattern.columns())?,
-        Buffer::from_slice(blocks.values())?,
-    ])
 }
 
 /// Columns, where -1 is padding, and values as a row-major matrix of all rows and `widest` blocks.

@@ -28,7 +28,9 @@ pub fn run(rows: &mut Rows<'_>) -> Result<()> {
             by_dtype!(dtype, T => widths::<T>(rows, name, &source, dtype))?;
         }
     }
-    batches(rows)?;
+    for dtype in [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16] {
+        by_dtype!(dtype, T => batched::<T>(rows, dtype))?;
+    }
     for dtype in [Dtype::F16, Dtype::Bf16, Dtype::Tf32] {
         by_dtype!(dtype, T => blocks::<T>(rows, dtype))?;
         by_dtype!(dtype, T => dense::<T>(rows, dtype))?;
@@ -73,22 +75,36 @@ fn uploaded<T: Scalar>(
     Ok(rows.context.upload(entries_of::<T>(&problem.pattern)?)?)
 }
 
-/// Measures A times matrices of several widths, stored by rows, or by columns for expressions that require it.
+/// A product: operation and name of its cases, options, and items of a batch.
+type Asked<'a> = (&'a str, &'a str, &'a Options, usize);
+
+/// Measures A times matrices of several widths, by every expression.
 fn times<T: Scalar, Out: Scalar>(
     rows: &mut Rows<'_>,
-    (op, name): (&str, &str),
-    (expression, options): (&str, &Options),
-    a: &SparseTensor<T>,
+    (op, name, options, items): Asked<'_>,
+    (a, shape): (Operand<'_, T>, &[usize]),
+    expressions: &[&str],
     ns: &[usize],
 ) -> Result<()> {
-    let depth = a.shape()[usize::from(expression != TURNED)];
     for &n in ns {
-        let b = rows.dense::<T>(&match expression {
-            BY_COLUMNS => [n, depth],
-            _ => [depth, n],
-        })?;
-        let case = format!("{name} n{n}");
-        rows.product::<T, Out>((op, case), expression, (a, &b), options)?;
+        for &expression in expressions {
+            let axes = |name: &str| {
+                let own = expression.split(&format!(" {name}[")).nth(1);
+                own.and_then(|own| own.split(']').next()).unwrap_or("").split(',')
+            };
+            // Axes that A has too are as long as A's.
+            let extent = |axis: &str| match axes("A").position(|own| own == axis) {
+                Some(at) => shape[at],
+                None if axis == "z" => items,
+                None => n,
+            };
+            let b = rows.dense::<T>(&axes("B").map(extent).collect::<Vec<_>>())?;
+            let case = match expressions {
+                [_] => format!("{name} n{n}"),
+                _ => format!("{name} n{n} {expression}"),
+            };
+            rows.product::<T, Out>((op, case), expression, (a.clone(), &b), options)?;
+        }
     }
     Ok(())
 }
@@ -169,7 +185,8 @@ fn widths<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dt
     rows.group("spmm_t", name, |rows| {
         let a = uploaded::<T>(rows, "spmm_t", name, source.clone())?;
         let ns = [4, 8, 16, 32, 33, 64, 128, 256, 512];
-        times::<T, T>(rows, ("spmm_t", name), (TURNED, &precise(dtype)), &a, &ns)
+        let asked = ("spmm_t", &**name, &precise(dtype), 1);
+        times::<T, T>(rows, asked, ((&a).into(), a.shape()), &[TURNED], &ns)
     })
 }
 
@@ -194,13 +211,6 @@ fn unaligned<T: Scalar>(
 }
 
 /// Measures one matrix for all items of a batch, its transpose, and one matrix for each item.
-fn batches(rows: &mut Rows<'_>) -> Result<()> {
-    for dtype in [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16] {
-        by_dtype!(dtype, T => batched::<T>(rows, dtype))?;
-    }
-    Ok(())
-}
-
 fn batched<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     const NS: [usize; 9] = [8, 16, 32, 33, 64, 100, 128, 256, 320];
     for (items, extent, density) in [(4, 2048, 0.05), (64, 512, 0.02), (64, 64, 0.2)] {
@@ -210,19 +220,11 @@ fn batched<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let csr = entries_of::<T>(&pattern)?;
             let each = rows.context.upload(stacked::<T>(&pattern, items)?)?;
             let one = rows.context.upload(csr)?;
-            for n in NS {
-                let b = rows.dense::<T>(&[items, extent, n])?;
-                for (expression, a) in [
-                    ("C[z,m,n] = A[m,k] * B[z,k,n]", &one),
-                    ("C[z,m,n] = A[k,m] * B[z,k,n]", &one),
-                    ("C[z,m,n] = A[z,m,k] * B[z,k,n]", &each),
-                    ("C[z,m,n] = A[z,k,m] * B[z,k,n]", &each),
-                ] {
-                    let case = ("spmm_batched", format!("{name} n{n} {expression}"));
-                    rows.product::<T, T>(case, expression, (a, &b), &precise(dtype))?;
-                }
-            }
-            Ok(())
+            let asked = ("spmm_batched", &**name, &precise(dtype), items);
+            let shared = ["C[z,m,n] = A[m,k] * B[z,k,n]", "C[z,m,n] = A[k,m] * B[z,k,n]"];
+            times::<T, T>(rows, asked, ((&one).into(), one.shape()), &shared, &NS)?;
+            let own = ["C[z,m,n] = A[z,m,k] * B[z,k,n]", "C[z,m,n] = A[z,k,m] * B[z,k,n]"];
+            times::<T, T>(rows, asked, ((&each).into(), each.shape()), &own, &NS)
         })?;
     }
     Ok(())
@@ -260,23 +262,16 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                 let format = Format::BlockGroupCoo { block, group: None };
                 let a = AnySparse::from(full::<T>(pattern)?).convert(format)?;
                 let a = rows.context.upload(a)?;
-                for n in NS {
-                    let b = rows.dense::<T>(&[extent, n])?;
-                    let by_columns = rows.dense::<T>(&[n, extent])?;
-                    let batch = rows.dense::<T>(&[4, extent, n.min(512)])?;
-                    for (expression, b) in [
-                        (SPMM, &b),
-                        (TURNED, &b),
-                        (BY_COLUMNS, &by_columns),
-                        ("C[m,n] = B[m,k] * A[k,n]", &by_columns),
-                        ("C[m,n] = B[m,k] * A[n,k]", &by_columns),
-                        ("C[z,m,n] = A[m,k] * B[z,k,n]", &batch),
-                    ] {
-                        let case = ("block_spmm", format!("{name} n{n} {expression}"));
-                        rows.product::<T, T>(case, expression, (&a, b), &precise(dtype))?;
-                    }
-                }
-                Ok(())
+                let expressions = [
+                    SPMM,
+                    TURNED,
+                    BY_COLUMNS,
+                    "C[m,n] = B[m,k] * A[k,n]",
+                    "C[m,n] = B[m,k] * A[n,k]",
+                    "C[z,m,n] = A[m,k] * B[z,k,n]",
+                ];
+                let asked = ("block_spmm", &**name, &precise(dtype), 4);
+                times::<T, T>(rows, asked, ((&a).into(), a.shape()), &expressions, &NS)
             })?;
         }
     }
@@ -291,20 +286,10 @@ fn dense<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
         rows.group("dense", name, |rows| {
             let a = rows.dense::<T>(&[m, k])?;
             let turned = rows.dense::<T>(&[k, m])?;
-            for n in NS {
-                let b = rows.dense::<T>(&[k, n])?;
-                let by_columns = rows.dense::<T>(&[n, k])?;
-                for (expression, a, b) in [
-                    (SPMM, &a, &b),
-                    (TURNED, &turned, &b),
-                    (BY_COLUMNS, &a, &by_columns),
-                    ("C[m,n] = A[k,m] * B[n,k]", &turned, &by_columns),
-                ] {
-                    let case = ("dense", format!("{name} n{n} {expression}"));
-                    rows.product::<T, T>(case, expression, (a, b), &precise(dtype))?;
-                }
-            }
-            Ok(())
+            let asked = ("dense", &**name, &precise(dtype), 1);
+            times::<T, T>(rows, asked, ((&a).into(), a.shape()), &[SPMM, BY_COLUMNS], &NS)?;
+            let expressions = [TURNED, "C[m,n] = A[k,m] * B[n,k]"];
+            times::<T, T>(rows, asked, ((&turned).into(), turned.shape()), &expressions, &NS)
         })?;
     }
     Ok(())
@@ -343,8 +328,8 @@ fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) ->
             let a = entries_of::<T>(&problem.pattern)?;
             let a = rows.context.upload(a.convert(Format::Nm { n: 2, m: 4 })?)?;
             let ns = [16, 64, 128, 192, 256, 512, 1024, 4096];
-            let asked = (expression, &Options::default());
-            times::<T, Out>(rows, ("nm_spmm", name), asked, &a, &ns)
+            let asked = ("nm_spmm", &**name, &Options::default(), 1);
+            times::<T, Out>(rows, asked, ((&a).into(), a.shape()), &[expression], &ns)
         })?;
     }
     Ok(())
@@ -352,24 +337,16 @@ fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) ->
 
 /// Measures blocks of 8-bit types.
 fn narrow<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>) -> Result<()> {
-    for (edge, extent, density) in [
-        (128, 4096, 1.0),
-        (128, 4096, 0.1),
-        (128, 1024, 0.2),
-        (64, 4096, 0.5),
-        (64, 4096, 0.1),
-        (64, 1024, 0.2),
-        (32, 4096, 0.5),
-        (32, 4096, 0.1),
-        (32, 1024, 0.2),
-    ] {
+    let cases = [(128, 1.0), (64, 0.5), (32, 0.5)]
+        .map(|(edge, most)| [(edge, 4096, most), (edge, 4096, 0.1), (edge, 1024, 0.2)]);
+    for (edge, extent, density) in cases.concat() {
         let name = &format!("block{edge}-{extent}-d{density} {}", T::DTYPE.name());
         rows.group("narrow", name, |rows| {
             let pattern = generate::blocks(extent, extent, (edge, edge), density, SEED)?;
             let a = rows.context.upload(full::<T>(pattern)?)?;
             let ns = [16, 64, 128, 256, 512, 4096];
-            let asked = (BY_COLUMNS, &Options::default());
-            times::<T, Out>(rows, ("narrow", name), asked, &a, &ns)
+            let asked = ("narrow", &**name, &Options::default(), 1);
+            times::<T, Out>(rows, asked, ((&a).into(), a.shape()), &[BY_COLUMNS], &ns)
         })?;
     }
     Ok(())
@@ -389,8 +366,9 @@ fn integers(rows: &mut Rows<'_>) -> Result<()> {
         rows.group("int8", name, |rows| {
             let a = uploaded::<i8>(rows, "int8", name, source)?;
             let ns = [16, 33, 64, 100, 128, 200, 256, 1024];
-            let (name, asked) = (format!("{name} int8"), (SPMM, &Options::default()));
-            times::<i8, i32>(rows, ("int8", &name), asked, &a, &ns)
+            let name = format!("{name} int8");
+            let asked = ("int8", &*name, &Options::default(), 1);
+            times::<i8, i32>(rows, asked, ((&a).into(), a.shape()), &[SPMM], &ns)
         })?;
     }
     Ok(())

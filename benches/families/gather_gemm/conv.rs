@@ -153,8 +153,8 @@ impl Cloud<'_> {
         self.bench.whole(row, (kind, [self.pairs, c, c], Order::Rows), [a.ptr, b.ptr])
     }
 
-    /// Max error of a sample of rows, in multiples of its bound: rounding of two operands (TF32) or of the result, and of
-    /// sums in f32.
+    /// Max error of a sample of rows, in multiples of its bound: rounding of two operands (TF32) or of the result, and
+    /// of sums in f32.
     fn error<T: Scalar>(
         &self,
         (input, weights): (&Dense<T>, &Dense<T>),

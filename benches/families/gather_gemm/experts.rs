@@ -5,8 +5,8 @@ use einsparse::dynamic::Matrices;
 use einsparse::nn::{Moe, MoeGradients, MoeInputs, MoeOptions};
 use rayon::prelude::*;
 
-/// Row of `products` products of every choice. `m` is the tokens, `k` their columns, `n` the hidden columns. `bytes` are
-/// those of the matrices of the experts that are met.
+/// Row of the products of every choice. `m` is the tokens, `k` their columns, `n` the hidden columns. `bytes` is the
+/// bytes of an element times the number of experts that are met.
 pub fn row(op: &str, workload: String, o: &MoeOptions, choices: usize, bytes: usize) -> Row {
     let extents = [o.tokens, o.model, o.hidden];
     let products = if o.gate.is_some() { 3 } else { 2 };

@@ -1,4 +1,4 @@
-//! Shared code of benches with micro-tiles: operands with a share of empty tiles, and the product with dynamic detection.
+//! Shared code of benches with micro-tiles: operands with a share of empty tiles, and kernels with dynamic detection.
 
 use crate::prelude::*;
 use einsparse::dynamic::{Dynamic, SparsityHint};

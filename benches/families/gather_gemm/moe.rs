@@ -243,8 +243,9 @@ impl Layer<'_> {
         for token in tokens {
             let x = self.token(token);
             let mut wanted = vec![0.0f64; model];
-            for number in token * top_k..(token + 1) * top_k {
-                let (expert, weight) = (chosen[number] as usize, f64::from(self.weights[number]));
+            let choices = chosen[token * top_k..][..top_k].iter();
+            for (number, &expert) in (token * top_k..).zip(choices) {
+                let (expert, weight) = (expert as usize, f64::from(self.weights[number]));
                 let (h, own) = (self.hidden(token, expert), self.matrix(expert));
                 let mut g = rows_times(own, &x);
                 g.iter_mut().zip(&h).filter(|(_, h)| **h <= 0.0).for_each(|(g, _)| *g = 0.0);

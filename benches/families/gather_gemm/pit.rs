@@ -1,9 +1,9 @@
-//! Products with an operand of which half, nine tenths or 95 % of the micro-tiles are empty (PIT, arXiv 2301.10936). The
-//! time includes the detection, and the transposition of a row-major A for a sparse B. Baselines are dense: cuBLAS, and
-//! in TF32 the dense kernel that a plan selects.
+//! Products with an operand of which half, nine tenths or 95 % of the micro-tiles are empty (PIT, arXiv 2301.10936).
+//! The time includes the detection, and the transposition of a row-major A for a sparse B. Baselines are dense: cuBLAS,
+//! and in TF32 the dense kernel that a plan selects.
 //!
-//! `nnz` is the elements of the nonempty micro-tiles; rates of products count only these. `C = A^T B` with a sparse A is
-//! the gradient of B in a product with a dynamic A; layers with masked weights also compute it.
+//! `nnz` is the elements of the nonempty micro-tiles; rates of products count only these. `C = A^T B` with a sparse A
+//! is the gradient of B in a product with a dynamic A; layers with masked weights also compute it.
 
 use super::micro::{EMPTY, EXTENT, checked, dynamic, row, sample, skipping};
 use crate::check::product_error;

@@ -7,6 +7,7 @@ use super::blocks_terms;
 use crate::peers::cublaslt::{self, Kind};
 use crate::prelude::*;
 use crate::problems;
+use crate::values::sequence;
 use einsparse::formats::{Bsr, BsrPattern, E4m3, E5m2, Nm, NmPattern, generate};
 use std::sync::Arc;
 
@@ -52,24 +53,19 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Values of an operand.
-fn of<T: Scalar>(count: usize, start: usize) -> Vec<T> {
-    (start..start + count).map(value).collect()
-}
-
 /// Times dense products of the same extents.
 fn dense(bench: &Bench<'_>) -> Result<()> {
     let row =
         |dtype, note| shaped("gemm", format!("dense-{EXTENT}"), dtype, EXTENT, 1.0).note(note);
-    let a = Buffer::from_slice(&of::<f16>(EXTENT * EXTENT, 0))?;
+    let a = Buffer::from_slice(&sequence::<f16>(EXTENT * EXTENT, 0))?;
     let half = (problems::Dtype::F16, [EXTENT; 3], Order::Rows);
     bench.whole(row("f16", "into f16").named("dense"), half, [a.ptr; 2])?;
-    let fp8 = of::<E4m3>(EXTENT * EXTENT, 0);
+    let fp8 = sequence::<E4m3>(EXTENT * EXTENT, 0);
     let fp8: &[u8] = bytemuck::cast_slice(&fp8);
     library(bench, row("fp8", "e4m3 into f16").named("dense"), Kind::Fp8, fp8)?;
     let fast = row("fp8", "e4m3 into f16, fast accumulation").named("dense-fast");
     library(bench, fast, Kind::Fp8Fast, fp8)?;
-    let int8 = of::<i8>(EXTENT * EXTENT, 0);
+    let int8 = sequence::<i8>(EXTENT * EXTENT, 0);
     library(
         bench,
         row("int8", "into int32").named("dense"),
@@ -112,8 +108,8 @@ impl Blocks<'_> {
     ) -> Result<()> {
         let (bench, (bm, bk)) = (self.bench, self.pattern.block());
         let slots = self.pattern.columns().len() * bm * bk;
-        let a = Bsr::new(Arc::clone(&self.pattern), of::<In>(slots, 0))?;
-        let b = Dense::new([EXTENT; 2], of::<In>(EXTENT * EXTENT, 77))?;
+        let a = Bsr::new(Arc::clone(&self.pattern), sequence::<In>(slots, 0))?;
+        let b = Dense::new([EXTENT; 2], sequence::<In>(EXTENT * EXTENT, 77))?;
         let terms = blocks_terms(
             &self.pattern,
             |i| a.values()[i].to_f64(),
@@ -143,8 +139,8 @@ pub fn two_of_four(bench: &Bench<'_>) -> Result<()> {
             (0..8).map(pair).fold(0, |word, pair| word | pair)
         });
         let pattern = NmPattern::new(extent, extent, words.collect())?;
-        let a = Nm::new(pattern, of::<i8>(extent * extent / 2, 0))?;
-        let b = Dense::new([extent; 2], of::<i8>(extent * extent, 77))?;
+        let a = Nm::new(pattern, sequence::<i8>(extent * extent / 2, 0))?;
+        let b = Dense::new([extent; 2], sequence::<i8>(extent * extent, 77))?;
         let there = (bench.context.upload(&a)?, bench.upload(&b)?);
         let operands = ab(&there.0, &there.1);
         kernels::<i32>(bench, &operands, (&a, &b))?;
