@@ -193,7 +193,7 @@ pub fn evaluate(
     let alpha = alpha(e, numbers);
     let loops: Vec<usize> = inner.iter().map(|(_, extent)| *extent).collect();
     let shape = extents.out().to_vec();
-    // Of the first factor, by the offset of its row.
+    // Nonzeros of the first factor, by the offset of its row.
     let positions = factors[0].values.len().max(1);
     let nonzeros: Vec<OnceLock<Vec<(usize, f64)>>> =
         (0..positions).map(|_| OnceLock::new()).collect();
