@@ -137,7 +137,7 @@ fn experts_refuse_what_ranks_cannot_share() {
         let wide = ctx.zeros(&[4, 8, 8])?;
         let wide = MoeInputs { up: (&wide).into(), ..inputs };
         let wrong = layer.forward(&wide, &mut out, &stream);
-        assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
+        assert_error!(wrong, Err(Error::Shape { .. }));
         layer.forward(&inputs, &mut out, &stream)
     });
     results.into_iter().for_each(|r| r.unwrap());
@@ -375,8 +375,8 @@ fn files_are_read_in_parts() {
                 Sharded::<Csr<f32>>::read(&group, path, 8)
             });
             let found = errors(results);
-            assert!(matches!(found[0], Error::Rank { rank: 1, .. }), "{}", found[0]);
-            assert!(matches!(found[1], Error::Format(_)), "{}", found[1]);
+            assert_error!(found[0], Error::Rank { rank: 1, .. });
+            assert_error!(found[1], Error::Format(_));
         }
     }
     std::fs::remove_dir_all(&folder).unwrap();

@@ -198,7 +198,7 @@ fn wrong_sparse_operands_are_refused() {
     let short = Dense::zeros([33, 3]).unwrap();
     operands.dense("B", &short);
     let shape = cpu::run(&good, &operands, Output::new(&[34, 3], &mut out).unwrap()).unwrap_err();
-    assert!(matches!(&shape, Error::Shape { .. } | Error::InvalidIndex { .. }), "{shape}");
+    assert_error!(shape, Error::Shape { .. } | Error::InvalidIndex { .. });
 }
 
 /// Normally distributed values in every row format: the executor in f32 agrees with the reference in f64 up to

@@ -143,13 +143,13 @@ fn errors_name_array_and_numbers() {
         }
     );
     let shape = run(&operands, &[6, 3]).unwrap_err();
-    assert!(matches!(&shape, Error::Shape { index, .. } if index == "n"), "{shape}");
+    assert_error!(shape, Error::Shape { index, .. } if index == "n");
     let rank = run(&operands, &[12]).unwrap_err();
-    assert!(matches!(&rank, Error::Shape { index, .. } if index == "C"), "{rank}");
+    assert_error!(rank, Error::Shape { index, .. } if index == "C");
     let four = [0u32, 1, 2, 3];
     operands.index("K", &[4], &four).unwrap();
     let extent = run(&operands, &[6, 2]).unwrap_err();
-    assert!(matches!(&extent, Error::Shape { index, .. } if index == "p"), "{extent}");
+    assert_error!(extent, Error::Shape { index, .. } if index == "p");
     assert!(operands.index("K", &[3], &four).is_err());
     assert!(operands.strided("B", &[4, 2], &[3, 1], b.values()).is_err());
     assert!(operands.strided("B", &[4, 2], &[1], b.values()).is_err());

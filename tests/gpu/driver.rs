@@ -1,6 +1,6 @@
 //! Attributes of the kernels as the driver reports them, and the parts of the driver module that need a GPU.
 
-use crate::support::{gpu, gpu_alone, small};
+use crate::support::{assert_error, gpu, gpu_alone, small};
 use einsparse::driver::Event;
 use einsparse::driver::{
     self, LaunchConfig, LoadedModule, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
@@ -110,7 +110,7 @@ fn device_memory_is_checked() {
     memory.read(&mut back, stream.raw()).unwrap();
     assert_eq!(back, [1, 2, 3]);
     let error = memory.write(&[0u32; 4], stream.raw()).unwrap_err();
-    assert!(matches!(error, Error::Overflow { value: 16, limit: 12, .. }), "{error}");
+    assert_error!(error, Error::Overflow { value: 16, limit: 12, .. });
     if small() {
         // compute-sanitizer counts a refused allocation as an error.
         return;

@@ -22,7 +22,7 @@ use einsparse::formats::{bf16, f16};
 
 use super::models::all::{atoms::Atoms, domains};
 use crate::support::replay::Replay;
-use crate::support::{Gpu, gpu, gpu_alone, skipped, small};
+use crate::support::{Gpu, assert_error, gpu, gpu_alone, skipped, small};
 use cases::on_ranks;
 
 /// Kernels that sum rows of at most 32 nonzeros in order, without splitting them.
@@ -211,7 +211,7 @@ fn a_rank_that_leaves_ends_what_is_queued() {
         }
         let start = Instant::now();
         let ended = sum.run(&mut tensor, &stream).and(stream.synchronize());
-        assert!(matches!(ended, Err(Error::Rank { rank: 1, .. })), "{ended:?}");
+        assert_error!(ended, Err(Error::Rank { rank: 1, .. }));
         assert!(tensor.to_dense().is_err());
         Ok(start.elapsed())
     });

@@ -294,7 +294,7 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         let far = raw.ldb(1 << 31);
         // SAFETY: the call returns an error before any launch.
         let error = unsafe { any.run_raw(&far, stream.raw()) }.unwrap_err();
-        assert!(matches!(error, Error::Overflow { value, .. } if value == 1 << 33), "{error}");
+        assert_error!(error, Error::Overflow { value, .. } if *value == 1 << 33);
         let inside = between(&c_off, 1, problem.m() * N, &stream);
         assert_matrix(&any.variant(), &inside, (problem.m(), N, N), |r, c| problem.exact(r, c));
     }

@@ -30,7 +30,7 @@ pub fn refused(text: &str, operands: &[(&str, Operand<'_, f32>)]) -> Error {
 fn planning_refuses_what_does_not_fit() {
     let (a, b) = two_by_three();
     let error = refused("C[m,n] = A[m,k * B[k,n]", &[("A", (&a).into()), ("B", (&b).into())]);
-    assert!(matches!(error, Error::Parse { at: 15, .. }), "{error:?}");
+    assert_error!(error, Error::Parse { at: 15, .. });
 
     let wrong = Dense::<f32>::zeros([4, 2]).unwrap();
     let error = refused(TEXT, &[("A", (&a).into()), ("B", (&wrong).into())]);
@@ -128,10 +128,7 @@ fn tensors_refuse_what_does_not_fit() {
     let Error::Overflow { value, limit, .. } = error else { panic!("{error:?}") };
     assert!(value == (usize::MAX / 2) as u128 * 16 && limit < value);
     let error = Error::from(Dense::new([2, 2], vec![1.0f32]).unwrap_err());
-    assert!(
-        matches!(&error, Error::Format(FormatError::Length { found: 1, expected: 4, .. })),
-        "{error:?}"
-    );
+    assert_error!(error, Error::Format(FormatError::Length { found: 1, expected: 4, .. }));
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::fmt::Debug;
 use std::sync::OnceLock;
 
 use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Mode, Scalar as Factor};
-use einsparse::formats::{AnySparse, Dense};
+use einsparse::formats::{AnySparse, Csr, Dense};
 use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor, Tensor};
 use rayon::prelude::*;
 
 use super::dense::{nan, strided};
 use super::runs::finish;
-use super::{GUARD, assert_matrix};
+use super::{GUARD, assert_matrix, stored};
 
 /// An operand on the host.
 #[derive(Clone)]
@@ -113,6 +113,55 @@ fn sum(walks: &[Walk<'_>], extents: &[usize], level: usize, at: &[usize]) -> f64
     all
 }
 
+/// Product of the scalar factors.
+fn alpha(e: &Einsum, numbers: &BTreeMap<String, f64>) -> f64 {
+    let number = |scalar: &Factor| match scalar {
+        Factor::Literal(x) => *x,
+        Factor::Name(name) => numbers[name],
+    };
+    e.scalars.iter().map(number).product()
+}
+
+/// Operands in the memory of a context, their elements, and the numbers.
+type Uploaded<'a, T> =
+    (Vec<(&'a str, There<T>)>, BTreeMap<String, Dense<f64>>, BTreeMap<String, f64>);
+
+fn upload_all<'a, T: Scalar>(context: &Context, given: &[(&'a str, Given<T>)]) -> Uploaded<'a, T> {
+    let (mut values, mut numbers) = (BTreeMap::new(), BTreeMap::new());
+    let gap = match T::from_f64(f64::NAN) {
+        gap if gap.to_f64().is_nan() => gap,
+        _ => T::ONE,
+    };
+    let mut there = Vec::new();
+    for (name, operand) in given {
+        let dense = match operand {
+            Given::Dense(dense) => {
+                let own = match *dense.shape() {
+                    [.., _, last] => strided(context, dense, apart::<T>(last), gap),
+                    _ => context.upload_dense(dense).unwrap(),
+                };
+                there.push((*name, There::Dense(own)));
+                dense.map(T::to_f64)
+            }
+            Given::Apart(dense, leading) => {
+                there.push((*name, There::Dense(strided(context, dense, *leading, gap))));
+                dense.map(T::to_f64)
+            }
+            Given::Sparse(sparse) => {
+                there.push((*name, There::Sparse(context.upload(sparse).unwrap())));
+                sparse.to_dense().unwrap().map(T::to_f64)
+            }
+            Given::Number(number) => {
+                there.push((*name, There::Number(*number)));
+                numbers.insert((*name).to_owned(), *number);
+                continue;
+            }
+        };
+        values.insert((*name).to_owned(), dense);
+    }
+    (there, values, numbers)
+}
+
 /// Computes an expression without index arrays by a loop for each index. `start`: what `+=` adds to.
 pub fn evaluate(
     e: &Einsum,
@@ -141,17 +190,10 @@ pub fn evaluate(
     let factors: Vec<Walk<'_>> = e.factors.iter().map(walk).collect();
     let bias = e.epilogue.bias.as_ref().map(walk);
     let gate = e.epilogue.gate.as_ref().map(walk);
-    let alpha: f64 = e
-        .scalars
-        .iter()
-        .map(|scalar| match scalar {
-            Factor::Literal(x) => *x,
-            Factor::Name(name) => numbers[name],
-        })
-        .product();
+    let alpha = alpha(e, numbers);
     let loops: Vec<usize> = inner.iter().map(|(_, extent)| *extent).collect();
     let shape = extents.out().to_vec();
-    // Of the first factor, by the offset of its row.
+    // Nonzeros of the first factor, by the offset of its row.
     let positions = factors[0].values.len().max(1);
     let nonzeros: Vec<OnceLock<Vec<(usize, f64)>>> =
         (0..positions).map(|_| OnceLock::new()).collect();
@@ -168,7 +210,7 @@ pub fn evaluate(
         let at: Vec<usize> = factors.iter().map(base).collect();
         let sum = match (&factors[..], &loops[..]) {
             // Zeros of a matrix are skipped.
-            ([a, b], &[extent]) => {
+            ([a, b], &[extent]) if extent > 0 => {
                 let own = nonzeros[at[0]].get_or_init(|| {
                     let value = |i: usize| (i, a.values[at[0] + i * a.strides[0]]);
                     (0..extent).map(value).filter(|(_, x)| *x != 0.0).collect()
@@ -202,38 +244,7 @@ pub fn agrees<T: Scalar, Out: Scalar>(
     (leading, what): (impl Fn(usize) -> usize, &dyn Debug),
 ) -> Plan<T, Out> {
     let e = Einsum::parse(text).unwrap();
-    let (mut values, mut numbers) = (BTreeMap::new(), BTreeMap::new());
-    let gap = match T::from_f64(f64::NAN) {
-        gap if gap.to_f64().is_nan() => gap,
-        _ => T::ONE,
-    };
-    let mut there = Vec::new();
-    for (name, operand) in given {
-        let dense = match operand {
-            Given::Dense(dense) => {
-                let own = match *dense.shape() {
-                    [.., _, last] => strided(context, dense, apart::<T>(last), gap),
-                    _ => context.upload_dense(dense).unwrap(),
-                };
-                there.push((*name, There::Dense(own)));
-                dense.map(T::to_f64)
-            }
-            Given::Apart(dense, leading) => {
-                there.push((*name, There::Dense(strided(context, dense, *leading, gap))));
-                dense.map(T::to_f64)
-            }
-            Given::Sparse(sparse) => {
-                there.push((*name, There::Sparse(context.upload(sparse).unwrap())));
-                sparse.to_dense().unwrap().map(T::to_f64)
-            }
-            Given::Number(number) => {
-                there.push((*name, There::Number(*number)));
-                numbers.insert((*name).to_owned(), *number);
-                continue;
-            }
-        };
-        values.insert((*name).to_owned(), dense);
-    }
+    let (there, values, numbers) = upload_all(context, given);
     let shapes = values.iter().map(|(name, dense)| (name.clone(), dense.shape().to_vec()));
     let shape = e.check(&shapes.collect()).unwrap().out().to_vec();
     let start = match e.mode {
@@ -263,11 +274,70 @@ pub fn agrees<T: Scalar, Out: Scalar>(
     }
     let start = (e.mode == Mode::Accumulate).then(|| start.map(Out::to_f64));
     let wanted = evaluate(&e, &values, &numbers, start.as_ref());
-    let rows = shape.iter().product::<usize>().checked_div(columns).unwrap_or(0);
+    let rows = shape[..shape.len().saturating_sub(1)].iter().product();
     let found = c.to_storage().unwrap();
     let what = (what, text, T::NAME, Out::NAME, plan.variant());
     assert_matrix(&what, &found, (rows, columns, leading), |r, j| {
         Out::from_f64(wanted[r * columns + j])
     });
+    plan
+}
+
+/// Plans and runs an expression into the entries of S, and checks every entry. `old`: pattern and previous values of S;
+/// `mask`: values of P at the same entries; `format`: how both are stored.
+pub fn samples_agree<T: Scalar, Out: Scalar>(
+    context: &Context,
+    text: &str,
+    given: &[(&str, Given<T>)],
+    (old, mask, format): (&Csr<Out>, &Csr<T>, &str),
+    (options, what): (&Options, &dyn Debug),
+) -> Plan<T, Out> {
+    let e = Einsum::parse(text).unwrap();
+    let mut s = context.upload(stored(old.clone(), format)).unwrap();
+    let masked = e.factors.iter().any(|access| access.tensor == "P");
+    let p = masked.then(|| context.upload(stored(mask.clone(), format)).unwrap());
+    let (there, values, numbers) = upload_all(context, given);
+    let mut operands: Vec<(&str, Operand<'_, T>)> =
+        there.iter().map(|(name, there)| (*name, there.operand())).collect();
+    operands.extend(p.as_ref().map(|p| ("P", p.into())));
+    let plan = context.plan::<T>(text).operands(&operands).sparse_output(&s).options(options);
+    let plan = plan.build().unwrap_or_else(|error| panic!("{what:?}, {text}: {error}"));
+    finish(context, |stream| plan.run(&operands, &mut s, stream));
+    let found = s.to_host().unwrap().to_dense().unwrap();
+
+    let [row, column] = &e.out.indices[..] else { panic!("{text}: a matrix") };
+    let name = |index: &IndexExpr| match index {
+        IndexExpr::Name(name) => name.clone(),
+        other => panic!("{other:?}: plain indices only"),
+    };
+    let (row, column) = (name(row), name(column));
+    let inner = e.index_names().into_iter().find(|name| *name != row && *name != column).unwrap();
+    let names = [inner, row.as_str(), column.as_str()];
+    let factors: Vec<Walk<'_>> = e
+        .factors
+        .iter()
+        .filter(|access| access.tensor != "P")
+        .map(|access| {
+            let dense = &values[&access.tensor];
+            Walk { values: dense.values(), strides: strides(access, dense.shape(), &names) }
+        })
+        .collect();
+    let shapes = values.iter().map(|(name, dense)| (name.clone(), dense.shape().to_vec()));
+    let mut shapes: BTreeMap<String, Vec<usize>> = shapes.collect();
+    shapes.extend(masked.then(|| ("P".to_owned(), old.shape().to_vec())));
+    let extent = e.check(&shapes).unwrap().get(inner).unwrap();
+    let alpha = alpha(&e, &numbers);
+    let pattern = old.pattern();
+    let places = (0..pattern.rows()).flat_map(|r| pattern.row(r).map(move |at| (r, at)));
+    for (r, at) in places {
+        let c = pattern.columns()[at] as usize;
+        let from: Vec<usize> =
+            factors.iter().map(|walk| walk.strides[1] * r + walk.strides[2] * c).collect();
+        let mut wanted = alpha * sum(&factors, &[extent], 0, &from);
+        wanted *= if masked { mask.values()[at].to_f64() } else { 1.0 };
+        wanted += if e.mode == Mode::Accumulate { old.values()[at].to_f64() } else { 0.0 };
+        let place = (what, text, format, T::NAME, Out::NAME, plan.variant(), r, c);
+        assert_eq!(found.get(&[r, c]), Some(Out::from_f64(wanted)), "{place:?}");
+    }
     plan
 }

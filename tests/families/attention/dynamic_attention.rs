@@ -416,7 +416,7 @@ fn masks_that_are_refused() {
     let mut out = cpu.zeros(&[1, 8, 2]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = attention.forward([&q, &k, &v], &mask, &mut out, None, &stream).unwrap_err();
-    assert!(matches!(error, Error::Shape { .. }), "{error}");
+    assert_error!(error, Error::Shape { .. });
 }
 
 #[test]

@@ -197,21 +197,18 @@ fn other_shapes_are_refused() {
     let (x, w) = (cpu.zeros(&[4, 24]).unwrap(), cpu.zeros(&[4, 1, 3, 3]).unwrap());
     let mut out = cpu.zeros(&[4, 9]).unwrap();
     let short = conv.forward(&x, &w, None, &mut out, &cpu.stream().unwrap());
-    assert!(matches!(&short, Err(Error::Shape { .. })), "{short:?}");
+    assert_error!(short, Err(Error::Shape { .. }));
 }
 
-/// Windows without a kernel are refused with an error that states the sizes.
+/// Windows without a kernel are refused.
 #[test]
 fn large_windows_are_refused_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let options = Conv2dOptions::default();
-    for (input, weights, part) in
-        [([4, 1, 20, 20], [4, 1, 9, 3], "9 x 3"), ([64, 1, 8, 8], [8, 64, 3, 3], "576 taps")]
-    {
+    for (input, weights) in [([4, 1, 20, 20], [4, 1, 9, 3]), ([64, 1, 8, 8], [8, 64, 3, 3])] {
         let error = Conv2d::<f32>::new(&gpu, input, weights, &options).unwrap_err();
-        assert!(matches!(error, Error::NoKernel { .. }), "{error}");
-        assert!(error.to_string().contains(part), "{error}");
+        assert_error!(error, Error::NoKernel { .. });
     }
     let double = Conv2d::<f64>::new(&gpu, [4, 1, 8, 8], [4, 1, 3, 3], &options).unwrap_err();
-    assert!(matches!(double, Error::NoKernel { .. }), "{double}");
+    assert_error!(double, Error::NoKernel { .. });
 }

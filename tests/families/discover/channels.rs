@@ -289,9 +289,9 @@ fn channels_refuse_what_they_cannot() {
     }
     let Some(gpu) = gpu() else { return };
     let error = ChannelDetector::<f32>::new(&gpu, [1, 8, 8], 0.0).unwrap_err();
-    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+    assert_error!(error, Error::NoKernel { .. });
     let error = ChannelDetector::<f16>::new(&gpu, [1, 8, 8193], 0.0).unwrap_err();
-    assert!(matches!(error, Error::Overflow { .. }), "{error}");
+    assert_error!(error, Error::Overflow { .. });
     let mut detector = ChannelDetector::<f16>::new(&gpu, [1, 8, 20], 0.0).unwrap();
     let a = gpu.zeros::<f16>(&[8, 20]).unwrap();
     let error = detector.run(&a, &gpu.stream().unwrap()).unwrap_err();

@@ -256,13 +256,13 @@ fn detection_refuses_what_it_cannot() {
     let bits = new((32, 1), DetectOptions { bits: Some(8), ..options() });
     assert_error!(bits, Error::ElementType { expected, .. } if expected == "int32");
     let none = Detector::<E4m3>::new(&cpu, [8, 8], (32, 1), &options()).unwrap_err();
-    assert!(matches!(none, Error::NoKernel { .. }), "{none}");
+    assert_error!(none, Error::NoKernel { .. });
     let detector = Detector::<f32>::new(&cpu, [8, 8], (32, 1), &options()).unwrap();
     let other = cpu.zeros::<f32>(&[8, 9]).unwrap();
     let mut index = detector.index().unwrap();
     let stream = cpu.stream().unwrap();
     let error = detector.run(&other, &mut index, &stream).unwrap_err();
-    assert!(matches!(error, Error::Shape { .. }), "{error}");
+    assert_error!(error, Error::Shape { .. });
 }
 
 /// Look-back waits for thread blocks of lower numbers, so GPUs must start thread blocks in that order. The test

@@ -156,6 +156,6 @@ fn routers_refuse_what_they_cannot() {
     let Some(gpu) = gpu() else { return };
     for extents in [[3, 1025, 2], [3, 64, 33]] {
         let error = Router::<f32>::new(&gpu, &options(extents, true)).unwrap_err();
-        assert!(matches!(&error, Error::Overflow { .. }), "{error}");
+        assert_error!(error, Error::Overflow { .. });
     }
 }

@@ -290,7 +290,7 @@ fn convolution_refuses_what_it_cannot() {
     assert_error!(of(&gpu, far).unwrap_err(), Error::OutOfRange { value, .. } if value == "9");
     let odd = plain([1, 4, 4, 8], [3, 3], 8);
     let error = convolution::<f32>(&gpu, &odd, Channels).unwrap_err();
-    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+    assert_error!(error, Error::NoKernel { .. });
     let mut odd = of(&gpu, plain([1, 4, 4, 8], [3, 3], 12)).unwrap();
     let [a, b, c] = odd.shapes().map(|shape| gpu.zeros::<f16>(&shape).unwrap());
     let mut c = c;

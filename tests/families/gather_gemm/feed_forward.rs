@@ -112,7 +112,7 @@ fn relu_layers_name_what_does_not_fit() {
     let mut y = zeros([2, 5]);
     layer.forward([&x, &u, &w], &mut y, &stream).unwrap();
     let error = layer.forward([&x, &u, &wrong], &mut y, &stream).unwrap_err();
-    assert!(matches!(error, Error::Shape { .. }), "{error}");
+    assert_error!(error, Error::Shape { .. });
 }
 
 /// With many tokens, the second product skips the columns that are empty for all tokens of a micro-tile.

@@ -6,7 +6,7 @@ use crate::support::dense::upload_values;
 use crate::support::einsum::{Given, agrees};
 use crate::support::rows::kernels_here;
 use crate::support::runs::finish;
-use crate::support::{Rng, assert_matrix, fill_blocks, gpu, spread, stored};
+use crate::support::{Rng, fill_blocks, gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
 use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind};
 use einsparse::{Context, Error, Operand, Options, Plan, SparseTensor, Tensor};
@@ -237,7 +237,7 @@ fn an_int32_output_takes_whole_factors() {
     assert_error!(half, Error::OutOfRange { value, .. } if value == "0.5");
     let mut other = cpu.zeros::<i32>(&[3, 3]).unwrap();
     let shape = plan.run(&operands, &mut other, &stream).unwrap_err();
-    assert!(matches!(shape, Error::Shape { .. }), "{shape}");
+    assert_error!(shape, Error::Shape { .. });
 }
 
 /// Returns the reason for which the kernels of 8-bit operands refuse an expression.
@@ -285,7 +285,7 @@ fn long_rows_of_int8_are_refused_on_the_gpu() {
     let b = gpu.upload_dense(&b).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let error = planned::<i8, i32>(&gpu, "C[m,n] = A[m,k] * B[n,k]", &operands).unwrap_err();
-    assert!(matches!(error, Error::Overflow { .. }), "{error}");
+    assert_error!(error, Error::Overflow { .. });
 }
 
 /// Both operands are dense.
@@ -294,22 +294,13 @@ fn dense<In: Scalar, Out: Scalar>(gpu: &Context, (m, k, n): (usize, usize, usize
         let whole = move |i: &[usize]| ((i[0] * step + i[1] * 3) % 9) as f64 - 4.0;
         Dense::from_fn(vec![rows, k], move |i| In::from_f64(whole(i))).unwrap()
     };
-    let (a, b) = (filled(m, 5), filled(n, 7));
     let leading = k.next_multiple_of(16);
-    let on = |x: &Dense<In>| gpu.upload_strided(x, leading, In::ONE).unwrap();
-    let (own_a, own_b) = (on(&a), on(&b));
-    let operands = [("A", (&own_a).into()), ("B", (&own_b).into())];
-    let plan = planned::<In, Out>(gpu, "C[m,n] = A[m,k] * B[n,k]", &operands).unwrap();
+    let given = [("A", filled(m, 5)), ("B", filled(n, 7))];
+    let given = given.map(|(name, dense)| (name, Given::Apart(dense, leading)));
+    let text = "C[m,n] = A[m,k] * B[n,k]";
+    let options = Options::default();
+    let plan = agrees::<In, Out>(gpu, text, &given, &options, (|n| n, &(m, k, n)));
     assert!(plan.variant().contains("64x128"), "{plan}");
-    let mut c = gpu.zeros::<Out>(plan.out_shape()).unwrap();
-    run(gpu, &plan, &operands, &mut c);
-    assert_matrix(&(In::NAME, Out::NAME, m, k, n), &c.to_storage().unwrap(), (m, n, n), |r, j| {
-        let term = |i: usize| {
-            let at = |x: &Dense<In>, row| x.get(&[row, i]).unwrap().to_f64();
-            at(&a, r) * at(&b, j)
-        };
-        Out::from_f64((0..k).map(term).sum())
-    });
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::narrow::Case;
 use super::nm::two_of_four;
 use crate::support::rows::{as_on_hopper, force, kernels_here};
-use crate::support::{gpu, on_both, stored};
+use crate::support::{assert_error, gpu, on_both, stored};
 use einsparse::error::Refusal;
 use einsparse::formats::{Csr, Dense};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind};
@@ -98,5 +98,5 @@ fn long_rows_of_two_of_four_of_int8_are_refused_on_the_gpu() {
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let plan = gpu.plan::<i8>(PLAIN).operands(&operands).output::<i32>();
     let error = plan.build().unwrap_err();
-    assert!(matches!(error, Error::Overflow { .. }), "{error}");
+    assert_error!(error, Error::Overflow { .. });
 }

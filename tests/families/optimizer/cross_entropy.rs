@@ -227,9 +227,9 @@ fn what_does_not_fit_is_refused() {
         (cpu.zeros::<f32>(&[1]).unwrap(), cpu.zeros::<f32>(&[2, 4]).unwrap());
     let stream = cpu.stream().unwrap();
     let wrong = loss_of.forward(&logits, &short, &mut loss, &stream);
-    assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
+    assert_error!(wrong, Err(Error::Shape { .. }));
     let wrong = loss_of.forward_backward(&logits, &labels, &mut loss, &mut wide, &stream);
-    assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
+    assert_error!(wrong, Err(Error::Shape { .. }));
 }
 
 /// The first launch of a run counts labels and the second resets the count. If the driver refuses the second launch,

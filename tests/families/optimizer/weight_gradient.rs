@@ -156,7 +156,7 @@ fn other_shapes_are_refused() {
     let [x, dy] = [[4, 2], [5, 3]].map(|shape| cpu.zeros::<f32>(&shape).unwrap());
     let mut dw = cpu.zeros::<f32>(&[2, 3]).unwrap();
     let wrong = gradient.backward_weight(&x, &dy, &mut dw, None, &cpu.stream().unwrap());
-    assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
+    assert_error!(wrong, Err(Error::Shape { .. }));
 }
 
 /// Returns db, db after a ReLU without a second gradient, the gradient of its input, and the last two with a second

@@ -2,12 +2,12 @@
 //! with exact integers.
 
 use crate::families::spmm::int8::{FORMATS, LENS, whole};
+use crate::support::einsum::{Given, samples_agree};
 use crate::support::rows::{force, kernels_here};
-use crate::support::runs::finish;
 use crate::support::{Rng, on_both, spread};
-use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
+use einsparse::Context;
+use einsparse::formats::{Csr, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, Scalar};
-use einsparse::{Context, Operand};
 
 fn sddmm_rows() -> impl Iterator<Item = &'static Row> {
     kernels_here().filter(|row| row.operation == Operation::SampledNarrow)
@@ -26,45 +26,18 @@ fn samples<Out: Scalar>(
     let mut some = |n: usize| -> Vec<i8> { (0..n).map(|_| value()).collect() };
     let (mask, x, y) = (some(entries), some(LENS.len() * k), some(700 * k));
     let old: Vec<Out> = (0..entries).map(|p| Out::from_f64((p % 7) as f64 - 3.0)).collect();
-    let stored = |csr: AnySparse<Out>| csr.convert(format.parse().unwrap()).unwrap();
-    let old_csr = Csr::new(pattern.clone(), old).unwrap();
-    let mut s = context.upload(stored(old_csr.clone().into())).unwrap();
-    let p = AnySparse::from(Csr::new(pattern.clone(), mask.clone()).unwrap());
-    let p = context.upload(p.convert(format.parse().unwrap()).unwrap()).unwrap();
+    let (old, mask) = (Csr::new(pattern.clone(), old).unwrap(), Csr::new(pattern, mask).unwrap());
     let leading =
         if row.is_some_and(|row| row.vector > 1) { k.next_multiple_of(16) } else { k + 3 };
-    let upload = |values: &[i8], rows: usize| {
-        let dense = Dense::new(vec![rows, k], values.to_vec()).unwrap();
-        context.upload_strided(&dense, leading, i8::MIN).unwrap()
+    let apart = |values: Vec<i8>, rows: usize| {
+        Given::Apart(Dense::new([rows, k], values).unwrap(), leading)
     };
-    let (own_x, own_y) = (upload(&x, LENS.len()), upload(&y, 700));
-    let mut operands: Vec<(&str, Operand<'_, i8>)> =
-        vec![("X", (&own_x).into()), ("Y", (&own_y).into()), ("s", alpha.into())];
-    let masked = text.contains("P[m,n]");
-    if masked {
-        operands.push(("P", (&p).into()));
-    }
+    let given = [("X", apart(x, LENS.len())), ("Y", apart(y, 700)), ("s", Given::Number(alpha))];
     let options = row.map(force).unwrap_or_default();
-    let plan = context.plan::<i8>(text).operands(&operands);
-    let plan = plan.sparse_output(&s).options(&options).build().unwrap();
+    let of = (&old, &mask, format);
+    let plan = samples_agree::<i8, Out>(context, text, &given, of, (&options, &k));
     if let (Some(row), true) = (row, context.is_cuda()) {
         assert_eq!(plan.variant(), row.name);
-    }
-    finish(context, |stream| plan.run(&operands, &mut s, stream));
-    let found = s.to_host().unwrap().to_csr().unwrap();
-    let add = text.contains("+=");
-    for (r, p) in (0..LENS.len()).flat_map(|r| pattern.row(r).map(move |p| (r, p))) {
-        let column = pattern.columns()[p] as usize;
-        let terms = (0..k).map(|i| i64::from(x[r * k + i]) * i64::from(y[column * k + i]));
-        let factor = alpha * if masked { f64::from(mask[p]) } else { 1.0 };
-        let old = if add { old_csr.values()[p].to_f64() } else { 0.0 };
-        let wanted = Out::from_f64(terms.sum::<i64>() as f64 * factor + old);
-        let name = row.map(|row| row.name);
-        assert!(
-            found.values()[p] == wanted,
-            "{name:?} {text} {format}, {k} terms, ({r}, {column}): {} and not {wanted}",
-            found.values()[p]
-        );
     }
 }
 

@@ -2,13 +2,14 @@
 //! CPU, are compared with exact integers.
 
 use crate::support::assert_error;
-use crate::support::dense::upload;
+use crate::support::dense::{transposed, upload};
+use crate::support::einsum::{Given, samples_agree};
 use crate::support::rows::{by_type, kernels_here, named};
 use crate::support::runs::{finish, sampled_plan_of};
-use crate::support::{fill_blocks, gpu, spread};
+use crate::support::{fill_blocks, gpu, spread, stored};
 use std::sync::Arc;
 
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, f16};
+use einsparse::formats::{AnySparse, Csr, Dense, f16};
 use einsparse::registry::{Operation, Row, Scalar};
 use einsparse::{Context, Error, Operand, Tensor};
 
@@ -18,14 +19,11 @@ fn integer(i: usize) -> f64 {
 }
 
 struct Case<T: Scalar> {
-    pattern: Arc<CsrPattern>,
-    s: AnySparse<T>,
+    csr: Csr<T>,
+    format: String,
     x: Dense<T>,
     y: Dense<T>,
     by_column: bool,
-    /// x and y as `[row, k]`.
-    exact: [Vec<i32>; 2],
-    k: usize,
 }
 
 impl<T: Scalar> Case<T> {
@@ -38,37 +36,22 @@ impl<T: Scalar> Case<T> {
         let pattern = fill_blocks(&spread(lens, blocks), block, m, n);
         let nnz = pattern.columns().len();
         let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(3 * i + 1))).collect();
-        let format = format!("blockgroupcoo:{bm}x{bk}:2").parse().unwrap();
-        let csr = Csr::new(pattern, values).unwrap();
-        let pattern = Arc::clone(csr.pattern());
-        let s = AnySparse::from(csr);
-        let exact = [(m, 1), (n, 2)].map(|(rows, seed): (usize, usize)| -> Vec<i32> {
-            (0..rows * k).map(|i| integer(i * 3 + seed) as i32).collect()
-        });
-        let dense = |own: &[i32]| {
-            let rows = own.len() / k;
-            let shape = if by_column { vec![k, rows] } else { vec![rows, k] };
-            let at = |i: &[usize]| {
-                if by_column { i[1] * k + i[0] } else { i[0] * k + i[1] }
-            };
-            Dense::from_fn(shape, |i| T::from_f64(f64::from(own[at(i)]))).unwrap()
+        let dense = |rows: usize, seed: usize| {
+            let at = |i: &[usize]| T::from_f64(integer((i[0] * k + i[1]) * 3 + seed));
+            let dense = Dense::from_fn([rows, k], at).unwrap();
+            if by_column { transposed(&dense) } else { dense }
         };
         Case {
-            pattern,
-            s: s.convert(format).unwrap(),
-            x: dense(&exact[0]),
-            y: dense(&exact[1]),
+            csr: Csr::new(pattern, values).unwrap(),
+            format: format!("blockgroupcoo:{bm}x{bk}:2"),
+            x: dense(m, 1),
+            y: dense(n, 2),
             by_column,
-            exact,
-            k,
         }
     }
 
-    /// Returns the exact value at an entry.
-    fn sum(&self, row: usize, column: usize) -> f64 {
-        let [x, y] = [(0, row), (1, column)].map(|(i, r)| &self.exact[i][r * self.k..][..self.k]);
-        let sum: i32 = x.iter().zip(y).map(|(x, y)| x * y).sum();
-        f64::from(sum)
+    fn s(&self) -> AnySparse<T> {
+        stored(self.csr.clone(), &self.format)
     }
 }
 
@@ -81,45 +64,14 @@ fn strided<T: Scalar>(context: &Context, dense: &Dense<T>) -> Tensor<T> {
 
 /// Checks `S (= | +=) ...` with and without a mask and a factor, by the row named `wanted`.
 fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
-    let (x, y) = (strided(context, &case.x), strided(context, &case.y));
-    let mask = context.upload(&case.s).unwrap();
+    let given = [("X", Given::Dense(case.x.clone())), ("Y", Given::Dense(case.y.clone()))];
     let factors = if case.by_column { "X[k,m] * Y[k,n]" } else { "X[m,k] * Y[n,k]" };
-    for (head, accumulate, masked, alpha) in [
-        ("S[m,n] = ", false, false, 1.0),
-        ("S[m,n] += ", true, false, 1.0),
-        ("S[m,n] = 0.5 * P[m,n] * ", false, true, 0.5),
-        ("S[m,n] += -2 * P[m,n] * ", true, true, -2.0),
-    ] {
-        let text = format!("{head}{factors}");
-        let mut s = context.upload(&case.s).unwrap();
-        let mut operands: Vec<(&str, Operand<'_, T>)> =
-            vec![("X", (&x).into()), ("Y", (&y).into())];
-        if masked {
-            operands.push(("P", (&mask).into()));
-        }
-        let options = named(context.is_cuda().then_some(wanted));
-        let plan = context.plan(&text).operands(&operands).sparse_output(&s);
-        let plan = plan.options(&options).build().unwrap_or_else(|e| panic!("{text}: {e}"));
+    let options = named(context.is_cuda().then_some(wanted));
+    for head in ["S[m,n] = ", "S[m,n] += ", "S[m,n] = 0.5 * P[m,n] * ", "S[m,n] += -2 * P[m,n] * "]
+    {
+        let (text, of) = (format!("{head}{factors}"), (&case.csr, &case.csr, &*case.format));
+        let plan = samples_agree(context, &text, &given, of, (&options, &case.x.shape()));
         assert_eq!(plan.variant(), wanted, "{text}");
-        finish(context, |stream| plan.run(&operands, &mut s, stream));
-        let found = s.to_host().unwrap().to_dense().unwrap();
-        let before = case.s.to_dense().unwrap();
-        for row in 0..case.s.shape()[0] {
-            for p in case.pattern.row(row) {
-                let column = case.pattern.columns()[p] as usize;
-                let old = before.get(&[row, column]).unwrap().to_f64();
-                let mut sum = alpha * case.sum(row, column);
-                if masked {
-                    sum *= old;
-                }
-                if accumulate {
-                    sum += old;
-                }
-                let (found, wanted) = (found.get(&[row, column]).unwrap(), T::from_f64(sum));
-                let place = (row, column, case.s.format(), plan.variant());
-                assert_eq!(found, wanted, "{text} at {place:?}");
-            }
-        }
     }
 }
 
@@ -158,9 +110,9 @@ fn the_cpu_samples_products_in_every_order_of_axes() {
         let case = Case::<f32>::new(&[2, 0, 1], (16, 32), 3, 7, by_column);
         check(&Context::unchecked_cpu(), &case, "cpu");
         // Explicit zeros are entries too.
-        let values = (0..case.pattern.columns().len()).map(|i| integer(i) as f32);
-        let csr = Csr::new(Arc::clone(&case.pattern), values.collect()).unwrap();
-        let csr = Case { s: csr.into(), ..case };
+        let values = (0..case.csr.values().len()).map(|i| integer(i) as f32);
+        let csr = Csr::new(Arc::clone(case.csr.pattern()), values.collect()).unwrap();
+        let csr = Case { csr, format: "csr".into(), ..case };
         check(&Context::unchecked_cpu(), &csr, "cpu");
     }
 }
@@ -174,7 +126,7 @@ fn sampled_bits_repeat_on_the_gpu() {
     }
     let (x, y) = (strided(&gpu, &case.x), strided(&gpu, &case.y));
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let mut s = gpu.upload(&case.s).unwrap();
+    let mut s = gpu.upload(case.s()).unwrap();
     let plan = sampled_plan_of(&gpu, "S[m,n] = X[m,k] * Y[n,k]", &operands, &s);
     assert!(!plan.to_string().contains(" 1 parts"), "{plan}: not cut along k");
     let mut first = None;
@@ -191,18 +143,18 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let cpu = Context::unchecked_cpu();
     let case = Case::<f32>::new(&[1, 1], (16, 16), 0, 4, false);
     let [x, y] = upload(&cpu, [&case.x, &case.y]);
-    let s = cpu.upload(&case.s).unwrap();
+    let s = cpu.upload(case.s()).unwrap();
     let plan = |text: &str| {
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
         let plan = cpu.plan(text).operands(&operands).sparse_output(&s);
         plan.build().unwrap_err()
     };
     let twice = plan("S[m,n] = X[m,k] * X[m,k]");
-    assert!(matches!(&twice, Error::Shape { index, .. } if index == "n"), "{twice}");
+    assert_error!(twice, Error::Shape { index, .. } if index == "n");
     let read = plan("S[m,n] = S[m,n] * X[m,k] * Y[n,k]");
     assert_error!(read, Error::Operand { name, .. } if name == "S");
     let shape = plan("S[m,n] = X[n,k] * Y[m,k]");
-    assert!(matches!(shape, Error::Shape { .. }), "{shape}");
+    assert_error!(shape, Error::Shape { .. });
     let operands = [("X", (&x).into()), ("Y", (&y).into()), ("S", (&s).into())];
     let given = cpu.plan("S[m,n] = X[m,k] * Y[n,k]").operands(&operands);
     let given = given.sparse_output(&s).build().unwrap_err();
@@ -215,8 +167,8 @@ fn runs_of_sampled_plans_refuse_what_was_not_planned() {
     let case = Case::<f32>::new(&[1, 1], (16, 16), 0, 4, false);
     let other = Case::<f32>::new(&[1, 0], (16, 16), 0, 4, false);
     let (x, y) = (strided(&cpu, &case.x), strided(&cpu, &case.y));
-    let mask = cpu.upload(&case.s).unwrap();
-    let mut s = cpu.upload(&case.s).unwrap();
+    let mask = cpu.upload(case.s()).unwrap();
+    let mut s = cpu.upload(case.s()).unwrap();
     let stream = cpu.stream().unwrap();
     let plan = {
         let operands = [("X", (&x).into()), ("Y", (&y).into()), ("P", (&mask).into())];
@@ -233,7 +185,7 @@ fn runs_of_sampled_plans_refuse_what_was_not_planned() {
     let dense = cpu.zeros::<f32>(mask.shape()).unwrap();
     let kind = refused([(&x).into(), (&y).into(), (&dense).into()]);
     assert_error!(kind, Error::OperandKind { name, .. } if name == "P");
-    let moved = cpu.upload(other.s).unwrap();
+    let moved = cpu.upload(other.s()).unwrap();
     assert_eq!(moved.shape(), mask.shape());
     let moved = refused([(&x).into(), (&y).into(), (&moved).into()]);
     assert_error!(moved, Error::OtherPattern { name, .. } if name == "P");

@@ -6,12 +6,13 @@ mod runs;
 
 use crate::support::bounds::Bound;
 use crate::support::dense::transposed;
+use crate::support::einsum::{Given, samples_agree};
 use crate::support::rows::{by_type, force, kernels_here};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16};
 use einsparse::registry::{Operation, Row, Scalar};
-use einsparse::{Context, Operand, Tensor};
+use einsparse::{Context, Tensor};
 
 /// Columns of S: more than the longest row.
 const COLUMNS: usize = 700;
@@ -93,10 +94,12 @@ fn ordered(text: &str, row: Option<&Row>) -> String {
 
 /// Uploads with NaN between the rows. The row stride allows vectors unless `any` is set.
 fn strided<T: Scalar>(context: &Context, dense: &Dense<T>, any: bool) -> Tensor<T> {
-    let width = dense.shape()[1];
-    let leading = if any { width + 3 } else { width.next_multiple_of(GAP) + GAP };
-    let gap = T::from_f64(f64::NAN);
-    context.upload_strided(dense, leading, gap).unwrap()
+    let leading = leading(dense.shape()[1], any);
+    context.upload_strided(dense, leading, T::from_f64(f64::NAN)).unwrap()
+}
+
+fn leading(width: usize, any: bool) -> usize {
+    if any { width + 3 } else { width.next_multiple_of(GAP) + GAP }
 }
 
 /// Runs one plan of a row on a case several times and returns the results.
@@ -121,43 +124,23 @@ fn runs_of<T: Scalar>(
 
 /// Checks the values of four expressions over one case exactly.
 fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option<&Row>) {
-    let [x, y] = factors(context, case, row);
-    let stored = AnySparse::from(case.s.clone());
-    let stored = stored.convert(format.parse().unwrap()).unwrap();
-    let mask = context.upload(&stored).unwrap();
+    let any = row.is_none_or(|r| r.vector == 1);
+    let given = [("X", &case.x), ("Y", &case.y)].map(|(name, dense)| {
+        let dense = if row.is_some_and(by_columns) { transposed(dense) } else { dense.clone() };
+        let leading = leading(dense.shape()[1], any);
+        (name, Given::Apart(dense, leading))
+    });
     let options = row.map(force).unwrap_or_default();
-    let places = case.places();
-    for (text, accumulate, masked, alpha) in [
-        ("S[m,n] = X[m,k] * Y[n,k]", false, false, 1.0),
-        ("S[m,n] += X[m,k] * Y[n,k]", true, false, 1.0),
-        ("S[m,n] = 0.5 * P[m,n] * X[m,k] * Y[n,k]", false, true, 0.5),
-        ("S[m,n] += -2 * P[m,n] * Y[n,k] * X[m,k]", true, true, -2.0),
+    for text in [
+        "S[m,n] = X[m,k] * Y[n,k]",
+        "S[m,n] += X[m,k] * Y[n,k]",
+        "S[m,n] = 0.5 * P[m,n] * X[m,k] * Y[n,k]",
+        "S[m,n] += -2 * P[m,n] * Y[n,k] * X[m,k]",
     ] {
-        let mut s = context.upload(&stored).unwrap();
-        let mut operands: Vec<(&str, Operand<'_, T>)> =
-            vec![("X", (&x).into()), ("Y", (&y).into())];
-        if masked {
-            operands.push(("P", (&mask).into()));
-        }
-        let line = ordered(text, row);
-        let plan = context.plan(&line).operands(&operands).sparse_output(&s);
-        let plan = plan.options(&options).build().unwrap();
+        let (line, of) = (ordered(text, row), (&case.s, &case.s, format));
+        let plan = samples_agree(context, &line, &given, of, (&options, &case.x.shape()));
         if let (Some(row), Some(_)) = (row, context.device()) {
             assert_eq!(plan.variant(), row.name);
-        }
-        finish(context, |stream| plan.run(&operands, &mut s, stream));
-        let found = s.to_host().unwrap().to_csr().unwrap();
-        for ((place, &old), &found) in places.iter().zip(case.s.values()).zip(found.values()) {
-            let mut wanted = alpha * case.sum(*place).0;
-            if masked {
-                wanted *= old.to_f64();
-            }
-            if accumulate {
-                wanted += old.to_f64();
-            }
-            let k = case.x.shape()[1];
-            let what = (text, place, k, format, plan.variant());
-            assert_eq!(found, T::from_f64(wanted), "{what:?}");
         }
     }
 }

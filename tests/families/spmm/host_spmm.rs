@@ -142,7 +142,7 @@ fn what_does_not_fit_is_told_with_numbers() {
     let cpu = Context::unchecked_cpu();
     let a = cpu.upload(matrix::<f32>(1)).unwrap();
     let little = HostSpmm::new(&cpu, &a, 8, 100).unwrap_err();
-    assert!(matches!(little, Error::Overflow { limit: 100, .. }), "{little}");
+    assert_error!(little, Error::Overflow { limit: 100, .. });
     let dense = cpu.zeros::<f32>(&[4]).unwrap();
     let error = HostSpmm::new(&cpu, &dense, 8, 1 << 20).unwrap_err();
     assert_error!(error, Error::Shape { left, .. } if left == "shape [4]");

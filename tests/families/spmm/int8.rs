@@ -167,7 +167,7 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let text = "S[m,n] = X[m,k] * Y[n,k]";
     let plan = gpu.plan::<i8>(text).operands(&operands).sparse_output(&s);
     let error = plan.build().unwrap_err();
-    assert!(matches!(error, Error::Overflow { .. }), "{error}");
+    assert_error!(error, Error::Overflow { .. });
     // Nothing was written.
     s.set_values(&[7]).unwrap();
     assert_eq!(s.to_host().unwrap().values(), [7]);
