@@ -186,11 +186,16 @@ fn a_crate_builds_from_packages_with_the_oldest_rust() {
     let names: BTreeSet<&str> = packages.iter().map(|(name, _)| name.as_str()).collect();
     let wanted = [
         "einsparse",
+        "einsparse-cli",
         "einsparse-compile",
+        "einsparse-core",
         "einsparse-cubin",
+        "einsparse-cuda",
         "einsparse-formats",
+        "einsparse-group",
         "einsparse-kernels",
         "einsparse-lang",
+        "einsparse-nn",
         "einsparse-ptx",
     ];
     assert_eq!(names, wanted.into());
