@@ -95,7 +95,7 @@ impl<T: Scalar> MobileNet<T> {
         let (even, odd) = (map()?, map()?);
         let view = |map: &Arc<Tensor<T>>, shape: [usize; 2]| match map.address() {
             // SAFETY: the map is long enough, stays alive, and is used in the order of one stream, one layer at a time.
-            Some(at) => unsafe { Tensor::from_raw(ctx, at, (&shape, shape[1]), Arc::clone(map)) },
+            Some(at) => unsafe { Tensor::from_raw(ctx, at, &shape, shape[1], Arc::clone(map)) },
             None => ctx.zeros(&shape),
         };
         let mut all = Vec::new();

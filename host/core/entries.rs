@@ -27,7 +27,7 @@ impl RowSorter {
     ///
     /// # Errors
     /// In a CPU context, or if a size is too large.
-    pub fn new(context: &Context, (m, k): (usize, usize), order: Order) -> Result<Self> {
+    pub fn new(context: &Context, [m, k]: [usize; 2], order: Order) -> Result<Self> {
         let device = context.expect_device()?;
         Ok(RowSorter {
             steps: Steps::new(device, crate::registry::Dtype::F32)?,

@@ -83,9 +83,9 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 fn cache<T: Scalar>(bench: &Bench<'_>, case: Case, drawn: &[T]) -> Result<Tensor<T>> {
     let buffer = Buffer::repeated(drawn, case.rows() * case.dim * 2)?;
     let shape = [case.batch, case.key_heads, case.capacity, case.dim];
-    let (address, rows) = (buffer.ptr, (&shape[..], case.dim));
+    let address = buffer.ptr;
     // SAFETY: the tensor owns the buffer, whose size is that of the shape, and no other code uses it.
-    Ok(unsafe { Tensor::from_raw(&bench.context, address, rows, buffer)? })
+    Ok(unsafe { Tensor::from_raw(&bench.context, address, &shape, case.dim, buffer)? })
 }
 
 fn measured<T: Scalar>(bench: &Bench<'_>, case: Case) -> Result<()> {

@@ -208,7 +208,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         let keys: [(_, _, &dyn Fn(u32) -> u32); 2] =
             [("row_classes", Order::Classes, &class), ("row_lengths", Order::Lengths, &length)];
         for (variant, by, key) in keys {
-            let sorter = RowSorter::new(&bench.context, (m, p.cols()), by)?;
+            let sorter = RowSorter::new(&bench.context, [m, p.cols()], by)?;
             let (from, to) = (self.offsets.ptr, order.ptr);
             // SAFETY: buffers have the required sizes; runs are serialized on one stream.
             let run = || unsafe { sorter.run_raw(from, to, bench.raw()) };

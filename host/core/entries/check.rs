@@ -24,7 +24,7 @@ impl Context {
     /// where a size does not fit.
     pub unsafe fn csr_from_raw<T: Scalar>(
         &self,
-        (m, k): (usize, usize),
+        [m, k]: [usize; 2],
         entries: usize,
         [offsets, columns, values]: [u64; 3],
     ) -> Result<SparseTensor<T>> {

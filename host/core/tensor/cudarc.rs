@@ -103,7 +103,7 @@ impl<T: Scalar> Tensor<T> {
         let held = Held { slice: Some(slice), context: Arc::clone(device.context()) };
         // SAFETY: the slice has the elements of the shape (`check_len`) at this address, in the context that was
         // compared above. It is dropped when the GPU is done.
-        unsafe { Self::from_raw(context, address, rows(shape), held) }
+        unsafe { Self::from_raw(context, address, shape, width(shape), held) }
     }
 
     /// Returns the slice that was passed to [`from_cudarc`](Self::from_cudarc), after the work of the GPU is done.
@@ -160,9 +160,9 @@ impl<T: Scalar> Tensor<T> {
     }
 }
 
-/// A shape of rows without gaps, and its row stride.
-fn rows(shape: &[usize]) -> (&[usize], usize) {
-    (shape, shape.last().copied().unwrap_or(1))
+/// Row stride of a shape without gaps between rows.
+fn width(shape: &[usize]) -> usize {
+    shape.last().copied().unwrap_or(1)
 }
 
 /// A slice owned by a tensor. It is dropped after the GPU is done with it.
@@ -209,7 +209,7 @@ impl<'a, T: Scalar> Lent<'a, T> {
     ) -> Result<Self> {
         Ok(Lent {
             // SAFETY: the slice is borrowed for 'a and has the elements of the shape (`check_len`) at this address.
-            tensor: unsafe { Tensor::from_raw(context, address, rows(shape), ())? },
+            tensor: unsafe { Tensor::from_raw(context, address, shape, width(shape), ())? },
             _done: done,
             slice: PhantomData,
         })

@@ -62,7 +62,7 @@ impl<T: Scalar> Tensor<T> {
             wrong(format!("{} bytes behind {start:#x} there is nothing", view.byte_offset()))
         })?;
         // SAFETY: guaranteed by the caller.
-        unsafe { Tensor::from_raw(context, address, (&shape, leading), tensor) }
+        unsafe { Tensor::from_raw(context, address, &shape, leading, tensor) }
     }
 
     /// Exports this tensor to another library without a copy, with the strides of [`Tensor::strides`]. The memory

@@ -37,14 +37,15 @@ impl<T: Scalar> Tensor<T> {
     /// let values = vec![1.0f32, 2.0, 3.0, 4.0];
     /// let address = values.as_ptr() as u64;
     /// // SAFETY: the tensor keeps the vector, which is aligned, holds 2 x 2 values, and is used by nobody else.
-    /// let tensor = unsafe { Tensor::<f32>::from_raw(&Context::cpu(), address, (&[2, 2], 2), values)? };
+    /// let tensor = unsafe { Tensor::<f32>::from_raw(&Context::cpu(), address, &[2, 2], 2, values)? };
     /// assert_eq!(tensor.to_dense()?.get(&[1, 0]), Some(3.0));
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     pub unsafe fn from_raw(
         context: &Context,
         address: u64,
-        (shape, leading): (&[usize], usize),
+        shape: &[usize],
+        leading: usize,
         owner: impl Send + Sync + 'static,
     ) -> Result<Tensor<T>> {
         let owner = Owner::new(owner);
@@ -112,7 +113,7 @@ mod tests {
         let _kept = values;
         let owner = Counted { _kept, drops };
         // SAFETY: the tensor keeps the vector alive. Tests use at most its length.
-        unsafe { Tensor::from_raw(&Context::cpu(), address, of, owner) }
+        unsafe { Tensor::from_raw(&Context::cpu(), address, of.0, of.1, owner) }
     }
 
     #[test]
@@ -137,7 +138,7 @@ mod tests {
         let none = tensor(Vec::new(), (&[0, 2], 2), &DROPS).unwrap();
         assert!(none.to_dense().unwrap().values().is_empty());
         // SAFETY: the address is refused, and nothing is read.
-        let odd = unsafe { Tensor::<f32>::from_raw(&Context::cpu(), 6, (&[1], 1), ()) };
+        let odd = unsafe { Tensor::<f32>::from_raw(&Context::cpu(), 6, &[1], 1, ()) };
         let odd = odd.unwrap_err();
         assert!(matches!(odd, Error::Alignment { found: 6, required: 4, .. }), "{odd}");
         drop(none);

@@ -182,7 +182,7 @@ fn faults_of_patterns_are_found_where_the_cpu_finds_them() {
         let [at, columns_at] = there.each_ref().map(|t| t.address().unwrap());
         let arrays = [at, columns_at, held.address().unwrap()];
         // SAFETY: the arrays have the sizes that are passed.
-        let found = unsafe { gpu.csr_from_raw::<f32>((m, k), nnz, arrays) };
+        let found = unsafe { gpu.csr_from_raw::<f32>([m, k], nnz, arrays) };
         match (found, CsrPattern::new(m, k, offsets, columns)) {
             (Ok(found), Ok(wanted)) => {
                 assert_eq!(i, 0);
@@ -205,7 +205,7 @@ fn rows_are_ordered_by_length() {
         let out = gpu.zeros::<f32>(&[m + 1]).unwrap();
         let stream = gpu.stream().unwrap();
         for order in [Order::Lengths, Order::Classes] {
-            let sorter = RowSorter::new(&gpu, (m, k), order).unwrap();
+            let sorter = RowSorter::new(&gpu, [m, k], order).unwrap();
             let [from, to] = [&offsets, &out].map(|t| t.address().unwrap());
             // SAFETY: the arrays have the sizes that the sorter requires, and live past the wait.
             unsafe { sorter.run_raw(from, to, stream.raw()).unwrap() };
