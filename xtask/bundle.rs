@@ -2,7 +2,7 @@
 //! GPU and its driver but no toolchain.
 
 use crate::archs;
-use crate::cargo::{Result, cargo, git, json_string, root};
+use crate::cargo::{Result, cargo, git, json_string, root, target_dir};
 use crate::faults;
 use crate::nvvm::{self, Compiler};
 use crate::python;
@@ -25,17 +25,26 @@ const PACKED: &str = "bundle.tar.xz";
 
 const RUN: &str = include_str!("run.sh");
 
+/// Parts of a bundle that are not always needed.
+pub struct Parts {
+    /// Adds modules with one planted fault each, those whose names contain one of the comma-separated texts.
+    pub faults: Option<String>,
+    /// Adds machine code of the modules for other GPUs.
+    pub archs: bool,
+    /// Adds the examples of the documentation.
+    pub doctests: bool,
+    /// Backend that compiles all modules.
+    pub compiler: Compiler,
+}
+
+/// Crates whose documentation has examples that a GPU runs.
+const DOCUMENTED: [&str; 5] =
+    ["einsparse", "einsparse-core", "einsparse-cuda", "einsparse-group", "einsparse-nn"];
+
 /// Builds `gpu-bundle/` in the root of the project: everything, or the tests and benches of one module on one
-/// architecture. `faults`: adds modules with one planted fault each, those whose names contain one of the
-/// comma-separated texts. `archs`: adds machine code of the modules for other GPUs. `compiler`: the backend that
-/// compiles all modules.
-pub fn bundle(
-    module: Option<&str>,
-    arch: &str,
-    faults: Option<&str>,
-    archs: bool,
-    compiler: Compiler,
-) -> Result<()> {
+/// architecture.
+pub fn bundle(module: Option<&str>, arch: &str, parts: &Parts) -> Result<()> {
+    let Parts { faults, archs, doctests, compiler } = parts;
     let mut specs = Spec::every();
     if let Some(module) = module {
         specs.retain(|spec| spec.module == module && spec.arch == arch);
@@ -64,11 +73,7 @@ pub fn bundle(
         }
     }
     fs::write(folder.join("run.sh"), RUN)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755))?;
-    }
+    executable(&folder.join("run.sh"))?;
     let head = ["describe", "--always", "--dirty", "--exclude=*"];
     if let Ok(commit) = git(&head) {
         fs::write(folder.join("commit"), commit)?;
@@ -80,7 +85,10 @@ pub fn bundle(
     if let Some(named) = faults {
         faults::plant(&folder.join("faults"), named)?;
     }
-    if archs {
+    if *doctests {
+        build_doctests(&specs, &folder.join("doctests"))?;
+    }
+    if *archs {
         archs::assemble_for_test_gpu(&specs, &folder.join("cubins"))?;
     }
     pack(&folder)?;
@@ -90,6 +98,48 @@ pub fn bundle(
         true => Ok(()),
         false => Err(format!("larger than {} MB", LARGEST >> 20).into()),
     }
+}
+
+/// Builds the examples in the documentation of each crate as one program. They run on the GPU machine alone.
+fn build_doctests(specs: &[Spec], folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let kept = target_dir()?.join("doctests");
+    let modules: Vec<String> = specs.iter().map(Spec::name).collect();
+    for package in DOCUMENTED {
+        let programs = kept.join(package);
+        let _ = fs::remove_dir_all(&programs);
+        fs::create_dir_all(&programs)?;
+        // rustdoc keeps the programs only as an unstable option. Set for cargo too, the variable would rebuild all crates.
+        let rustdoc = kept.join("rustdoc.sh");
+        let options = format!("--no-run -Zunstable-options --persist-doctests {programs:?}");
+        fs::write(&rustdoc, format!("#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc {options} \"$@\"\n"))?;
+        executable(&rustdoc)?;
+        let mut build = cargo(["test", "--doc", "--release", "--package", package]);
+        build.env("RUSTDOC", &rustdoc).env("EINSPARSE_MODULES", modules.join(","));
+        if !build.env("EINSPARSE_REQUIRE_PTX", "1").status()?.success() {
+            return Err(format!("building the examples of {package} failed").into());
+        }
+        let mut found = 0;
+        for entry in fs::read_dir(&programs)? {
+            let program = entry?.path().join("rust_out");
+            if program.is_file() {
+                let copy = folder.join(format!("{package}-{found}"));
+                fs::copy(&program, &copy)?;
+                Command::new("strip").arg(&copy).status()?;
+                found += 1;
+            }
+        }
+        if found == 0 {
+            return Err(format!("{package} has no examples").into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn executable(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 /// Packs everything into one archive, except `run.sh` and the files that it reads before it unpacks. All programs

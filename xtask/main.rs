@@ -137,6 +137,9 @@ enum Task {
         /// them.
         #[arg(long, conflicts_with = "module")]
         archs: bool,
+        /// Add the examples in the documentation as programs, for `run.sh doctests`.
+        #[arg(long, conflicts_with = "module")]
+        doctests: bool,
         /// Backend that compiles the kernels.
         #[arg(long, value_enum, default_value = "rustc")]
         compiler: Compiler,
@@ -210,8 +213,9 @@ fn main() -> ExitCode {
             Err("`--faults` and `--archs` are made by rustc's backend: leave out `--compiler nvvm`"
                 .into())
         }
-        Task::GpuBundle { module, arch, faults, archs, compiler } => {
-            bundle::bundle(module.as_deref(), &arch, faults.as_deref(), archs, compiler)
+        Task::GpuBundle { module, arch, faults, archs, doctests, compiler } => {
+            let parts = bundle::Parts { faults, archs, doctests, compiler };
+            bundle::bundle(module.as_deref(), &arch, &parts)
         }
         Task::Record { seconds, gpu } => record(seconds, &gpu),
         Task::Report { records, rows: true, .. } => report_on(&records, Question::Rows),

@@ -4,6 +4,7 @@
 #   run.sh sanitizer [tool] [filter]   the suite under compute-sanitizer: memcheck, racecheck, initcheck, synccheck
 #   run.sh sanitizers [tools]          every test of its own under each tool, in parallel; goes on where sanitized.csv ends
 #   run.sh faults                      the tests of each kernel with a fault: do they find it? (`gpu-bundle --faults`)
+#   run.sh doctests                    the examples in the documentation (`gpu-bundle --doctests`)
 #   run.sh bench [arguments]           the benches
 #   run.sh pytest [arguments]          the tests of the Python package with PyTorch, where the bundle has them
 #   run.sh record [folder] [seconds] [arguments]   every operation, part by part; goes on where it ended
@@ -41,6 +42,15 @@ tests() {
         EINSPARSE_TEST_ROWS_RAN="$here/rows-ran" tests/device coverage --nocapture || failed=1
         rm rows-ran
     fi
+    return $failed
+}
+
+doctests() {
+    failed=0
+    for program in doctests/*; do
+        echo "== $program"
+        "./$program" || failed=1
+    done
     return $failed
 }
 
@@ -151,7 +161,7 @@ record() {
 part=${1:-all}
 [ $# -gt 0 ] && shift
 case $part in
-tests | sanitizer | sanitizers | sanitize | faults | fault | bench | pytest | record) "$part" "$@" ;;
+tests | doctests | sanitizer | sanitizers | sanitize | faults | fault | bench | pytest | record) "$part" "$@" ;;
 all)
     failed=0
     tests || failed=1

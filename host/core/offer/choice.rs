@@ -38,7 +38,7 @@ impl Candidate {
 /// let a = generate::uniform(256, 256, 0.1, 1)?;
 /// let a = einsparse::formats::Csr::new(a.clone(), vec![1.0f32; a.columns().len()])?;
 /// let ctx = Context::new();
-/// let b = ctx.zeros::<f32>(&[256, 64])?;
+/// let (a, b) = (ctx.upload(&a)?, ctx.zeros::<f32>(&[256, 64])?);
 /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).build()?;
 /// let choice = plan.choice();
 /// // On a GPU the cheapest is taken; a plan of the CPU has predictions alone.
