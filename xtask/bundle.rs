@@ -112,7 +112,10 @@ fn build_doctests(specs: &[Spec], folder: &Path) -> Result<()> {
         // rustdoc keeps the programs only as an unstable option. Set for cargo too, the variable would rebuild all crates.
         let rustdoc = kept.join("rustdoc.sh");
         let options = format!("--no-run -Zunstable-options --persist-doctests {programs:?}");
-        fs::write(&rustdoc, format!("#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc {options} \"$@\"\n"))?;
+        fs::write(
+            &rustdoc,
+            format!("#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc {options} \"$@\"\n"),
+        )?;
         executable(&rustdoc)?;
         let mut build = cargo(["test", "--doc", "--release", "--package", package]);
         build.env("RUSTDOC", &rustdoc).env("EINSPARSE_MODULES", modules.join(","));

@@ -35,8 +35,7 @@ pub mod entries;
 pub mod families;
 #[allow(missing_docs)]
 pub mod launch;
-#[allow(missing_docs)]
-pub mod offer;
+mod offer;
 #[allow(missing_docs)]
 pub mod operator;
 pub mod ops;
@@ -53,6 +52,8 @@ pub use converter::Converter;
 pub use device::Stream;
 pub use driver::Graph;
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use offer::multiplied_as;
 pub use plan::{
     Choice, Determinism, FormatAdvice, Options, Output, Plan, PlanBuilder, Precision, Weights,
     ZerosRule,

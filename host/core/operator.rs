@@ -24,7 +24,21 @@ pub struct Operator<L> {
 
 impl<L> Operator<L> {
     /// Creates the launch with `make` on the GPU, or on the simulated GPU of a CPU context.
-    pub fn new(context: &Context, make: impl FnOnce(&Arc<Device>) -> Result<L>) -> Result<Self> {
+    ///
+    /// # Safety
+    /// Before the caller queues a run, it validates the operands that the launch receives with the methods of that run.
+    pub unsafe fn of_layer(
+        context: &Context,
+        make: impl FnOnce(&Arc<Device>) -> Result<L>,
+    ) -> Result<Self> {
+        Self::new(context, make)
+    }
+
+    /// [`of_layer`](Self::of_layer) for this crate.
+    pub(crate) fn new(
+        context: &Context,
+        make: impl FnOnce(&Arc<Device>) -> Result<L>,
+    ) -> Result<Self> {
         let launch = match context.checks() {
             true => Some(make(context.planned_on()?)?),
             false => None,

@@ -5,7 +5,7 @@ mod asked;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::driver::{
     DeviceFacts, DeviceMemory, Event, OwnedStream, PrimaryContext, RawStream, RowBytes,
@@ -63,8 +63,8 @@ impl Machine {
 #[derive(Debug)]
 pub struct Device {
     machine: Machine,
-    /// Error due to which queued work may not have completed.
-    failure: Mutex<Option<Error>>,
+    /// Errors due to which queued work may not have completed, each with the number of its source.
+    failures: Mutex<Vec<(u64, Error)>>,
     // Fields drop in this order: resources of the context must be dropped before the context.
     copies: OwnedStream,
     modules: Modules,
@@ -93,8 +93,11 @@ impl Device {
     /// Makes the context current on this thread. Returns whether it or queued work has failed.
     fn has_failed(&self) -> bool {
         let current = self.context.set_current();
-        let done = current.and_then(|()| self.copies.raw().is_done());
-        done.is_err() || self.check().is_err()
+        match current.and_then(|()| self.copies.raw().is_done()) {
+            // During a capture, the driver refuses the question.
+            Ok(_) | Err(Error::Cuda { code: Some(900..=907), .. }) => self.check().is_err(),
+            Err(_) => true,
+        }
     }
 
     fn new(ordinal: u32) -> Result<Arc<Device>> {
@@ -113,7 +116,7 @@ impl Device {
         let machine = Machine::of(facts, capability);
         let modules = Modules::new(Arc::clone(&context), capability)?;
         let copies = OwnedStream::new()?;
-        Ok(Arc::new(Device { context, machine, failure: Mutex::new(None), modules, copies }))
+        Ok(Arc::new(Device { context, machine, failures: Mutex::default(), modules, copies }))
     }
 
     /// Model of an H200 without hardware. A CPU context prepares the work of a GPU on this model, so that both refuse the
@@ -126,7 +129,7 @@ impl Device {
             let machine = Machine::absent();
             Arc::new(Device {
                 machine,
-                failure: Mutex::new(None),
+                failures: Mutex::default(),
                 copies: OwnedStream::absent(),
                 modules: Modules::absent(&context, machine.capability),
                 context,
@@ -154,17 +157,26 @@ impl Device {
         &self.machine
     }
 
-    /// Sets the error that later waits for this GPU return; `None` clears it.
+    /// Stores an error of this source. Later waits for this GPU return it.
     #[doc(hidden)]
-    pub fn fail(&self, reason: Option<Error>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    pub fn fail(&self, source: u64, reason: Error) {
+        self.failures().push((source, reason));
+    }
+
+    /// Removes the errors of this source.
+    #[doc(hidden)]
+    pub fn recover(&self, source: u64) {
+        self.failures().retain(|(of, _)| *of != source);
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Vec<(u64, Error)>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the stored error if work of this GPU may not have completed.
     #[doc(hidden)]
     pub fn check(&self) -> Result<()> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.clone().map_or(Ok(()), Err)
+        self.failures().first().map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
     /// Whether this is the model without hardware.

@@ -2,6 +2,7 @@
 //! `cudarc` panic if a function is missing in an old NCCL, and these return an error.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -127,6 +128,8 @@ pub(super) struct Span {
 /// Non-blocking communicator of one GPU. Pending calls are polled, so a rank that has died ends the wait.
 pub(super) struct Comm {
     api: &'static Api,
+    /// Number of the communicator in this process.
+    number: u64,
     device: Arc<Device>,
     raw: Mutex<Option<RawComm>>,
     /// Event after the last queued operation, and the time since which it has been pending after a rank left.
@@ -156,8 +159,10 @@ impl Comm {
         // SAFETY: `raw` is valid for writing one communicator; `config` has the size that it states.
         let code = unsafe { (api.init)(&mut raw, size, UniqueId(id), rank, &config) };
         // Before any error is returned: dropping this value aborts the communicator that NCCL has created.
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let comm = Arc::new(Comm {
             api,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             device: Arc::clone(device),
             raw: Mutex::new((!raw.is_null()).then_some(RawComm(raw))),
             last: Mutex::default(),
@@ -262,7 +267,7 @@ impl Comm {
                 tracing::warn!(%error, "a communicator was not ended");
             }
         }
-        self.device.fail(None);
+        self.device.recover(self.number);
     }
 
     fn take(&self) -> Option<RawComm> {
@@ -312,7 +317,7 @@ impl Watched for Comm {
 
     fn abort(&self, reason: &Error) {
         // Set the error before kernels end, so that a thread that waits for the stream receives it.
-        self.device.fail(Some(reason.clone()));
+        self.device.fail(self.number, reason.clone());
         self.end_now();
     }
 }

@@ -8,6 +8,7 @@ use crate::dynamic::Gate;
 use crate::error::{Result, elements};
 use crate::families::elementwise::ActivationLaunch;
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -49,7 +50,7 @@ impl<T: Scalar> Activation<T> {
         Ok(Activation {
             function,
             shape,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 ActivationLaunch::new(device, T::DTYPE, shape, function.flags())
             })?,
             element: PhantomData,

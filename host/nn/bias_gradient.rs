@@ -7,6 +7,7 @@ use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::BiasGradientLaunch;
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
@@ -52,7 +53,7 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         }
         Ok(BiasGradient {
             shape,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 BiasGradientLaunch::new(device, T::DTYPE, shape)
             })?,
             elements: PhantomData,

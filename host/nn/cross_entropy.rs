@@ -8,6 +8,7 @@ use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::cpu::HostRows;
 use crate::families::optimizer::{CrossEntropyLaunch, Rows};
 use crate::operator::{Operator, Run};
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -58,7 +59,7 @@ impl<T: Scalar> CrossEntropy<T> {
         elements("logits", &shape)?;
         Ok(CrossEntropy {
             shape,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 CrossEntropyLaunch::new(device, T::DTYPE, shape)
             })?,
             element: PhantomData,

@@ -7,6 +7,7 @@ use crate::device::Stream;
 use crate::error::{Elsewhere, Result, elements};
 use crate::families::elementwise::{Layout, TokensLaunch, cpu};
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -56,7 +57,7 @@ impl<T: Scalar> Embedding<T> {
         Ok(Embedding {
             vocabulary,
             layout,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 TokensLaunch::embed(device, T::DTYPE, layout, vocabulary)
             })?,
             element: PhantomData,
@@ -123,7 +124,7 @@ impl<T: Scalar> Greedy<T> {
         let layout = Layout::new("logits", [tokens, vocabulary], tokens_in_columns)?;
         Ok(Greedy {
             layout,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 TokensLaunch::greedy(device, T::DTYPE, layout)
             })?,
             element: PhantomData,

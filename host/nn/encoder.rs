@@ -10,6 +10,7 @@ use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::{LiveProduct, Rows};
 use crate::operator::{Operator, Run};
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use host::Batch;
@@ -140,7 +141,7 @@ impl<T: Scalar> Encoder<T> {
         }
         Ok(Encoder {
             options: *options,
-            operator: Operator::new(context, |device| Launches::new::<T>(device, options))?
+            operator: operator_of(context, |device| Launches::new::<T>(device, options))?
                 .serialized()?,
             element: std::marker::PhantomData,
         })

@@ -8,6 +8,7 @@ use crate::dynamic::Gate;
 use crate::error::{Result, elements};
 use crate::families::elementwise::{GatedLaunch, Layout, cpu};
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -51,7 +52,7 @@ impl<T: Scalar> Glu<T> {
         Ok(Glu {
             gate,
             layout,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 GatedLaunch::new(device, T::DTYPE, layout, gate.flags())
             })?,
             element: PhantomData,

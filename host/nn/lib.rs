@@ -2,11 +2,18 @@
 
 // Modules of the crates below, at the paths under which this crate uses them.
 use einsparse_core::{
-    context, cpu, dynamic, families, launch, offer, operator, ops, plan, registry, tensor, values,
+    context, cpu, dynamic, families, launch, operator, ops, plan, registry, tensor, values,
 };
 use einsparse_cuda::{device, driver, kernel};
 use einsparse_formats::parallel;
 use einsparse_lang::{einsum, error};
+
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::error::Result;
+use crate::operator::Operator;
 
 mod activation;
 mod bias_gradient;
@@ -37,3 +44,12 @@ pub use rms_norm::RmsNorm;
 pub use rotary::{Rotary, RotaryOptions};
 pub use router::{Router, RouterOptions};
 pub use weight_gradient::WeightGradient;
+
+/// Creates the operator of a layer.
+fn operator_of<L>(
+    context: &Context,
+    make: impl FnOnce(&Arc<Device>) -> Result<L>,
+) -> Result<Operator<L>> {
+    // SAFETY: layers validate their operands with the methods of a run before they queue it.
+    unsafe { Operator::of_layer(context, make) }
+}

@@ -15,6 +15,7 @@ use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::discover::SumLaunch;
 use crate::launch::in_turn;
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -252,7 +253,7 @@ impl<T: Scalar> Moe<T> {
             SumLaunch::new(device, T::DTYPE, [tokens, top_k, model], own.clone())
         };
         let (parts, sum) = match top_k > 1 {
-            true => (Some(context.zeros(&[slots, model])?), Some(Operator::new(context, sum)?)),
+            true => (Some(context.zeros(&[slots, model])?), Some(operator_of(context, sum)?)),
             false => (None, None),
         };
         let down = GroupedProduct::new(&routing, down)?;

@@ -7,6 +7,7 @@ use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result};
 use crate::families::elementwise::{Layout, RmsNormLaunch, cpu};
 use crate::operator::{Operator, Run};
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::DenseMatrix;
 use crate::tensor::Tensor;
@@ -58,7 +59,7 @@ impl<T: Scalar> RmsNorm<T> {
         Ok(RmsNorm {
             layout,
             epsilon,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 RmsNormLaunch::new(device, T::DTYPE, layout, epsilon)
             })?,
             element: PhantomData,

@@ -9,6 +9,7 @@ use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::elementwise::{Layout, ROTARY_PAIRS, RotaryLaunch, cpu};
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -100,7 +101,7 @@ impl<T: Scalar> Rotary<T> {
         Ok(Rotary {
             options: *options,
             layout,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns)
             })?,
             turns,

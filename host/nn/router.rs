@@ -7,6 +7,7 @@ use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::RouterLaunch;
 use crate::operator::{Operator, Run};
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::DenseMatrix;
 use crate::tensor::Tensor;
@@ -70,7 +71,7 @@ impl<T: Scalar> Router<T> {
             return Err(Error::range("top_k", top_k, allowed));
         }
         elements("logits", &[tokens, experts])?;
-        let operator = Operator::new(context, |device| {
+        let operator = operator_of(context, |device| {
             let extents = [tokens, experts, top_k];
             RouterLaunch::new(device, T::DTYPE, extents, normalized)
         })?;

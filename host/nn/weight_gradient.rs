@@ -6,11 +6,13 @@ use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::optimizer::{WeightGradientLaunch, cpu};
-use crate::offer::{Precision, multiplied_as};
 use crate::operator::{Operator, Run};
+use crate::operator_of;
+use crate::plan::Precision;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::DenseMatrix;
 use crate::tensor::Tensor;
+use einsparse_core::multiplied_as;
 
 /// Gradients of the weights and the bias of a dense layer over many rows, in one pass.
 ///
@@ -73,7 +75,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         if context.checks() && Out::DTYPE != Dtype::F32 {
             return Err(Error::dtype("dW", "f32", Out::DTYPE.name()));
         }
-        let operator = Operator::new(context, |device| {
+        let operator = operator_of(context, |device| {
             let dtype = multiplied_as(T::DTYPE, precision);
             WeightGradientLaunch::new(device, dtype, extents)
         })?;
@@ -132,7 +134,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
             |launch, queue| launch.run(operands, sums, Some(gate), queue),
             || {
                 let ((from, ldy), (to, ldg)) = (y.host_rows("Y")?, dy.host_rows_mut("dY")?);
-                for (y, dy) in from.chunks(ldy).zip(to.chunks_mut(ldg)) {
+                for (y, dy) in from.chunks(ldy.max(1)).zip(to.chunks_mut(ldg.max(1))) {
                     for (y, dy) in y.iter().zip(dy).take(self.extents[2]) {
                         if y.to_f64().is_nan() || y.to_f64() <= 0.0 {
                             *dy = T::ZERO;

@@ -27,7 +27,7 @@ impl Slot {
 }
 
 /// Operands of a run by slot; `None` for those that are not given. Up to six are stored without an allocation.
-pub(crate) type Slots<'r> = SmallVec<[Option<AnyOperand<'r>>; 6]>;
+pub(crate) type Slots<'r> = SmallVec<[Option<AnyOperand<'r>>; 12]>;
 
 /// Returns the operands with `own` in a slot.
 pub(crate) fn with<'r>(

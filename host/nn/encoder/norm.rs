@@ -6,6 +6,7 @@ use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::PackLaunch;
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
@@ -52,7 +53,7 @@ impl<T: Scalar> ResidualNorm<T> {
             return Err(Error::range("epsilon", epsilon, ">= 0"));
         }
         elements("x", &shape)?;
-        let operator = Operator::new(context, |device| {
+        let operator = operator_of(context, |device| {
             let extents = [1, shape[0], shape[1]];
             let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
             launch.set_live(device, shape[0])?;

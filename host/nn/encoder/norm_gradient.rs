@@ -7,6 +7,7 @@ use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::elementwise::{Layout, NormGradientLaunch, cpu};
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
@@ -60,7 +61,7 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         Ok(ResidualNormGradient {
             shape,
             epsilon,
-            operator: Operator::new(context, |device| {
+            operator: operator_of(context, |device| {
                 NormGradientLaunch::new(device, T::DTYPE, shape, epsilon)
             })?,
             elements: PhantomData,

@@ -12,6 +12,7 @@ use crate::error::{Elsewhere, Error, Result};
 use crate::families::discover::WeighLaunch;
 use crate::launch::in_turn;
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
@@ -73,7 +74,7 @@ impl<T: Scalar> Backward<T> {
             };
             GroupedWeight::new(routing, options)
         };
-        let weigh = Operator::new(context, |device| {
+        let weigh = operator_of(context, |device| {
             let gate = o.gate.map(Gate::flags);
             WeighLaunch::new(device, T::DTYPE, [slots, o.experts, o.hidden], gate)
         })?;

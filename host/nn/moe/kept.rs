@@ -6,6 +6,7 @@ use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Routing};
 use crate::error::{Elsewhere, Result};
 use crate::families::discover::GateLaunch;
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -31,7 +32,7 @@ impl<T: Scalar> StoredSums<T> {
         };
         let context = routing.context();
         let slots = routing.slots();
-        let operator = Operator::new(context, |device| {
+        let operator = operator_of(context, |device| {
             GateLaunch::new(device, T::DTYPE, [slots, o.hidden], gate.flags())
         })?;
         Ok(StoredSums {

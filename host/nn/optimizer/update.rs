@@ -7,6 +7,7 @@ use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::{Arrays, Rule, UpdateLaunch, cpu};
 use crate::operator::Operator;
+use crate::operator_of;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
@@ -46,7 +47,7 @@ impl Update {
         let len = elements("parameters", shape)?;
         let moment = |kept: bool| context.zeros::<f32>(if kept { shape } else { &[0] });
         let moments = [moment(kept[0])?, moment(kept[1])?];
-        let operator = Operator::new(context, |device| UpdateLaunch::new(device, rule, len, rate))?;
+        let operator = operator_of(context, |device| UpdateLaunch::new(device, rule, len, rate))?;
         let (shape, state) = (shape.to_vec(), rule.start(rate));
         Ok(Update { shape, rule, state, moments, operator })
     }

@@ -29,7 +29,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         let written = self.same_stride(&run, "output", output, stride)?;
         self.queue(run, &RawSoftmax { input, upstream: 0, output: written, stride }, || {
             if let (Some(from), Some(to)) = (scores.any.host(), output.any.host_mut()) {
-                for (from, to) in from.chunks(stride).zip(to.chunks(stride)) {
+                for (from, to) in from.chunks(stride.max(1)).zip(to.chunks(stride.max(1))) {
                     softmax(self.rows(), Some(from), to);
                 }
             }
@@ -45,7 +45,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         let (input, stride) = self.check_heads(&run, "scores", scores)?;
         self.queue(run, &RawSoftmax { input, upstream: 0, output: input, stride }, || {
             if let Some(scores) = scores.any.host_mut() {
-                for scores in scores.chunks(stride) {
+                for scores in scores.chunks(stride.max(1)) {
                     softmax(self.rows(), None, scores);
                 }
             }
@@ -68,7 +68,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         let upstream = self.same_stride(&run, "dy", dy, stride)?;
         self.queue(run, &RawSoftmax { input, upstream, output: upstream, stride }, || {
             if let (Some(given), Some(to)) = (given.any.host(), dy.any.host_mut()) {
-                for (given, to) in given.chunks(stride).zip(to.chunks(stride)) {
+                for (given, to) in given.chunks(stride.max(1)).zip(to.chunks(stride.max(1))) {
                     gradient(self.rows(), given, None, to);
                 }
             }
