@@ -107,7 +107,7 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         self.any.workspace_bytes()
     }
 
-    /// Runs on `stream` and writes `out`: a [`Tensor`](crate::Tensor), or a [`SparseTensor`](crate::SparseTensor) if
+    /// Runs on `stream` and writes `out`: a [`Tensor`], or a [`SparseTensor`] if
     /// the plan has a sparse output. On a GPU, a run does not allocate and does not wait, and can be captured in a CUDA
     /// graph.
     ///
