@@ -78,9 +78,10 @@ impl<T: Scalar> Conv2d<T> {
     /// `[outputs, channels or 1, rows, columns]`.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) for weights of other channels and windows that do not fit, [`Error::OutOfRange`](crate::Error::OutOfRange) for extents of
-    /// 0; [`Error::NoKernel`](crate::Error::NoKernel) if no kernel supports the convolution; [`Error::Overflow`](crate::Error::Overflow) for more than 2^28 positions
-    /// of a plane or 2^31 of a channel.
+    /// [`Error::Shape`](crate::Error::Shape) for weights of other channels and windows that do not fit,
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) for extents of 0; [`Error::NoKernel`](crate::Error::NoKernel) if
+    /// no kernel supports the convolution; [`Error::Overflow`](crate::Error::Overflow) for more than 2^28 positions of
+    /// a plane or 2^31 of a channel.
     pub fn new(
         context: &Context,
         input: [usize; 4],
@@ -112,8 +113,8 @@ impl<T: Scalar> Conv2d<T> {
     /// position are neither read nor written. The call neither allocates nor waits.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned extents; [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to
-    /// another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned extents;
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if one belongs to another context.
     pub fn forward(
         &self,
         input: &Tensor<T>,
