@@ -102,26 +102,26 @@ pub fn bundle(module: Option<&str>, arch: &str, parts: &Parts) -> Result<()> {
 
 /// Builds the examples in the documentation of each crate as one program. They run on the GPU machine alone.
 fn build_doctests(specs: &[Spec], folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder)?;
     let kept = target_dir()?.join("doctests");
+    let _ = fs::remove_dir_all(&kept);
+    fs::create_dir_all(&kept)?;
+    fs::create_dir_all(folder)?;
+    // rustdoc keeps the programs only as an unstable option. Set for cargo too, the variable would rebuild all crates.
+    let rustdoc = kept.join("rustdoc.sh");
+    let name = r#"name=$(printf '%s\n' "$@" | sed -n '/^--crate-name$/{n;p;}')"#;
+    let options = format!("--no-run -Zunstable-options --persist-doctests {kept:?}/$name");
+    let run = format!("RUSTC_BOOTSTRAP=1 exec rustdoc {options} \"$@\"");
+    fs::write(&rustdoc, format!("#!/bin/sh\n{name}\nmkdir -p {kept:?}/$name\n{run}\n"))?;
+    executable(&rustdoc)?;
     let modules: Vec<String> = specs.iter().map(Spec::name).collect();
+    let mut build = cargo(["test", "--doc", "--release"]);
+    build.args(DOCUMENTED.iter().flat_map(|package| ["--package", package]));
+    build.env("RUSTDOC", &rustdoc).env("EINSPARSE_MODULES", modules.join(","));
+    if !build.env("EINSPARSE_REQUIRE_PTX", "1").status()?.success() {
+        return Err("building the examples of the documentation failed".into());
+    }
     for package in DOCUMENTED {
-        let programs = kept.join(package);
-        let _ = fs::remove_dir_all(&programs);
-        fs::create_dir_all(&programs)?;
-        // rustdoc keeps the programs only as an unstable option. Set for cargo too, the variable would rebuild all crates.
-        let rustdoc = kept.join("rustdoc.sh");
-        let options = format!("--no-run -Zunstable-options --persist-doctests {programs:?}");
-        fs::write(
-            &rustdoc,
-            format!("#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc {options} \"$@\"\n"),
-        )?;
-        executable(&rustdoc)?;
-        let mut build = cargo(["test", "--doc", "--release", "--package", package]);
-        build.env("RUSTDOC", &rustdoc).env("EINSPARSE_MODULES", modules.join(","));
-        if !build.env("EINSPARSE_REQUIRE_PTX", "1").status()?.success() {
-            return Err(format!("building the examples of {package} failed").into());
-        }
+        let programs = kept.join(package.replace('-', "_"));
         let mut found = 0;
         for entry in fs::read_dir(&programs)? {
             let program = entry?.path().join("rust_out");
