@@ -100,7 +100,7 @@ pub fn bundle(module: Option<&str>, arch: &str, parts: &Parts) -> Result<()> {
     }
 }
 
-/// Builds the examples in the documentation of each crate as one program. They run on the GPU machine alone.
+/// Builds the examples in the documentation of each crate as one program, and runs them here, without a GPU.
 fn build_doctests(specs: &[Spec], folder: &Path) -> Result<()> {
     let kept = target_dir()?.join("doctests");
     let _ = fs::remove_dir_all(&kept);
@@ -109,7 +109,7 @@ fn build_doctests(specs: &[Spec], folder: &Path) -> Result<()> {
     // rustdoc keeps the programs only as an unstable option. Set for cargo too, the variable would rebuild all crates.
     let rustdoc = kept.join("rustdoc.sh");
     let name = r#"name=$(printf '%s\n' "$@" | sed -n '/^--crate-name$/{n;p;}')"#;
-    let options = format!("--no-run -Zunstable-options --persist-doctests {kept:?}/$name");
+    let options = format!("-Zunstable-options --persist-doctests {kept:?}/$name");
     let run = format!("RUSTC_BOOTSTRAP=1 exec rustdoc {options} \"$@\"");
     fs::write(&rustdoc, format!("#!/bin/sh\n{name}\nmkdir -p {kept:?}/$name\n{run}\n"))?;
     executable(&rustdoc)?;

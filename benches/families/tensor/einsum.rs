@@ -67,13 +67,15 @@ fn products(bench: &Bench<'_>, problem: &Problem, n: usize) -> Result<()> {
     }
     let arrays = grouped.arrays();
     let (am, ak) = (&arrays[0], &arrays[1]);
+    // Padding has the value 0. As an operand, it needs a column of B.
+    let columns: Vec<u32> = ak.data.iter().map(|&k| if k == u32::MAX { 0 } else { k }).collect();
     let av = Dense::new(grouped.value_shape(), grouped.values().to_vec())?;
     let (av, mut c) = (bench.upload(&av)?, bench.zeros(&[m, n])?);
     let like = bench.zeros(&[m, n])?;
     let operands: [Named<'_>; 5] = [
         ("AM", Operand::Index(&am.shape, am.data)),
         ("AV", (&av).into()),
-        ("AK", Operand::Index(&ak.shape, ak.data)),
+        ("AK", Operand::Index(&ak.shape, &columns)),
         ("B", (&b).into()),
         ("C", (&like).into()),
     ];

@@ -195,8 +195,9 @@ fn rows_agree<T: Scalar>(order: u32) {
             let choices = choices(tokens, experts, router, 11);
             let plain = of_rows(order, gated, extents);
             let w = Scaled::draw(shape(experts, &plain), true, 6);
-            // Scaled rows differ from plain ones in the products alone.
-            for way in if plain.scaled { 12..16u32 } else { 0..16 } {
+            // Scaled rows differ from plain ones in the products alone. Large products take the CPU longest.
+            let large = tokens[0] * tokens[1] * extents[0] * extents[1] > 1 << 24;
+            for way in if plain.scaled || large { 12..16u32 } else { 0..16 } {
                 let bit = |i: u32| way >> i & 1 != 0;
                 let relu = bit(2) && !gated;
                 let options = GroupedOptions {
