@@ -245,7 +245,7 @@ fn modules_and_families_of_the_host_use_those_below() {
 /// A family of the table has one name for its kernels, tests and benches. Except for the tutorial, its launches and its
 /// page in the table of contents have that name too.
 #[test]
-fn families_have_their_rooms() {
+fn families_have_one_name_everywhere() {
     if std::env::var_os("EINSPARSE_BUNDLE").is_some() {
         return skipped("no sources in a bundle", "families");
     }

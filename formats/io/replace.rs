@@ -54,7 +54,7 @@ pub fn replace_file<R, E: From<Error>>(
     Ok(written)
 }
 
-/// Replaces a file by what `write` writes. An error names the file.
+/// Replaces a file with the output of `write`. An error names the file.
 pub(super) fn write_file(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<()>,

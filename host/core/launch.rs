@@ -17,8 +17,7 @@ use crate::indirect::{BiasAxis, SpmmForm};
 use crate::registry::Dtype;
 
 pub(crate) use product::Extents;
-pub use product::{Matrix, Product, SpmmConfig};
-pub use product::{RawOperands, RawSddmm, RawSpmm};
+pub use product::{Matrix, Product, RawOperands, RawSddmm, RawSpmm, SpmmConfig};
 pub use turns::{Turns, in_turn, shared_turns};
 
 /// Largest grid in y.

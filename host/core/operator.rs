@@ -9,8 +9,7 @@ use crate::driver::RawStream;
 use crate::error::{Error, Result, check_shape};
 use crate::kernel::Queue;
 use crate::launch::Turns;
-use crate::tensor::DenseMatrix;
-use crate::tensor::{AnySparseTensor, AnyTensor};
+use crate::tensor::{AnySparseTensor, AnyTensor, DenseMatrix};
 
 /// Launch of an operation in a context, and the order of its runs.
 #[derive(Debug)]

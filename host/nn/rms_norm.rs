@@ -9,8 +9,7 @@ use crate::families::elementwise::{Layout, RmsNormLaunch, cpu};
 use crate::operator::{Operator, Run};
 use crate::operator_of;
 use crate::registry::Scalar;
-use crate::tensor::DenseMatrix;
-use crate::tensor::Tensor;
+use crate::tensor::{DenseMatrix, Tensor};
 
 /// Root-mean-square normalisation (arXiv 1910.07467) of each token.
 ///

@@ -9,8 +9,7 @@ use crate::families::discover::RouterLaunch;
 use crate::operator::{Operator, Run};
 use crate::operator_of;
 use crate::registry::Scalar;
-use crate::tensor::DenseMatrix;
-use crate::tensor::Tensor;
+use crate::tensor::{DenseMatrix, Tensor};
 
 /// Extents of a [`Router`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,8 +10,7 @@ use crate::operator::{Operator, Run};
 use crate::operator_of;
 use crate::plan::Precision;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::DenseMatrix;
-use crate::tensor::Tensor;
+use crate::tensor::{DenseMatrix, Tensor};
 use einsparse_core::multiplied_as;
 
 /// Gradients of the weights and the bias of a dense layer over many rows, in one pass.

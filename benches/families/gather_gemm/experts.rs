@@ -91,7 +91,7 @@ pub fn times_rows(x: &[f64], m: &[bf16], n: usize) -> Vec<f64> {
     y
 }
 
-/// Squared norms of a difference and of what is expected.
+/// Squared norms of a difference and of the expected values.
 #[derive(Clone, Copy, Default)]
 pub struct Off([f64; 2]);
 

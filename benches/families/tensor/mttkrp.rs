@@ -63,7 +63,7 @@ struct Operands<'a, T> {
     factors: Vec<Tensor<T>>,
 }
 
-/// The same in host memory.
+/// The operands in host memory.
 struct Host<T> {
     tensor: Coo<T>,
     factors: Vec<Dense<T>>,

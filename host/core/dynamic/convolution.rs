@@ -11,8 +11,7 @@ use crate::families::gather_gemm::{ConvolutionShape, DenseConvLaunch, PitConvLau
 use crate::kernel::Queue;
 use crate::operator::{Operator, Run};
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::DenseMatrix;
-use crate::tensor::{AnyTensor, SparsityHint, Tensor};
+use crate::tensor::{AnyTensor, DenseMatrix, SparsityHint, Tensor};
 use crate::values::{Sum, with_sums};
 
 /// Options of a [`DynamicConvolution`]. Index 0 of a pair is along x, the rows of an image; index 1 is along y, its

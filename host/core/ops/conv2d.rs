@@ -8,8 +8,7 @@ use crate::error::{Elsewhere, Result};
 use crate::families::conv2d::{Conv2dLaunch, Conv2dOperands, Conv2dShape, cpu};
 use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
-use crate::tensor::DenseMatrix;
-use crate::tensor::Tensor;
+use crate::tensor::{DenseMatrix, Tensor};
 
 /// Options of a [`Conv2d`]. Index 0 of a pair is the vertical direction, index 1 the horizontal one.
 ///

@@ -12,8 +12,7 @@ use crate::families::tensor::cpu::{geometry_backward, geometry_forward};
 use crate::families::tensor::edge_geometry::{Geometry, GeometryLaunch};
 use crate::operator::{Operator, Run};
 use crate::registry::Scalar;
-use crate::tensor::DenseMatrix;
-use crate::tensor::Tensor;
+use crate::tensor::{DenseMatrix, Tensor};
 
 /// Cell that repeats in all directions.
 ///

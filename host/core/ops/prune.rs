@@ -10,8 +10,7 @@ use crate::families::convert::{prune, pruner};
 use crate::kernel::Queue;
 use crate::operator::run_alone;
 use crate::registry::Scalar;
-use crate::tensor::DenseMatrix;
-use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
+use crate::tensor::{DenseMatrix, DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
 /// Converts a dense matrix `[m,k]` to `nm:2:4` in its context. Of every 4 adjacent elements of a row, the 2 of largest
 /// magnitude are kept (Mishra et al., arXiv 2104.08378, section 4). Of equal magnitudes, the lower column is kept; NaN

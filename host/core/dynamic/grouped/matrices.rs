@@ -6,8 +6,7 @@ use crate::context::Context;
 use crate::error::{Error, Result, check_shape};
 use crate::operator::Run;
 use crate::registry::Scalar;
-use crate::tensor::DenseMatrix;
-use crate::tensor::{Tensor, TensorView};
+use crate::tensor::{DenseMatrix, Tensor, TensorView};
 
 /// Matrices with which rows are multiplied, one per expert: `[experts, k, n]`, or `[experts, n, k]` if transposed.
 ///

@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
-use crate::launch::out_flag;
 use crate::launch::{
-    Extents, Product, RawSpmm, SpmmConfig, aligned, flags, footprint, row_bytes, small, within,
+    Extents, Product, RawSpmm, SpmmConfig, aligned, flags, footprint, out_flag, row_bytes, small,
+    within,
 };
 use rayon::prelude::*;
 

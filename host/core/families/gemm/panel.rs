@@ -13,10 +13,9 @@ use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Flat, Maps};
-use crate::launch::out_flag;
 use crate::launch::{
-    Extents, Matrix, Product, RawSpmm, SpmmConfig, Turns, flags, footprint, row_bytes, small,
-    within,
+    Extents, Matrix, Product, RawSpmm, SpmmConfig, Turns, flags, footprint, out_flag, row_bytes,
+    small, within,
 };
 use crate::registry::Dtype;
 

@@ -10,10 +10,9 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::out_flag;
 use crate::launch::{
     Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, SpmmConfig, aligned, flags, footprint,
-    row_bytes, small, within,
+    out_flag, row_bytes, small, within,
 };
 use crate::worklist::Runs;
 use rayon::prelude::*;

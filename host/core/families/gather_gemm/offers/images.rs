@@ -19,8 +19,7 @@ use crate::kernel::Queue;
 use crate::launch::Turns;
 use crate::offer::{Candidate, Run, Slot, Source, ZerosRule, as_dense, find, wrong};
 use crate::registry::Dtype;
-use crate::tensor::DenseMatrix;
-use crate::tensor::{AnyOperand, AnyTensor, DynamicOptions};
+use crate::tensor::{AnyOperand, AnyTensor, DenseMatrix, DynamicOptions};
 
 /// Names in refusals.
 const FAMILY: &str = "pit_conv";

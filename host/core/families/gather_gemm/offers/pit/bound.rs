@@ -3,8 +3,7 @@
 use super::PitForm;
 use crate::error::Result;
 use crate::offer::{Run, Slot};
-use crate::tensor::AnyTensor;
-use crate::tensor::DenseMatrix;
+use crate::tensor::{AnyTensor, DenseMatrix};
 
 /// Slots of A and B, and extents of A, B and C as stored.
 #[derive(Debug)]
