@@ -1,17 +1,18 @@
-//! Gradients of random expressions, against finite differences in f64 and against gradients of gradients.
+//! Gradients of random and of listed expressions: against finite differences in f64, and those of a context against
+//! those of the CPU in f64. Gradients of gradients are checked in the same way.
 //!
 //! An expression is linear in each operand, between the zeros of a ReLU. The difference of two runs, along a random
 //! direction over all elements of one operand, is therefore the product of that direction with the gradient.
 
 use std::collections::BTreeMap;
 
-use einsparse::einsum::{Access, Einsum, IndexExpr, Scalar};
+use einsparse::einsum::{Access, Einsum, IndexExpr, Scalar as Factor};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Format};
-use einsparse::{Context, Error, Gradients, Operand, Options, Plan, SparseTensor, Tensor};
+use einsparse::{Context, Error, Operand, Plan, Scalar, SparseTensor, Tensor};
 use rayon::prelude::*;
 
 use super::draw::Draw;
-use super::seeds;
+use super::{first_difference, seeds};
 use crate::support::Rng;
 
 /// An operand, or the output.
@@ -19,22 +20,34 @@ use crate::support::Rng;
 enum Given {
     Dense(Dense<f64>),
     Sparse(AnySparse<f64>),
-    Scalar(f64),
+    Number(f64),
 }
 
-/// The same in a context, in the type of the operands.
-enum There {
-    Dense(Tensor<f64>),
-    Sparse(SparseTensor<f64>),
-    Scalar(f64),
+/// The same in a context, with elements of type `T`.
+enum There<T: Scalar> {
+    Dense(Tensor<T>),
+    Sparse(SparseTensor<T>),
+    Number(f64),
 }
 
 impl Given {
-    fn upload(&self, context: &Context) -> There {
+    fn upload<T: Scalar>(&self, context: &Context) -> There<T> {
         match self {
-            Given::Dense(dense) => There::Dense(context.upload_dense(dense).unwrap()),
-            Given::Sparse(sparse) => There::Sparse(context.upload(sparse).unwrap()),
-            Given::Scalar(x) => There::Scalar(*x),
+            Given::Dense(dense) => {
+                There::Dense(context.upload_dense(&dense.map(T::from_f64)).unwrap())
+            }
+            Given::Sparse(sparse) => {
+                There::Sparse(context.upload(sparse.map_values(T::from_f64)).unwrap())
+            }
+            Given::Number(x) => There::Number(*x),
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        match self {
+            Given::Dense(dense) => dense.shape(),
+            Given::Sparse(sparse) => sparse.shape(),
+            Given::Number(_) => &[],
         }
     }
 
@@ -42,7 +55,7 @@ impl Given {
         match self {
             Given::Dense(dense) => dense.values().to_vec(),
             Given::Sparse(sparse) => sparse.values().to_vec(),
-            Given::Scalar(x) => vec![*x],
+            Given::Number(x) => vec![*x],
         }
     }
 
@@ -52,34 +65,48 @@ impl Given {
             Given::Sparse(sparse) => {
                 Given::Sparse(sparse.pattern().shared().with_values(values).unwrap())
             }
-            Given::Scalar(_) => Given::Scalar(values[0]),
+            Given::Number(_) => Given::Number(values[0]),
         }
     }
 
-    /// The same shape or pattern, with random values.
-    fn random(&self, rng: &mut Rng) -> Given {
-        // Not close to 0, where a ReLU bends.
-        let values = self.values().iter().map(|_| 0.25 + rng.unit().abs()).collect::<Vec<_>>();
-        let signs = values.iter().map(|x| if rng.word() >> 63 == 0 { *x } else { -x });
-        self.with_values(signs.collect())
+    /// The same shape or pattern, with random values. They are not close to 0, where a ReLU bends.
+    fn random(&self, rng: &mut Rng, exact: bool) -> Given {
+        let mut value = || {
+            let size = match exact {
+                true => 1.0 + (rng.word() >> 63) as f64,
+                false => 0.25 + rng.unit().abs(),
+            };
+            if rng.word() >> 63 == 0 { size } else { -size }
+        };
+        self.with_values(self.values().iter().map(|_| value()).collect())
     }
 }
 
-impl There {
-    fn operand(&self) -> Operand<'_, f64> {
+impl<T: Scalar> There<T> {
+    fn operand(&self) -> Operand<'_, T> {
         match self {
             There::Dense(dense) => dense.into(),
             There::Sparse(sparse) => sparse.into(),
-            There::Scalar(x) => (*x).into(),
+            There::Number(x) => (*x).into(),
         }
     }
 
     fn values(&self) -> Vec<f64> {
-        match self {
+        let values = match self {
             There::Dense(dense) => dense.to_dense().unwrap().values().to_vec(),
             There::Sparse(sparse) => sparse.to_host().unwrap().values().to_vec(),
-            There::Scalar(x) => vec![*x],
-        }
+            There::Number(x) => return vec![*x],
+        };
+        values.into_iter().map(T::to_f64).collect()
+    }
+}
+
+/// Operands of one type in a context.
+struct Uploaded<T: Scalar>(BTreeMap<String, There<T>>);
+
+impl<T: Scalar> Uploaded<T> {
+    fn operands(&self) -> Vec<(&str, Operand<'_, T>)> {
+        self.0.iter().map(|(name, own)| (&name[..], own.operand())).collect()
     }
 }
 
@@ -87,15 +114,16 @@ type Arrays = Vec<(String, Vec<usize>, Vec<u32>)>;
 
 /// An expression with its operands. `out` has the shape or the pattern of the output.
 struct Case<'a> {
-    context: &'a Context,
     text: String,
     operands: BTreeMap<String, Given>,
     arrays: &'a Arrays,
     out: Given,
+    /// Whether values are small integers, so that each result is exact.
+    exact: bool,
 }
 
-/// What one case has shown.
-#[derive(Default)]
+/// Numbers of gradients that agree, and reasons of refusals.
+#[derive(Debug, Default)]
 pub struct Shown {
     pub agree: usize,
     pub second: usize,
@@ -103,27 +131,43 @@ pub struct Shown {
 }
 
 impl Shown {
-    fn add(&mut self, other: Shown) {
+    pub fn add(&mut self, other: Shown) {
         self.agree += other.agree;
         self.second += other.second;
         for (reason, n) in other.refused {
             *self.refused.entry(reason).or_default() += n;
         }
     }
+
+    fn refuse(&mut self, error: &Error) {
+        let reason = match error {
+            Error::NoKernel { tried, .. } => format!("no kernel: {:?}", tried.first()),
+            other => other.to_string().replace('\n', " "),
+        };
+        *self.refused.entry(reason).or_default() += 1;
+    }
 }
 
 impl Case<'_> {
-    fn plan(&self, there: &BTreeMap<String, There>, out: &There) -> Result<Plan<f64>, Error> {
+    fn upload<T: Scalar>(&self, context: &Context) -> Uploaded<T> {
+        let all = self.operands.iter().map(|(name, own)| (name.clone(), own.upload(context)));
+        Uploaded(all.collect())
+    }
+
+    /// Whether the expression names this array.
+    fn reads(&self, array: &str) -> bool {
+        self.text.contains(&format!("{array}["))
+    }
+
+    fn plan<T: Scalar>(&self, context: &Context, there: &Uploaded<T>) -> Result<Plan<T>, Error> {
         let e = Einsum::parse(&self.text).unwrap();
-        let mut operands: Vec<(&str, Operand<'_, f64>)> =
-            there.iter().map(|(name, own)| (&name[..], own.operand())).collect();
-        for (name, shape, data) in self.arrays {
-            if self.text.contains(&format!("{name}[")) {
-                operands.push((name, Operand::Index(shape, data)));
-            }
+        let mut operands = there.operands();
+        for (name, shape, data) in self.arrays.iter().filter(|(name, ..)| self.reads(name)) {
+            operands.push((name, Operand::Index(shape, data)));
         }
-        let plan = self.context.plan(&self.text);
-        match out {
+        let out = self.out.upload(context);
+        let plan = context.plan(&self.text);
+        match &out {
             There::Sparse(out) => plan.operands(&operands).sparse_output(out).build(),
             _ => {
                 operands.push((&e.out.tensor, out.operand()));
@@ -132,206 +176,212 @@ impl Case<'_> {
         }
     }
 
-    /// Runs the plan into an output that starts with zeros, and returns its values.
-    fn run(&self, plan: &Plan<f64>, there: &BTreeMap<String, There>) -> Vec<f64> {
-        let operands: Vec<(&str, Operand<'_, f64>)> =
-            there.iter().map(|(name, own)| (&name[..], own.operand())).collect();
+    /// Runs the plan into an output of zeros, and returns its values.
+    fn run<T: Scalar>(&self, context: &Context, plan: &Plan<T>, there: &Uploaded<T>) -> Vec<f64> {
         let zeros = self.out.with_values(vec![0.0; self.out.values().len()]);
-        let stream = self.context.stream().unwrap();
-        let mut out = zeros.upload(self.context);
+        let stream = context.stream().unwrap();
+        let mut out = zeros.upload(context);
         match &mut out {
-            There::Dense(out) => plan.run(&operands, out, &stream).unwrap(),
-            There::Sparse(out) => plan.run(&operands, out, &stream).unwrap(),
-            There::Scalar(_) => unreachable!(),
+            There::Dense(out) => plan.run(&there.operands(), out, &stream).unwrap(),
+            There::Sparse(out) => plan.run(&there.operands(), out, &stream).unwrap(),
+            There::Number(_) => unreachable!(),
         }
         stream.synchronize().unwrap();
         out.values()
     }
 
-    /// Checks the gradients by all operands, and their own gradients up to `depth`.
-    fn check(&self, rng: &mut Rng, depth: usize, what: &str) -> Shown {
+    /// Returns the gradient by an operand, and the expression of its last term.
+    fn gradient<T: Scalar>(
+        &self,
+        context: &Context,
+        operand: &str,
+        (seed, value): (&Given, &[f64]),
+    ) -> Result<(Vec<f64>, Einsum), Error> {
+        let mut there = self.upload::<T>(context);
+        let plan = self.plan(context, &there)?;
+        let mut gradients = plan.gradients(&[operand])?;
+        let name = &plan.einsum().out.tensor;
+        there.0.insert(format!("d{name}"), seed.upload(context));
+        // A ReLU is differentiated by C, or by the sums. The output of a run from zeros is both.
+        for own in [name.clone(), format!("{name}'")] {
+            if gradients.plans().any(|plan| plan.einsum().right().any(|a| a.tensor == own)) {
+                there.0.insert(own, self.out.with_values(value.to_vec()).upload(context));
+            }
+        }
+        let stream = context.stream().unwrap();
+        // The second run overwrites the results of the first.
+        for _ in 0..2 {
+            gradients
+                .run(&there.operands(), &stream)
+                .unwrap_or_else(|error| panic!("{}: {gradients}: {error}", self.text));
+        }
+        stream.synchronize().unwrap();
+        let found = match &self.operands[operand] {
+            Given::Sparse(_) => gradients.sparse(operand)?.to_host()?.values().to_vec(),
+            _ => gradients.dense(operand)?.to_dense()?.values().to_vec(),
+        };
+        let term = gradients.plans().last().unwrap().einsum().clone();
+        Ok((found.into_iter().map(T::to_f64).collect(), term))
+    }
+
+    /// Checks the gradients by all operands, and their own gradients up to `depth`. `agree` compares one of them: of the
+    /// case, by an operand, with this gradient of the output and this output.
+    fn check(&self, rng: &mut Rng, depth: usize, agree: &Agree<'_>) -> Shown {
         let mut shown = Shown::default();
-        let mut there: BTreeMap<String, There> = self
-            .operands
-            .iter()
-            .map(|(name, own)| (name.clone(), own.upload(self.context)))
-            .collect();
-        let out = self.out.upload(self.context);
-        let plan = match self.plan(&there, &out) {
-            Ok(plan) => plan,
+        let cpu = Context::unchecked_cpu();
+        let there = self.upload::<f64>(&cpu);
+        let value = match self.plan(&cpu, &there) {
+            Ok(plan) => self.run(&cpu, &plan, &there),
             Err(error) => {
-                shown.refused.insert(format!("plan: {}", first_words(&error)), 1);
+                shown.refuse(&error);
                 return shown;
             }
         };
         let e = Einsum::parse(&self.text).unwrap();
-        let name = &e.out.tensor;
-        let seed = self.out.random(rng);
-        let value = self.run(&plan, &there);
+        let seed = self.out.random(rng, self.exact);
         let gate = e.epilogue.gate.as_ref().map(|gate| gate.tensor.clone());
         for operand in self.operands.keys().filter(|own| Some(*own) != gate.as_ref()) {
-            let mut gradients: Gradients<f64> = match plan.gradients(&[operand]) {
-                Ok(gradients) => gradients,
+            let term = match agree(self, operand, (&seed, &value), rng) {
+                Ok(term) => term,
                 Err(error) => {
-                    *shown.refused.entry(first_words(&error)).or_default() += 1;
+                    shown.refuse(&error);
                     continue;
                 }
             };
-            // The gradient of the sums reads C, or the sums: the output of a run from zeros is both.
-            let mut given = vec![(format!("d{name}"), seed.upload(self.context))];
-            for own in [name.clone(), format!("{name}'")] {
-                if gradients.plans().any(|p| p.einsum().right().any(|a| a.tensor == own)) {
-                    given.push((own, self.out.with_values(value.clone()).upload(self.context)));
-                }
-            }
-            let stream = self.context.stream().unwrap();
-            let operands: Vec<(&str, Operand<'_, f64>)> = there
-                .iter()
-                .chain(given.iter().map(|(n, o)| (n, o)))
-                .map(|(n, o)| (&n[..], o.operand()))
-                .collect();
-            gradients
-                .run(&operands, &stream)
-                .unwrap_or_else(|e| panic!("{what}: {gradients}: {e}"));
-            stream.synchronize().unwrap();
-            let found = match &self.operands[operand] {
-                Given::Sparse(_) => gradients
-                    .sparse(operand)
-                    .unwrap()
-                    .to_host()
-                    .unwrap()
-                    
-                    .values()
-                    .to_vec(),
-                _ => gradients.dense(operand).unwrap().to_dense().unwrap().values().to_vec(),
-            };
-            drop(operands);
-            self.differences(&plan, &mut there, operand, (&seed.values(), &found), rng)
-                .unwrap_or_else(|error| {
-                    panic!("{what}: gradient by {operand} of {}: {gradients}: {error}", self.text)
-                });
             shown.agree += 1;
             if depth > 0 {
-                // The expression of the gradient, as an expression of its own.
-                let term = gradients.plans().last().unwrap().einsum().clone();
-                let mut operands = self.operands.clone();
-                operands.insert(format!("d{name}"), seed.clone());
-                operands.insert(format!("d{name}'"), seed.clone());
-                for access in term.right() {
-                    if let Some(index) = access.tensor.strip_prefix("ones_") {
-                        let extent = e.check(&self.shapes()).unwrap().get(index).unwrap();
-                        operands.insert(
-                            access.tensor.clone(),
-                            Given::Dense(Dense::new([extent], vec![1.0; extent]).unwrap()),
-                        );
-                    }
-                }
-                let read = |name: &str| {
-                    term.right().any(|access| access.tensor == name)
-                        || term.scalars.iter().any(|scalar| scalar.to_string() == name)
-                };
-                operands.retain(|name, _| read(name));
-                let out = match &self.operands[operand] {
-                    Given::Scalar(_) => Given::Dense(Dense::new(&[][..], vec![0.0]).unwrap()),
-                    own => own.clone(),
-                };
-                let (context, arrays) = (self.context, self.arrays);
-                let case = Case { context, text: term.to_string(), operands, arrays, out };
-                let own = case.check(rng, depth - 1, what);
+                let own = self.of_gradient(&term, operand, &seed).check(rng, depth - 1, agree);
                 shown.second += own.agree + own.second;
-                for (reason, n) in own.refused {
+                own.refused.into_iter().for_each(|(reason, n)| {
                     *shown.refused.entry(format!("second: {reason}")).or_default() += n;
-                }
+                });
             }
         }
         shown
     }
 
-    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        let mut shapes = BTreeMap::new();
-        let shape = |own: &Given| match own {
-            Given::Dense(own) => own.shape().to_vec(),
-            Given::Sparse(own) => own.shape().to_vec(),
-            Given::Scalar(_) => Vec::new(),
-        };
-        shapes.extend(self.operands.iter().map(|(name, own)| (name.clone(), shape(own))));
-        for (name, shape, _) in self.arrays {
-            if self.text.contains(&format!("{name}[")) {
-                shapes.insert(name.clone(), shape.clone());
+    /// The expression of a gradient, as a case of its own.
+    fn of_gradient(&self, term: &Einsum, operand: &str, seed: &Given) -> Case<'_> {
+        let e = Einsum::parse(&self.text).unwrap();
+        let mut operands = self.operands.clone();
+        for name in [format!("d{}", e.out.tensor), format!("d{}'", e.out.tensor)] {
+            operands.insert(name, seed.clone());
+        }
+        for access in term.right() {
+            if let Some(index) = access.tensor.strip_prefix("ones_") {
+                let extent = e.check(&self.shapes()).unwrap().get(index).unwrap();
+                let ones = Dense::new([extent], vec![1.0; extent]).unwrap();
+                operands.insert(access.tensor.clone(), Given::Dense(ones));
             }
         }
-        let e = Einsum::parse(&self.text).unwrap();
-        shapes.insert(e.out.tensor, shape(&self.out));
-        shapes
+        operands.retain(|name, _| {
+            term.right().any(|access| access.tensor == *name)
+                || term.scalars.iter().any(|scalar| scalar.to_string() == *name)
+        });
+        let out = match &self.operands[operand] {
+            Given::Number(_) => Given::Dense(Dense::new([], vec![0.0]).unwrap()),
+            own => own.clone(),
+        };
+        Case { text: term.to_string(), operands, arrays: self.arrays, out, exact: self.exact }
     }
 
-    /// Compares the gradient with differences along random directions. At a bend of a ReLU the second direction decides.
+    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        let e = Einsum::parse(&self.text).unwrap();
+        let operands = self.operands.iter().map(|(name, own)| (name.clone(), own.shape().to_vec()));
+        let arrays = self.arrays.iter().filter(|(name, ..)| self.reads(name));
+        let arrays = arrays.map(|(name, shape, _)| (name.clone(), shape.clone()));
+        operands.chain(arrays).chain([(e.out.tensor, self.out.shape().to_vec())]).collect()
+    }
+
+    /// Compares the gradient with differences along random directions. At a bend of a ReLU the next direction decides.
     fn differences(
         &self,
-        plan: &Plan<f64>,
-        there: &mut BTreeMap<String, There>,
         operand: &str,
-        (seed, found): (&[f64], &[f64]),
+        (seed, value): (&Given, &[f64]),
         rng: &mut Rng,
-    ) -> Result<(), String> {
+    ) -> Result<Einsum, Error> {
         const STEP: f64 = 1e-6;
+        let cpu = Context::unchecked_cpu();
+        let (found, term) = self.gradient::<f64>(&cpu, operand, (seed, value))?;
+        let mut there = self.upload::<f64>(&cpu);
+        let plan = self.plan(&cpu, &there)?;
         let own = &self.operands[operand];
-        let values = own.values();
+        let (values, seed) = (own.values(), seed.values());
+        // At the zeros that fill blocks, a ReLU bends.
+        let bends = self.text.contains("relu");
         let mut last = String::new();
         for _ in 0..3 {
-            // At the zeros that fill blocks, a ReLU bends.
-            let bends = self.text.contains("relu");
-            let direction = values.iter().map(|x| if bends && *x == 0.0 { 0.0 } else { rng.unit() });
-            let direction: Vec<f64> = direction.collect();
-            let mut at = |step: f64| {
-                let moved = values.iter().zip(&direction).map(|(x, d)| x + step * d).collect();
-                there.insert(operand.to_owned(), own.with_values(moved).upload(self.context));
-                let out = self.run(plan, there);
-                out.iter().zip(seed).map(|(c, d)| c * d).sum::<f64>()
+            let each = |x: &f64| if bends && *x == 0.0 { 0.0 } else { rng.unit() };
+            let direction: Vec<f64> = values.iter().map(each).collect();
+            let mut at = |step: f64| -> f64 {
+                let moved = values.iter().zip(&direction).map(|(x, d)| x + step * d);
+                let moved = own.with_values(moved.collect()).upload(&cpu);
+                there.0.insert(operand.to_owned(), moved);
+                self.run(&cpu, &plan, &there).iter().zip(&seed).map(|(c, d)| c * d).sum()
             };
             let difference = (at(STEP) - at(-STEP)) / (2.0 * STEP);
-            let size: f64 = at(0.0).abs();
-            let along: f64 = found.iter().zip(&direction).map(|(g, d)| g * d).sum();
-            let scale: f64 =
-                1.0 + size + found.iter().zip(&direction).map(|(g, d)| (g * d).abs()).sum::<f64>();
-            if (difference - along).abs() <= 1e-7 * scale {
-                return Ok(());
+            let along = found.iter().zip(&direction).map(|(g, d)| g * d);
+            let size = 1.0 + at(0.0).abs() + along.clone().map(f64::abs).sum::<f64>();
+            let along: f64 = along.sum();
+            if (difference - along).abs() <= 1e-7 * size {
+                return Ok(term);
             }
-            last = format!("the difference is {difference}, the gradient gives {along}");
+            last = format!("the difference is {difference}, {term} gives {along}");
         }
-        Err(last)
+        panic!("{} by {operand}: {last}", self.text);
+    }
+
+    /// Compares the gradient of a context with that of the CPU in f64.
+    fn same<T: Scalar>(
+        &self,
+        context: &Context,
+        operand: &str,
+        given: (&Given, &[f64]),
+    ) -> Result<Einsum, Error> {
+        let (found, term) = self.gradient::<T>(context, operand, given)?;
+        let (wanted, _) = self.gradient::<f64>(&Context::unchecked_cpu(), operand, given)?;
+        let found: Vec<T> = found.into_iter().map(T::from_f64).collect();
+        if let Some(difference) = first_difference(&found, &wanted) {
+            panic!("{} by {operand}, {}: {term}: {difference}", self.text, T::NAME);
+        }
+        Ok(term)
     }
 }
 
-fn first_words(error: &Error) -> String {
-    let text = error.to_string().replace('\n', " ");
-    match error {
-        Error::NoKernel { tried, .. } => format!("no kernel: {:?}", tried.last()),
-        _ => text,
-    }
+/// Compares one gradient. Returns its last term.
+type Agree<'a> =
+    dyn Fn(&Case<'_>, &str, (&Given, &[f64]), &mut Rng) -> Result<Einsum, Error> + Sync + 'a;
+
+fn by_differences(
+    case: &Case<'_>,
+    operand: &str,
+    given: (&Given, &[f64]),
+    rng: &mut Rng,
+) -> Result<Einsum, Error> {
+    case.differences(operand, given, rng)
 }
 
-/// Checks the gradients of a drawn expression, in a context.
-pub fn check(context: &Context, draw: &Draw, depth: usize) -> Shown {
+/// Checks the gradients of a drawn expression.
+fn check_drawn(draw: &Draw, depth: usize, exact: bool, agree: &Agree<'_>) -> Shown {
     let mut rng = Rng(draw.seed + 1);
     let mut operands = BTreeMap::new();
     for (name, tensor) in &draw.dense {
-        let zeros = Dense::zeros(tensor.shape()).unwrap();
-        operands.insert(name.clone(), Given::Dense(zeros).random(&mut rng));
+        let zeros = Given::Dense(Dense::zeros(tensor.shape()).unwrap());
+        operands.insert(name.clone(), zeros.random(&mut rng, exact));
     }
     if let Some(a) = &draw.sparse {
         // Zeros that fill blocks stay zero.
-        let fresh = Given::Sparse(a.clone()).random(&mut rng);
+        let fresh = Given::Sparse(a.clone()).random(&mut rng, exact);
         let values = a.values().iter().zip(fresh.values());
         let values = values.map(|(old, new)| if *old == 0.0 { 0.0 } else { new }).collect();
         operands.insert("A".into(), fresh.with_values(values));
     }
     for (name, value) in &draw.scalars {
-        operands.insert(name.clone(), Given::Scalar(*value));
+        operands.insert(name.clone(), Given::Number(*value));
     }
     let out = Given::Dense(Dense::zeros(&draw.shape[..]).unwrap());
-    let (text, arrays) = (draw.text.clone(), &draw.arrays);
-    Case { context, text, operands, arrays, out }.check(&mut rng, depth, &draw.to_string())
+    let case = Case { text: draw.text.clone(), operands, arrays: &draw.arrays, out, exact };
+    case.check(&mut rng, depth, agree)
 }
 
 /// Expressions that are not drawn: affine indices, factors that occur twice, several sparse factors, sparse outputs,
@@ -369,11 +419,21 @@ const LISTED: &[&str] = &[
 ];
 
 /// Formats of the sparse operands.
-const STORED: &[&str] =
-    &["csr", "coo", "csc", "ell", "groupcoo:2", "bsr:2x2", "blockcoo:2x3", "bitmap", "sell", "nm:2:4"];
+const STORED: &[&str] = &[
+    "csr",
+    "coo",
+    "csc",
+    "ell",
+    "groupcoo:2",
+    "bsr:2x2",
+    "blockcoo:2x3",
+    "bitmap",
+    "sell",
+    "nm:2:4",
+];
 
 /// Checks the gradients of a listed expression, with all sparse operands in one format.
-fn check_listed(context: &Context, text: &str, format: &str, seed: u64) -> Shown {
+fn check_listed(text: &str, format: &str, seed: u64, exact: bool, agree: &Agree<'_>) -> Shown {
     let e = Einsum::parse(text).unwrap();
     let mut rng = Rng(seed);
     // A tensor that occurs twice is square.
@@ -402,14 +462,17 @@ fn check_listed(context: &Context, text: &str, format: &str, seed: u64) -> Shown
                 coords[axis].push((left % extent) as u32);
                 left /= extent;
             }
-            values.push(0.25 + rng.unit().abs());
+            values.push(1.0);
         }
         let pattern = CooPattern::new(shape.to_vec(), coords).unwrap();
         let coo = AnySparse::from(Coo::new(pattern, values).unwrap());
-        match shape.len() {
+        let stored = match shape.len() {
             2 => coo.clone().convert(format.parse::<Format>().unwrap()).unwrap_or(coo),
             _ => coo,
-        }
+        };
+        let fresh = Given::Sparse(stored.clone()).random(rng, exact);
+        let values = stored.values().iter().zip(fresh.values()).map(|(old, new)| old * new);
+        fresh.with_values(values.collect())
     };
     let mut arrays: Arrays = Vec::new();
     let mut operands = BTreeMap::new();
@@ -417,56 +480,85 @@ fn check_listed(context: &Context, text: &str, format: &str, seed: u64) -> Shown
         access.for_each_access(&mut |own| {
             let (name, shape) = (own.tensor.clone(), sizes(own));
             if name.starts_with('K') {
-                let data = (0..shape.iter().product()).map(|_| (rng.word() >> 40) as u32 % 5).collect();
+                let data =
+                    (0..shape.iter().product()).map(|_| (rng.word() >> 40) as u32 % 5).collect();
                 arrays.push((name, shape, data));
             } else if name.starts_with('S') {
-                let tensor = operands.remove(&name).unwrap_or_else(|| Given::Sparse(sparse(&shape, &mut rng)));
+                let tensor = operands.remove(&name).unwrap_or_else(|| sparse(&shape, &mut rng));
                 operands.insert(name, tensor);
             } else {
                 let zeros = Given::Dense(Dense::zeros(&shape[..]).unwrap());
-                operands.insert(name, zeros.random(&mut rng));
+                operands.insert(name, zeros.random(&mut rng, exact));
             }
         });
     }
     for scalar in &e.scalars {
-        if let Scalar::Name(name) = scalar {
-            operands.insert(name.clone(), Given::Scalar(1.5));
+        if let Factor::Name(name) = scalar {
+            operands.insert(name.clone(), Given::Number(3.0));
         }
     }
     let out = operands.remove(&e.out.tensor).unwrap();
-    let what = format!("{text}, {format}, seed {seed}");
-    let case = Case { context, text: text.into(), operands, arrays: &arrays, out };
-    case.check(&mut rng, 1, &what)
+    let case = Case { text: text.into(), operands, arrays: &arrays, out, exact };
+    case.check(&mut rng, 1, agree)
+}
+
+/// Checks all listed expressions in all formats.
+fn all_listed(exact: bool, agree: &Agree<'_>) -> Shown {
+    let formats = |text: &str| if text.contains('S') { STORED } else { &STORED[..1] };
+    let each = |text: &&'static str| {
+        let mut shown = Shown::default();
+        for (seed, format) in formats(text).iter().enumerate() {
+            shown.add(check_listed(text, format, seed as u64, exact, agree));
+        }
+        shown
+    };
+    let mut all = Shown::default();
+    LISTED.par_iter().map(each).collect::<Vec<_>>().into_iter().for_each(|own| all.add(own));
+    all
+}
+
+/// Checks this many drawn expressions. Each fourth is also differentiated twice.
+fn all_drawn(count: u64, exact: bool, agree: &Agree<'_>) -> Shown {
+    let each = |seed: u64| check_drawn(&Draw::new(seed), usize::from(seed % 4 == 0), exact, agree);
+    let mut all = Shown::default();
+    let shown: Vec<Shown> = seeds(count).into_par_iter().map(each).collect();
+    shown.into_iter().for_each(|own| all.add(own));
+    all
+}
+
+/// Number of drawn expressions: EINSPARSE_TEST_GRADIENTS, or `usual`.
+fn count(usual: u64) -> u64 {
+    std::env::var("EINSPARSE_TEST_GRADIENTS").map_or(usual, |n| n.parse().expect("a number"))
 }
 
 #[test]
 fn gradients_of_listed_expressions_agree_with_differences() {
-    let context = Context::unchecked_cpu();
-    for text in LISTED {
-        let formats = if text.contains('S') { STORED } else { &STORED[..1] };
-        for (seed, format) in formats.iter().enumerate() {
-            let shown = check_listed(&context, text, format, seed as u64);
-            eprintln!("{text} {format}: {} and {}", shown.agree, shown.second);
-            for (reason, n) in &shown.refused {
-                eprintln!("   {n} {reason}");
-            }
-        }
-    }
+    let shown = all_listed(false, &by_differences);
+    assert!(shown.refused.is_empty() && shown.agree > 400, "{shown:?}");
 }
 
 #[test]
-fn gradients_agree_with_differences() {
-    let context = Context::unchecked_cpu();
-    let count = std::env::var("EINSPARSE_TEST_GRADIENTS").map_or(600, |n| n.parse().unwrap());
-    let shown = seeds(count)
-        .into_par_iter()
-        .map(|seed| check(&context, &Draw::new(seed), usize::from(seed % 4 == 0)));
-    let mut all = Shown::default();
-    shown.collect::<Vec<_>>().into_iter().for_each(|own| all.add(own));
-    eprintln!("{} gradients and {} second ones agree", all.agree, all.second);
-    for (reason, n) in &all.refused {
-        eprintln!("{n} refused: {reason}");
+fn gradients_of_drawn_expressions_agree_with_differences() {
+    let shown = all_drawn(count(600), false, &by_differences);
+    assert!(shown.refused.is_empty(), "{:?}", shown.refused);
+    println!("{} gradients and {} second ones agree", shown.agree, shown.second);
+}
+
+/// Checks the gradients of a context with elements of type `T`.
+fn in_context<T: Scalar>(context: &Context, drawn: u64) -> Shown {
+    let agree = |case: &Case<'_>, operand: &str, given: (&Given, &[f64]), _: &mut Rng| {
+        case.same::<T>(context, operand, given)
+    };
+    let mut shown = all_listed(true, &agree);
+    shown.add(all_drawn(drawn, true, &agree));
+    shown
+}
+
+#[test]
+fn gradients_of_a_checked_context() {
+    let shown = in_context::<f32>(&Context::cpu(), count(300));
+    println!("{} gradients and {} second ones agree", shown.agree, shown.second);
+    for (reason, n) in &shown.refused {
+        println!("{n} refused: {reason}");
     }
-    assert!(all.agree as u64 > 2 * count && all.second as u64 > count / 2);
-    let _ = Options::default();
 }
