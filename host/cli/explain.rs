@@ -44,7 +44,7 @@ impl Explain {
                 return every_format(&Einsum::parse(&self.problem.expression)?);
             };
             let gradient = Einsum::parse(&self.problem.expression)?.gradient(operand)?;
-            return gradient.steps().try_for_each(every_format);
+            return gradient.steps().try_for_each(|e| every_format(&e));
         }
         for_dtype!(self.problem.dtype, T => self.typed::<T>())
     }
@@ -61,14 +61,12 @@ impl Explain {
         let typed = bind::convert(typed, selected.format)?;
         let bound = Bound::new(&context, &typed)?;
         match bind::plan(&context, &self.problem.expression, &bound, &options) {
-            Ok((plan, _)) if self.gradient.is_some() => {
-                for operand in &self.gradient {
+            Ok((plan, _)) => {
+                if let Some(operand) = &self.gradient {
                     let gradients = plan.gradients(&[operand])?;
                     gradients.plans().for_each(|plan| self.print_gradient(plan, &context));
+                    return Ok(());
                 }
-                Ok(())
-            }
-            Ok((plan, _)) => {
                 print_chain(&plan, &typed, &selected, &context);
                 print_axes(plan.einsum());
                 print_offers(&selected, context.is_cuda());

@@ -22,7 +22,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use check::Extents;
-pub use gradient::{Gradient, Ones};
+pub use gradient::{Gradient, Ones, SumsGradient};
 pub use sums::{SumArray, Term};
 pub use windows::{Windows, windows};
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use einsparse::einsum::{Access, Einsum, IndexExpr, Scalar as Factor};
+use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Scalar as Factor};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, Dense, Format, generate};
 use einsparse::{Context, Error, Gradients, Operand, Plan, Scalar, SparseTensor, Tensor};
 use rayon::prelude::*;
@@ -191,6 +191,18 @@ impl Case<'_> {
         out.values()
     }
 
+    /// Returns the sums before the activation.
+    fn sums(&self) -> Given {
+        let cpu = Context::unchecked_cpu();
+        let there = self.upload::<f64>(&cpu);
+        let mut e = Einsum::parse(&self.text).unwrap();
+        e.epilogue.activation = Activation::Identity;
+        let (text, operands, out) = (e.to_string(), self.operands.clone(), self.out.clone());
+        let case = Case { text, operands, out, ..*self };
+        let plan = case.plan(&cpu, &there).unwrap();
+        self.out.with_values(case.run(&cpu, &plan, &there))
+    }
+
     /// Returns the gradient by an operand, and the expression of its last term.
     fn gradient<T: Scalar>(
         &self,
@@ -203,12 +215,14 @@ impl Case<'_> {
         let mut gradients = plan.gradients(&[operand])?;
         let name = &plan.einsum().out.tensor;
         there.0.insert(format!("d{name}"), seed.upload(context));
-        // A ReLU is differentiated by C, or by the sums. The output of a run from zeros is both.
-        for own in [name.clone(), format!("{name}'")] {
-            if gradients.plans().any(|plan| plan.einsum().right().any(|a| a.tensor == own)) {
-                there.0.insert(own, self.out.with_values(value.to_vec()).upload(context));
-            }
-        }
+        // The sums and C: a ReLU is differentiated by one of them, and a GELU by the sums.
+        let value = self.out.with_values(value.to_vec());
+        there.0.insert(format!("{name}'"), self.sums().upload(context));
+        there.0.insert(name.clone(), value.upload(context));
+        there.0.retain(|own, _| {
+            ![name.clone(), format!("{name}'")].contains(own)
+                || gradients.to_string().contains(&format!(", {own}["))
+        });
         let stream = context.stream().unwrap();
         // The second run overwrites the results of the first.
         for _ in 0..2 {
@@ -342,7 +356,11 @@ impl Case<'_> {
         let (found, term) = self.gradient::<T>(context, operand, given)?;
         let (wanted, _) = self.gradient::<f64>(&Context::unchecked_cpu(), operand, given)?;
         let found: Vec<T> = found.into_iter().map(T::from_f64).collect();
-        if let Some(difference) = first_difference(&found, &wanted) {
+        if self.text.contains("gelu") {
+            let far = |(f, w): (&T, &f64)| (f.to_f64() - w).abs() > 1e-4 * (1.0 + w.abs());
+            let at = found.iter().zip(&wanted).position(far);
+            assert_eq!(at, None, "{} by {operand}, {}: {term}", self.text, T::NAME);
+        } else if let Some(difference) = first_difference(&found, &wanted) {
             panic!("{} by {operand}, {}: {term}: {difference}", self.text, T::NAME);
         }
         Ok(term)
@@ -417,6 +435,9 @@ const LISTED: &[&str] = &[
     "SO[m,n] = S[m,n] * d[m]",
     "SO[m,m] = d[m] * e[m]",
     "SO[i,j,k] = X[i,r] * Y[j,r] * Z[k,r]",
+    "C[m,n] = gelu(S[m,k] * B[k,n] + b[m])",
+    "C[n,x,y,f] += gelu(A[n,x,y,m] * B[m,f])",
+    "SO[m,n] = gelu(X[m,k] * Y[n,k])",
 ];
 
 /// Formats of the sparse operands.

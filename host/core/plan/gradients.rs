@@ -10,11 +10,16 @@ use smallvec::SmallVec;
 use super::{AnyPlan, Plan};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::einsum::{Einsum, Extents, Gradient, IndexExpr, Scalar as Factor};
-use crate::error::{Error, Result};
-use crate::offer::{AnyOut, Options, Types, Weights, given_alignment};
+use crate::dynamic::Gate;
+use crate::einsum::{Einsum, Extents, Gradient, IndexExpr, Scalar as Factor, SumsGradient};
+use crate::error::{Elsewhere, Error, Result};
+use crate::families::elementwise::ActivationLaunch;
+use crate::offer::{AnyOut, Options, Types, Weights, given_alignment, wrong};
+use crate::operator::Operator;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, Operand, SparseTensor, Tensor, erase};
+use crate::tensor::{
+    AnyOperand, AnySparseTensor, AnyTensor, DenseMatrix, Operand, SparseTensor, Tensor, erase,
+};
 
 /// Operands of a plan without their values. Gradients are planned for them.
 #[derive(Debug)]
@@ -130,10 +135,17 @@ struct Step<T: Scalar> {
 /// Gradient of the sums before an activation.
 #[derive(Debug)]
 struct Sums<T: Scalar> {
-    plan: Plan<T>,
-    name: String,
-    /// With the pattern of the output if that is sparse. The plan then reads and writes the values as vectors.
+    step: SumsStep<T>,
+    of: SumsGradient,
+    /// With the pattern of the output if that is sparse. The step then reads and writes the values as vectors.
     gradient: Written<T>,
+}
+
+#[derive(Debug)]
+enum SumsStep<T: Scalar> {
+    Relu(Plan<T>),
+    /// With the shape of the sums.
+    Gelu(Operator<ActivationLaunch>, Vec<usize>),
 }
 
 /// Gradients of a plan by some of its operands, from [`Plan::gradients`]: plans, and the tensors that they write.
@@ -251,9 +263,9 @@ impl<'p> Making<'p> {
         let mut sums = None;
         if let Some(first) = self.expressions.first() {
             known.push(first.seed.clone());
-            if let Some(e) = &first.sums {
-                known.extend(e.right().map(|access| access.tensor.clone()));
-                sums = Some(self.sums::<T>(e)?);
+            if let Some(of) = &first.sums {
+                known.push(of.gate.tensor.clone());
+                sums = Some(self.sums::<T>(of)?);
             }
         }
         let mut steps = Vec::new();
@@ -281,28 +293,36 @@ impl<'p> Making<'p> {
     }
 
     /// Plans the gradient of the sums before an activation.
-    fn sums<T: Scalar>(&self, e: &Einsum) -> Result<Sums<T>> {
-        let dtype = self.planned.types.out;
-        let (gradient, text, shape) = match &self.planned.out {
+    fn sums<T: Scalar>(&self, of: &SumsGradient) -> Result<Sums<T>> {
+        let (gradient, shape) = match &self.planned.out {
             None => {
                 let shape = self.plan.out_shape().to_vec();
-                (Written::Dense(self.context.zeros(&shape)?), e.text.clone(), shape)
+                (Written::Dense(self.context.zeros(&shape)?), shape)
             }
             Some(out) => {
-                let gradient = out.zeros(self.context, dtype)?;
+                let gradient = out.zeros(self.context, self.planned.types.out)?;
                 let shape = vec![gradient.pattern().slots()];
-                let (gradient, text) = (Written::Sparse(SparseTensor::of(gradient)), flat(e));
-                (gradient, text, shape)
+                (Written::Sparse(SparseTensor::of(gradient)), shape)
             }
         };
-        let mut operands = Vec::new();
-        for access in e.right() {
-            if operands.iter().all(|(name, _)| *name != access.tensor) {
-                operands.push((&access.tensor[..], AnyOperand::Shape(&shape)));
+        let step = match of.einsum() {
+            Some(mut e) => {
+                if let Written::Sparse(_) = gradient {
+                    over_values(&mut e);
+                }
+                let mut operands = vec![(&of.seed.tensor[..], AnyOperand::Shape(&shape))];
+                operands.push((&of.gate.tensor, AnyOperand::Shape(&shape)));
+                SumsStep::Relu(self.plan(&e.to_string(), (&operands, None))?)
             }
-        }
-        let plan = self.plan(&text, (&operands, None))?;
-        Ok(Sums { plan, name: e.out.tensor.clone(), gradient })
+            None => {
+                let matrix = matrix_of(&shape);
+                let operator = Operator::new(self.context, |device| {
+                    ActivationLaunch::new(device, T::DTYPE, matrix, Gate::Gelu.flags())
+                })?;
+                SumsStep::Gelu(operator, shape)
+            }
+        };
+        Ok(Sums { step, of: of.clone(), gradient })
     }
 
     /// Plans one expression of a gradient.
@@ -367,14 +387,16 @@ impl<'p> Making<'p> {
     }
 }
 
-/// Returns the text of the gradient of the sums over the values of a sparse output.
-fn flat(e: &Einsum) -> String {
-    let mut flat = e.clone();
-    let of_slot = [&mut flat.out].into_iter().chain(&mut flat.factors);
-    for access in of_slot.chain(&mut flat.epilogue.gate) {
-        access.indices = vec![IndexExpr::Name("p".into())];
-    }
-    flat.to_string()
+/// Replaces the indices of the gradient of the sums by one index over the values of a sparse output.
+fn over_values(e: &mut Einsum) {
+    let all = [&mut e.out].into_iter().chain(&mut e.factors).chain(&mut e.epilogue.gate);
+    all.for_each(|access| access.indices = vec![IndexExpr::Name("p".into())]);
+}
+
+/// Rows and columns of a tensor whose rows are those of its last axis.
+fn matrix_of(shape: &[usize]) -> [usize; 2] {
+    let columns = shape.last().copied().unwrap_or(1);
+    [shape.iter().rev().skip(1).product(), columns]
 }
 
 /// Names of everything that an expression reads, each once.
@@ -403,7 +425,7 @@ fn reads(e: &Einsum) -> Vec<&str> {
 
 impl<T: Scalar> Gradients<T> {
     /// Queues the computation of all gradients. The operands are those of the plan, and `dC`, the gradient of its output
-    /// `C`. After a ReLU also `C` itself, or the sums before the ReLU if the plan adds to `C`
+    /// `C`. After a ReLU also `C` itself; after a GELU, or a ReLU with `+=`, the sums before it, as `C'`
     /// ([`Einsum::gradient`](crate::einsum::Einsum::gradient)). Operands that no gradient reads may be omitted. All
     /// elements of the gradients are overwritten.
     ///
@@ -420,23 +442,14 @@ impl<T: Scalar> Gradients<T> {
         }
         let given = erase(operands);
         if let Some(sums) = &mut self.sums {
-            let named = given.iter().filter(|(name, _)| sums.plan.any.reads(name)).copied();
-            match &mut sums.gradient {
-                Written::Dense(tensor) => {
-                    sums.plan.any.run(named, AnyOut::Dense(&mut tensor.any), stream)?;
-                }
-                Written::Sparse(tensor) => {
-                    let named: SmallVec<[_; 4]> = named.collect();
-                    of_values(&sums.plan, &named, tensor, stream)?;
-                }
-            }
+            sums.run(&given, stream)?;
         }
         let sums = self.sums.as_ref().map(|sums| {
             let operand = match &sums.gradient {
                 Written::Dense(tensor) => AnyOperand::Dense(&tensor.any),
                 Written::Sparse(tensor) => AnyOperand::Sparse(&tensor.any),
             };
-            (&sums.name[..], operand)
+            (&sums.of.out.tensor[..], operand)
         });
         let ones = self.ones.iter();
         let ones = ones.map(|(name, tensor)| (&name[..], AnyOperand::Dense(&tensor.any)));
@@ -484,7 +497,8 @@ impl<T: Scalar> Gradients<T> {
         })
     }
 
-    /// Iterates over the plans in the order in which they run. They have gradients as well, for second derivatives.
+    /// Iterates over the plans in the order in which they run. They have gradients as well, for second derivatives. The
+    /// gradient of a GELU is not a plan.
     ///
     /// ```
     /// use einsparse::{Context, Operand};
@@ -498,7 +512,11 @@ impl<T: Scalar> Gradients<T> {
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     pub fn plans(&self) -> impl Iterator<Item = &Plan<T>> {
-        self.sums.iter().map(|sums| &sums.plan).chain(self.steps.iter().map(|step| &step.plan))
+        let sums = self.sums.iter().filter_map(|sums| match &sums.step {
+            SumsStep::Relu(plan) => Some(plan),
+            SumsStep::Gelu(..) => None,
+        });
+        sums.chain(self.steps.iter().map(|step| &step.plan))
     }
 
     /// Device bytes of the plans and of the gradients, in addition to the operands.
@@ -515,33 +533,101 @@ impl<T: Scalar> Gradients<T> {
     }
 }
 
-/// Runs a plan on the values of sparse operands, as vectors, and writes the values of `out`.
-fn of_values<T: Scalar>(
-    plan: &Plan<T>,
-    operands: &[(&str, AnyOperand<'_>)],
-    out: &mut SparseTensor<T>,
-    stream: &Stream,
-) -> Result<()> {
-    let mut vectors: SmallVec<[_; 4]> = SmallVec::new();
-    for (name, operand) in operands {
-        let AnyOperand::Sparse(tensor) = operand else {
-            return Err(Error::kind(name, "an uploaded sparse tensor", operand.describe()));
-        };
-        if tensor.pattern() != out.pattern() {
-            return Err(Error::pattern(*name, out.pattern(), tensor.pattern()));
+impl<T: Scalar> Sums<T> {
+    fn run(&mut self, given: &[(&str, AnyOperand<'_>)], stream: &Stream) -> Result<()> {
+        let Sums { step, of, gradient } = self;
+        let names = [&of.seed.tensor[..], &of.gate.tensor];
+        match gradient {
+            Written::Dense(out) => {
+                let mut operands = SmallVec::<[_; 2]>::new();
+                for name in names {
+                    let found = given.iter().find(|(own, _)| *own == name);
+                    operands.push(*found.ok_or_else(|| Error::missing_in(name, &*of))?);
+                }
+                step.run(&operands, &mut out.any, stream)
+            }
+            Written::Sparse(out) => {
+                let mut vectors = SmallVec::<[_; 2]>::new();
+                for name in names {
+                    let found = given.iter().find(|(own, _)| *own == name);
+                    let tensor = match found {
+                        Some((_, AnyOperand::Sparse(tensor))) => tensor,
+                        Some((_, other)) => {
+                            return Err(wrong(name, "an uploaded sparse tensor", other));
+                        }
+                        None => return Err(Error::missing_in(name, &*of)),
+                    };
+                    if tensor.pattern() != out.pattern() {
+                        return Err(Error::pattern(name, out.pattern(), tensor.pattern()));
+                    }
+                    vectors.push((name, AnyTensor::of_values(tensor)?));
+                }
+                let operands = vectors.iter().map(|(name, own)| (*name, AnyOperand::Dense(own)));
+                let operands: SmallVec<[_; 2]> = operands.collect();
+                step.run(&operands, &mut out.values_mut()?.any, stream)
+            }
         }
-        vectors.push((*name, AnyTensor::of_values(tensor)?));
     }
-    let vectors = vectors.iter().map(|(name, tensor)| (*name, AnyOperand::Dense(tensor)));
-    let mut values = out.values_mut()?;
-    plan.any.run(vectors, AnyOut::Dense(&mut values.any), stream)
+}
+
+impl<T: Scalar> SumsStep<T> {
+    /// Runs on the gradient of the output and the tensor that determines the slope.
+    fn run(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        out: &mut AnyTensor,
+        stream: &Stream,
+    ) -> Result<()> {
+        let (operator, shape) = match self {
+            SumsStep::Relu(plan) => {
+                return plan.any.run(operands.iter().copied(), AnyOut::Dense(out), stream);
+            }
+            SumsStep::Gelu(operator, shape) => (operator, shape),
+        };
+        let run = operator.start(stream)?;
+        let tensor = |at: usize| match &operands[at] {
+            (_, AnyOperand::Dense(tensor)) => Ok(*tensor),
+            (name, other) => Err(wrong(name, "an uploaded dense tensor", other)),
+        };
+        let (dy, x) = (tensor(0)?, tensor(1)?);
+        let [rows, columns] = matrix_of(shape);
+        let matrix = |name: &str, own: &AnyTensor| -> Result<DenseMatrix> {
+            run.check(name, own, shape)?;
+            Ok(DenseMatrix { address: own.place(), rows, columns, leading: own.leading() })
+        };
+        let of = [matrix(operands[1].0, x)?, matrix(operands[0].0, dy)?, matrix("sums", out)?];
+        run.queue(
+            |launch, queue| launch.run(of[0], Some(of[1]), of[2], queue),
+            || {
+                let values = |own: &AnyTensor| {
+                    own.host().and_then(|own| own.typed::<T>().map(<[T]>::to_vec))
+                };
+                let (x, dy) =
+                    (values(x).or_elsewhere("sums")?, values(dy).or_elsewhere("gradient")?);
+                let to = out.host_mut().or_elsewhere("sums")?;
+                let to = to.typed::<T>().or_elsewhere("sums")?;
+                for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |c| (row, c))) {
+                    let at = of.each_ref().map(|own| row * own.leading + column);
+                    let slope = Gate::Gelu.slope(x[at[0]].to_f64());
+                    to[at[2]] = T::from_f64(slope * dy[at[1]].to_f64());
+                }
+                Ok(())
+            },
+        )
+    }
 }
 
 impl<T: Scalar> fmt::Display for Gradients<T> {
-    /// The expressions in the order in which they run, separated by semicolons.
+    /// The steps in the order in which they run, separated by semicolons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, plan) in self.plans().enumerate() {
-            write!(f, "{}{}", if at == 0 { "" } else { "; " }, plan.einsum())?;
+        let mut between = "";
+        if let Some(sums) = &self.sums {
+            write!(f, "{}", sums.of)?;
+            between = "; ";
+        }
+        for step in &self.steps {
+            write!(f, "{between}{}", step.plan.einsum())?;
+            between = "; ";
         }
         Ok(())
     }

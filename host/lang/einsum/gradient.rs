@@ -24,15 +24,57 @@ pub struct Gradient {
     pub operand: String,
     /// Name of the gradient of the output. The expressions read it.
     pub seed: String,
-    /// The first expression, if the output has an activation or a gate: the gradient of the sums before it. Gradients by
-    /// all operands have the same.
-    pub sums: Option<Einsum>,
+    /// The first step, if the output has an activation or a gate. Gradients by all operands have the same.
+    pub sums: Option<SumsGradient>,
     /// One expression for each occurrence of the operand. All write [`output`](Gradient::output): the first with `=`,
     /// the others with `+=`.
     pub terms: Vec<Einsum>,
     /// Operands of the expressions that contain only ones, each with its only index. They repeat the gradient along an
     /// index that the expression sums and that no other operand has: `dA[m,k] = dC[m] * ones_k[k]`.
     pub ones: Vec<Ones>,
+}
+
+/// Gradient of the sums before an activation: `dC'[m,n] = relu_grad(dC[m,n], C[m,n])`.
+///
+/// ```
+/// use einsparse_lang::einsum::Einsum;
+/// let gradient = Einsum::parse("C[m,n] = gelu(A[m,k] * B[k,n])")?.gradient("A")?;
+/// let sums = gradient.sums.as_ref().map(|sums| sums.to_string());
+/// assert_eq!(sums.as_deref(), Some("dC'[m,n] = gelu_grad(dC[m,n], C'[m,n])"));
+/// # Ok::<(), einsparse_lang::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SumsGradient {
+    /// The gradient of the sums.
+    pub out: Access,
+    /// The gradient of the output.
+    pub seed: Access,
+    /// Tensor that determines the slope: the output of a ReLU, the gate of `relu_grad`, or the sums.
+    pub gate: Access,
+    /// [`Activation::Relu`] also for `relu_grad`; or [`Activation::Gelu`].
+    pub activation: Activation,
+}
+
+impl SumsGradient {
+    /// The gradient of a ReLU as an expression. `None` for GELU, whose slope is not part of the language.
+    pub fn einsum(&self) -> Option<Einsum> {
+        let epilogue = Epilogue { gate: Some(self.gate.clone()), ..Epilogue::default() };
+        (self.activation != Activation::Gelu).then(|| Einsum {
+            out: self.out.clone(),
+            mode: Mode::Assign,
+            scalars: Vec::new(),
+            factors: vec![self.seed.clone()],
+            epilogue,
+            text: self.to_string(),
+        })
+    }
+}
+
+impl fmt::Display for SumsGradient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.activation.name().unwrap_or("relu");
+        write!(f, "{} = {name}_grad({}, {})", self.out, self.seed, self.gate)
+    }
 }
 
 /// A vector of ones.
@@ -58,17 +100,24 @@ impl Gradient {
         self.terms.first().map_or("", |term| &term.out.tensor)
     }
 
-    /// The expressions in the order in which they run.
-    pub fn steps(&self) -> impl Iterator<Item = &Einsum> {
-        self.sums.iter().chain(&self.terms)
+    /// The expressions in the order in which they run, without the gradient of a GELU.
+    pub fn steps(&self) -> impl Iterator<Item = Einsum> {
+        let sums = self.sums.iter().filter_map(SumsGradient::einsum);
+        sums.chain(self.terms.iter().cloned())
     }
 }
 
 impl fmt::Display for Gradient {
-    /// The expressions, separated by semicolons.
+    /// The steps, separated by semicolons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, step) in self.steps().enumerate() {
-            write!(f, "{}{step}", if at == 0 { "" } else { "; " })?;
+        let mut between = "";
+        if let Some(sums) = &self.sums {
+            write!(f, "{sums}")?;
+            between = "; ";
+        }
+        for term in &self.terms {
+            write!(f, "{between}{term}")?;
+            between = "; ";
         }
         Ok(())
     }
@@ -82,8 +131,8 @@ impl Einsum {
     /// gradient of a bias is the sum over the indices that the bias does not have. The gradient of a scalar has no axes.
     ///
     /// The operands of the gradient are those of the expression, and `dC`, the gradient of the output `C`. After a ReLU,
-    /// the gradient also reads `C`. After a ReLU with `+=` it reads the sums before the ReLU instead, which are named
-    /// `C'`. Shapes and formats are those of the operands: the gradient of a sparse operand has its pattern.
+    /// the gradient also reads `C`. After a GELU, and after a ReLU with `+=`, it reads the sums before the function, which
+    /// are named `C'`. Shapes and formats are those of the operands: the gradient of a sparse operand has its pattern.
     ///
     /// ```
     /// use einsparse_lang::einsum::Einsum;
@@ -99,20 +148,14 @@ impl Einsum {
     /// # Errors
     /// - Errors of [`Einsum::validate`].
     /// - [`Error::UnknownOperand`] if the expression does not name the operand.
-    /// - [`Error::Operand`] for the output, for an index array, for the gate of `relu_grad`, and for an expression with
-    ///   `gelu(...)`: its gradient requires the derivative of GELU.
+    /// - [`Error::Operand`] for the output, for an index array, and for the gate of `relu_grad`.
     pub fn gradient(&self, name: &str) -> Result<Gradient> {
         self.validate()?;
         let mut names = Names::of(self);
         let uses = self.uses(name)?;
         let seed = names.fresh(&format!("d{}", self.out.tensor));
-        let (sums, of_sums) = match self.gate_of_sums(&mut names)? {
-            None => (None, seed.clone()),
-            Some(gate) => {
-                let own = names.fresh(&format!("d{}'", self.out.tensor));
-                (Some(self.sums_gradient(&seed, &own, gate, &mut names)), own)
-            }
-        };
+        let sums = self.sums_gradient(&seed, &mut names);
+        let of_sums = sums.as_ref().map_or(&seed, |sums| &sums.out.tensor).clone();
         let output = names.fresh(&format!("d{name}"));
         let mut ones = Vec::new();
         let mut terms: Vec<Einsum> = Vec::new();
@@ -164,40 +207,28 @@ impl Einsum {
         Ok(uses)
     }
 
-    /// Returns the tensor whose sign decides which sums reach the output; `None` if all do.
-    fn gate_of_sums(&self, names: &mut Names) -> Result<Option<String>> {
+    /// Returns the gradient of the sums before the activation, over all elements of the output. `None` without an
+    /// activation or a gate.
+    fn sums_gradient(&self, seed: &str, names: &mut Names) -> Option<SumsGradient> {
         let out = &self.out.tensor;
-        match (&self.epilogue.gate, self.epilogue.activation) {
-            (Some(gate), _) => Ok(Some(gate.tensor.clone())),
-            (None, Activation::Identity) => Ok(None),
-            (None, Activation::Relu) => Ok(Some(match self.mode {
-                Mode::Assign => out.clone(),
-                Mode::Accumulate => names.fresh(&format!("{out}'")),
-            })),
-            (None, Activation::Gelu) => Err(Error::operand(
-                out,
-                format!(
-                    "has no gradient: `{self}` applies GELU. Compute the sums and GELU in two steps: the gradient of \
-                     `nn::Activation` precedes that of the sums"
-                ),
-            )),
-        }
-    }
-
-    /// Returns the gradient of the sums before the activation, over all elements of the output.
-    fn sums_gradient(&self, seed: &str, own: &str, gate: String, names: &mut Names) -> Einsum {
+        let (gate, activation) = match (&self.epilogue.gate, self.epilogue.activation) {
+            (Some(gate), _) => (gate.tensor.clone(), Activation::Relu),
+            (None, Activation::Identity) => return None,
+            // The output of a ReLU is positive where the sum is.
+            (None, Activation::Relu) if self.mode == Mode::Assign => {
+                (out.clone(), Activation::Relu)
+            }
+            (None, activation) => (names.fresh(&format!("{out}'")), activation),
+        };
+        let own = names.fresh(&format!("d{out}'"));
         let indices = names.plain(&self.out);
         let access = |tensor: &str| Access { tensor: tensor.to_owned(), indices: indices.clone() };
-        let mut e = Einsum {
-            out: access(own),
-            mode: Mode::Assign,
-            scalars: Vec::new(),
-            factors: vec![access(seed)],
-            epilogue: Epilogue { gate: Some(access(&gate)), ..Epilogue::default() },
-            text: String::new(),
-        };
-        e.text = e.to_string();
-        e
+        Some(SumsGradient {
+            out: access(&own),
+            seed: access(seed),
+            gate: access(&gate),
+            activation,
+        })
     }
 
     /// Returns the gradient by one occurrence of an operand.
