@@ -34,7 +34,10 @@ pub(crate) use operand::{AnyOperand, Named, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};
 pub(crate) use shadow::ShadowOperands;
 pub use sparse::SparseTensor;
-pub(crate) use sparse::{AnySparseTensor, DeviceArrays, HostArrays, VECTOR_ENTRIES, columns_of};
+pub(crate) use sparse::{
+    AnySparseTensor, DeviceArrays, HostArrays, TransposedPattern, Transposes, VECTOR_ENTRIES,
+    columns_of,
+};
 pub use view::{TensorView, TensorViewMut, ValuesMut};
 
 /// A dense, row-major tensor in the memory of a [`Context`]. The last axis is contiguous. The row stride may exceed the

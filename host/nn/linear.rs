@@ -240,6 +240,28 @@ impl<T: Scalar> Linear<T> {
         &mut self.weight
     }
 
+    /// Returns the weights, to change their values, and their gradient, for a step of an optimizer.
+    ///
+    /// ```
+    /// use einsparse::formats::{Csr, CsrPattern, Dense};
+    /// use einsparse::nn::{Linear, LinearOptions, Sgd, SgdOptions};
+    /// let weight = Csr::new(CsrPattern::new(1, 2, vec![0, 2], vec![0, 1])?, vec![1.0f32, 2.0])?;
+    /// let ctx = einsparse::Context::cpu();
+    /// let options = LinearOptions { tokens_in_columns: true, ..Default::default() };
+    /// let mut layer = Linear::new(&ctx, weight, 1, &options)?;
+    /// let mut sgd = Sgd::new(&ctx, &[2], &SgdOptions { rate: 0.5, ..Default::default() })?;
+    /// let (x, dy) = (Dense::new([2, 1], vec![3.0f32, 4.0])?, Dense::new([1, 1], vec![1.0])?);
+    /// let (x, dy, stream) = (ctx.upload_dense(&x)?, ctx.upload_dense(&dy)?, ctx.stream()?);
+    /// layer.backward_weight(&x, &dy, &stream)?;
+    /// let (weight, gradient) = layer.weight_and_gradient();
+    /// sgd.step(&mut *weight.values_mut()?, &*gradient.values()?, &stream)?;
+    /// assert_eq!(layer.weight().to_host()?.values(), [-0.5, 0.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    pub fn weight_and_gradient(&mut self) -> (&mut SparseTensor<T>, &SparseTensor<T>) {
+        (&mut self.weight, &self.gradient)
+    }
+
     /// Returns the gradient of the weights: their pattern, with the values of the last [`Linear::backward`].
     pub fn gradient(&self) -> &SparseTensor<T> {
         &self.gradient

@@ -64,6 +64,7 @@ impl AnySparseTensor {
                 device: Arc::clone(device),
             }),
             spans: None,
+            transposes: Arc::default(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use einsparse_formats::{
     AnyPattern, AnySparse, AsSparse, Format, FormatError, NmPattern, PAD, Role, SharedPattern,
@@ -61,6 +61,7 @@ pub struct AnySparseTensor {
     pub(super) device: Option<DeviceArrays>,
     /// First slot and count of each row, on the device; only of unstructured formats.
     pub(super) spans: Option<Arc<DeviceMemory>>,
+    pub(super) transposes: Arc<Transposes>,
 }
 
 /// Number of nonzeros that kernels load at once: both arrays are readable that far past their end.
@@ -84,6 +85,37 @@ pub(super) const LOST: &str =
 pub(super) struct Pinned {
     columns: PinnedMemory,
     device: Arc<Device>,
+}
+
+/// Transpose of a pattern on a GPU.
+#[derive(Debug)]
+pub struct TransposedPattern {
+    /// Pairs of column and position, or columns.
+    pub(crate) pattern: DeviceMemory,
+    /// Position of each value, unless the pattern holds pairs.
+    pub(crate) permutation: Option<DeviceMemory>,
+    pub(crate) runs: Runs,
+}
+
+/// Transposes of a pattern. Plans over tensors of one pattern share them, and the last plan frees them.
+#[derive(Debug, Default)]
+pub struct Transposes([Mutex<Weak<TransposedPattern>>; 2]);
+
+impl Transposes {
+    /// Returns the transpose, with pairs or without, and makes it if no plan holds it.
+    pub(crate) fn get(
+        &self,
+        pairs: bool,
+        make: impl FnOnce() -> Result<TransposedPattern>,
+    ) -> Result<Arc<TransposedPattern>> {
+        let mut own = self.0[usize::from(pairs)].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = own.upgrade() {
+            return Ok(held);
+        }
+        let made = Arc::new(make()?);
+        *own = Arc::downgrade(&made);
+        Ok(made)
+    }
 }
 
 /// Arrays that a GPU copies from host memory.
@@ -221,6 +253,7 @@ impl AnySparseTensor {
             device,
             spans,
             pattern,
+            transposes: Arc::default(),
         })
     }
 
@@ -243,6 +276,7 @@ impl AnySparseTensor {
             batch: self.batch.clone(),
             device: device.transpose()?,
             spans: self.spans.clone(),
+            transposes: Arc::clone(&self.transposes),
         })
     }
 
@@ -293,6 +327,7 @@ impl AnySparseTensor {
             device: None,
             spans: None,
             pattern,
+            transposes: Arc::default(),
         })
     }
 
@@ -422,6 +457,11 @@ impl AnySparseTensor {
         self.spans.as_ref()
     }
 
+    /// Transposes of the pattern that plans have made.
+    pub(crate) fn transposes(&self) -> &Transposes {
+        &self.transposes
+    }
+
     pub(crate) fn device(&self) -> Option<&DeviceArrays> {
         self.device.as_ref()
     }
@@ -473,6 +513,7 @@ impl<T: Scalar> SparseTensor<T> {
             pinned: None,
             device: Some(arrays),
             spans: None,
+            transposes: Arc::default(),
         }))
     }
 
