@@ -1,3 +1,0 @@
-#![allow(dead_code)]
-mod random;
-mod support;
