@@ -13,7 +13,7 @@ use super::parse;
 fn golden() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/gradients.txt");
     if !path.is_file() && std::env::var_os("EINSPARSE_BUNDLE").is_some() {
-        return skipped("a bundle has no sources", path.display());
+        return skipped("a bundle without sources", path.display());
     }
     let read = || std::fs::read_to_string(&path).unwrap().replace("\r\n", "\n");
     let lines = read();
