@@ -59,6 +59,7 @@ pages! {
     Language "../docs/guide/language.md"
     Formats "../docs/guide/formats.md"
     Plans "../docs/guide/plans.md"
+    Derivatives "../docs/guide/gradients.md"
     Layers "../docs/guide/layers.md"
     Dynamic "../docs/guide/dynamic.md"
     Ranks "../docs/guide/ranks.md"

@@ -112,8 +112,8 @@ impl Einsum {
     /// Checks the shapes of all operands and determines the extent of each index.
     ///
     /// `shapes` contains every operand on the right, and may contain the output. The output is required if one of its
-    /// axes is a scatter or an affine index, because no operand determines that extent. Named scalars may be given with an empty shape or
-    /// omitted.
+    /// axes is a scatter or an affine index, because no operand determines that extent. Named scalars may be given with
+    /// an empty shape or omitted.
     ///
     /// An index may appear only in affine indices, as `x` in `A[s*x+d*i]` over an axis of `e` elements. It has the
     /// largest extent for which every read is in bounds: `(e - 1 - d * (i - 1)) / s + 1`, and 0 if the axis or the
