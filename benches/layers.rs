@@ -2,6 +2,7 @@
 
 pub mod encoder;
 pub mod ffn_layer;
+pub mod gradients;
 pub mod models;
 pub mod ranks;
 pub mod training;

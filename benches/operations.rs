@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::device::{Gpu, Result};
-use crate::layers::{encoder, ffn_layer, models, ranks, training};
+use crate::layers::{encoder, ffn_layer, gradients, models, ranks, training};
 use crate::problems::Workload;
 use crate::record::{self, Recorder};
 use crate::{Arguments, Part, calibrate, families, host_ops, selected};
@@ -31,6 +31,7 @@ const LIMITS: &[Entry] = &[(calibrate::OP, Own(calibrate::run))];
 const LAYERS: &[Entry] = &[
     (encoder::OP, Own(encoder::run)),
     (ffn_layer::OP, Own(ffn_layer::run)),
+    (gradients::OP, Table(gradients::run)),
     (training::OP, Own(training::run)),
     (models::OP, Own(models::run)),
     (ranks::OP, Own(ranks::run)),

@@ -3,6 +3,7 @@
 use crate::device::Result;
 pub use crate::dtype::Dtype;
 use crate::families::{sddmm, softmax};
+use crate::layers::gradients;
 use crate::smtx::{data_folder, files};
 use einsparse::formats::{Bsr, BsrPattern, CsrPattern, convert, generate, io};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -156,6 +157,7 @@ pub fn workloads(data: Option<&Path>) -> Vec<Workload> {
     }
     conversions(&mut all);
     sddmm::workloads(&mut all);
+    gradients::workloads(&mut all);
     all
 }
 

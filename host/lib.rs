@@ -22,9 +22,9 @@
 
 #[doc(inline)]
 pub use einsparse_core::{
-    Choice, Context, Converter, Determinism, Error, FormatAdvice, Graph, Operand, Options, Output,
-    Plan, PlanBuilder, Precision, Result, Scalar, SparseTensor, Stream, Tensor, TensorView,
-    TensorViewMut, Weights, ZerosRule, dynamic, einsum, ops, raw,
+    Choice, Context, Converter, Determinism, Error, FormatAdvice, Gradients, Graph, Operand,
+    Options, Output, Plan, PlanBuilder, Precision, Result, Scalar, SparseTensor, Stream, Tensor,
+    TensorView, TensorViewMut, ValuesMut, Weights, ZerosRule, dynamic, einsum, ops, raw,
 };
 pub use einsparse_formats as formats;
 #[doc(inline)]
@@ -59,6 +59,7 @@ pages! {
     Language "../docs/guide/language.md"
     Formats "../docs/guide/formats.md"
     Plans "../docs/guide/plans.md"
+    Derivatives "../docs/guide/gradients.md"
     Layers "../docs/guide/layers.md"
     Dynamic "../docs/guide/dynamic.md"
     Ranks "../docs/guide/ranks.md"

@@ -1,5 +1,6 @@
 //! The language: parsing, printing and checks. `language/rewrites.rs` tests its rewrites.
 
+mod gradients;
 mod rewrites;
 mod sums;
 

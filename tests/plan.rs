@@ -2,6 +2,7 @@
 
 mod advice;
 mod errors;
+mod gradients;
 mod names;
 mod printed;
 mod vectors;

@@ -4,6 +4,7 @@
 
 pub mod draw;
 mod evaluate;
+pub mod gradients;
 
 use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::Einsum;

@@ -115,4 +115,31 @@ def blocks(heads, extent, dim, top):
         tell("flex", graph_of(lambda: compiled(q, k, v, block_mask=mask, kernel_options=options)))
 
 
-{"moe": moe, "gated": gated, "packed": packed, "cached": cached, "blocks": blocks}[sys.argv[1]](**json.loads(sys.argv[2]))
+def autograd(vertices, edges, features):
+    columns = torch.randint(0, vertices, (vertices * edges,), device="cuda").view(vertices, edges).sort(-1).values
+    offsets = torch.arange(0, vertices * edges + 1, edges, device="cuda")
+    sources, targets = columns.flatten(), torch.arange(vertices, device="cuda").repeat_interleave(edges)
+    values = torch.randn(vertices * edges, device="cuda", requires_grad=True)
+    b = torch.randn(vertices, features, device="cuda", requires_grad=True)
+    seed = torch.randn(vertices, features, device="cuda")
+
+    def product():
+        return torch.sparse_csr_tensor(offsets, sources, values, (vertices, vertices)) @ b
+
+    # As libraries for graphs compute it: rows are gathered, multiplied and added.
+    def gathered():
+        return torch.zeros_like(b).index_add_(0, targets, b[sources] * values[:, None])
+
+    for name, forward in (("csr", product), ("gathered", gathered), ("gathered-compiled", torch.compile(gathered))):
+
+        def step(forward=forward):
+            values.grad = b.grad = None
+            forward().backward(seed)
+
+        try:
+            tell(name, step)
+        except (RuntimeError, torch.OutOfMemoryError) as error:
+            print(f"# {name}: {error}".splitlines()[0], flush=True)
+
+
+{"moe": moe, "gated": gated, "packed": packed, "cached": cached, "blocks": blocks, "autograd": autograd}[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -25,6 +25,9 @@ pub struct Explain {
     /// List each refused kernel, not only the reasons
     #[arg(long)]
     all: bool,
+    /// Explain the gradient by this operand instead
+    #[arg(long, value_name = "NAME")]
+    gradient: Option<String>,
     /// Draw the steps, and the candidates with their predicted costs, here (.svg or .png)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -37,7 +40,11 @@ impl Explain {
             if self.svg.is_some() {
                 return Err("--svg draws a plan: give operands (NAME=SOURCE)".into());
             }
-            return every_format(&self.problem.expression);
+            let Some(operand) = &self.gradient else {
+                return every_format(&Einsum::parse(&self.problem.expression)?);
+            };
+            let gradient = Einsum::parse(&self.problem.expression)?.gradient(operand)?;
+            return gradient.steps().try_for_each(|e| every_format(&e));
         }
         for_dtype!(self.problem.dtype, T => self.typed::<T>())
     }
@@ -55,6 +62,11 @@ impl Explain {
         let bound = Bound::new(&context, &typed)?;
         match bind::plan(&context, &self.problem.expression, &bound, &options) {
             Ok((plan, _)) => {
+                if let Some(operand) = &self.gradient {
+                    let gradients = plan.gradients(&[operand])?;
+                    gradients.plans().for_each(|plan| self.print_gradient(plan, &context));
+                    return Ok(());
+                }
                 print_chain(&plan, &typed, &selected, &context);
                 print_axes(plan.einsum());
                 print_offers(&selected, context.is_cuda());
@@ -141,6 +153,14 @@ impl Explain {
         Ok(())
     }
 
+    /// Prints one expression of a gradient.
+    fn print_gradient<T: Scalar>(&self, plan: &Plan<T>, context: &Context) {
+        say!("Einsum   {}", plan.einsum());
+        say!("Indirect {}", plan.indirect());
+        say!("Plan     {plan}");
+        self.print_choice(plan, context);
+    }
+
     fn print_choice<T: Scalar>(&self, plan: &Plan<T>, context: &Context) {
         let choice = plan.choice();
         if choice.candidates.is_empty() && choice.refused.is_empty() {
@@ -188,8 +208,7 @@ pub fn print_offers(selected: &Selected, is_cuda: bool) {
 }
 
 /// Prints the indirect form for each factor as the sparse one, in every format that supports it.
-fn every_format(expression: &str) -> Result<()> {
-    let einsum = Einsum::parse(expression)?;
+fn every_format(einsum: &Einsum) -> Result<()> {
     say!("Einsum   {einsum}");
     let block = (32, 32);
     let formats = [
@@ -212,7 +231,7 @@ fn every_format(expression: &str) -> Result<()> {
     for name in names {
         say!("Indirect with {name} sparse:");
         for format in formats {
-            match rewrite(&einsum, name, &format) {
+            match rewrite(einsum, name, &format) {
                 Ok(indirect) => say!("   {:20} {indirect}", format.to_string()),
                 Err(error) => {
                     say!("   {:20} {}", format.to_string(), error.to_string().replace('\n', " "))
@@ -220,7 +239,7 @@ fn every_format(expression: &str) -> Result<()> {
             }
         }
     }
-    print_axes(&einsum);
+    print_axes(einsum);
     say!("Give operands (NAME=SOURCE, see --help) for a plan");
     Ok(())
 }

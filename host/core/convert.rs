@@ -174,7 +174,7 @@ impl Blocks {
         device.read(&columns, &mut slot_columns)?;
         let pattern = self.pattern(format, starts, slot_columns)?;
         let device = Arc::clone(device);
-        SparseTensor::made(pattern, DeviceArrays { columns, values, device })
+        SparseTensor::made(pattern, DeviceArrays { columns: columns.into(), values, device })
     }
 
     /// First group of each block row, then the number of groups. If no group size is given, the best one is chosen.

@@ -55,8 +55,8 @@ pub use error::{Error, Result};
 #[doc(hidden)]
 pub use offer::multiplied_as;
 pub use plan::{
-    Choice, Determinism, FormatAdvice, Options, Output, Plan, PlanBuilder, Precision, Weights,
-    ZerosRule,
+    Choice, Determinism, FormatAdvice, Gradients, Options, Output, Plan, PlanBuilder, Precision,
+    Weights, ZerosRule,
 };
 pub use registry::Scalar;
-pub use tensor::{Operand, SparseTensor, Tensor, TensorView, TensorViewMut};
+pub use tensor::{Operand, SparseTensor, Tensor, TensorView, TensorViewMut, ValuesMut};

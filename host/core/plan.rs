@@ -6,6 +6,7 @@ mod any;
 mod arrays;
 mod choose;
 mod cpu;
+mod gradients;
 mod joined;
 mod path;
 mod prepacked;
@@ -34,6 +35,7 @@ pub use advise::FormatAdvice;
 pub use advise::{Target, advice, advised_formats};
 pub(crate) use any::AnyPlan;
 pub(crate) use arrays::without_arrays;
+pub use gradients::Gradients;
 pub use joined::PositionLists;
 
 pub use crate::families::sddmm::cost::{Samples, predict_samples};
@@ -350,8 +352,7 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// # Errors
     /// - Errors of parsing and checking: unknown names, extents that differ, index arrays out of range.
     /// - [`Error::NoKernel`](crate::Error::NoKernel) if no kernel of the context supports the formats, types or order
-    ///   of axes, with the reason for each kernel. For a sparse output also a bias, a `relu_grad`, or a repeated index
-    ///   in the output.
+    ///   of axes, with the reason for each kernel. For a sparse output also a bias or a `relu_grad`.
     /// - [`Error::Overflow`](crate::Error::Overflow) for rows of `i8` whose sums may not fit in `i32`: more than 131071
     ///   stored terms. Also for an [`Options::memory_limit`] that is too small for two chunks of A.
     pub fn build(self) -> Result<Plan<T, Out>> {

@@ -34,8 +34,11 @@ pub(crate) use operand::{AnyOperand, Named, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};
 pub(crate) use shadow::ShadowOperands;
 pub use sparse::SparseTensor;
-pub(crate) use sparse::{AnySparseTensor, DeviceArrays, HostArrays, VECTOR_ENTRIES, columns_of};
-pub use view::{TensorView, TensorViewMut};
+pub(crate) use sparse::{
+    AnySparseTensor, DeviceArrays, HostArrays, TransposedPattern, Transposes, VECTOR_ENTRIES,
+    columns_of,
+};
+pub use view::{TensorView, TensorViewMut, ValuesMut};
 
 /// A dense, row-major tensor in the memory of a [`Context`]. The last axis is contiguous. The row stride may exceed the
 /// length of a row.
@@ -114,7 +117,16 @@ impl AnyTensor {
         dtype: Dtype,
         shape: &[usize],
     ) -> Result<Self> {
-        let leading = shape.last().copied().unwrap_or(1);
+        Self::of_rows(device, dtype, shape, shape.last().copied().unwrap_or(1))
+    }
+
+    /// Creates a tensor without elements in memory, for planning only.
+    pub(crate) fn of_rows(
+        device: Option<&Arc<Device>>,
+        dtype: Dtype,
+        shape: &[usize],
+        leading: usize,
+    ) -> Result<Self> {
         storage_len(shape, leading)?;
         let storage = match device {
             None => Storage::Host(Buffer::zeros(dtype, 0)?),

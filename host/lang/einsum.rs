@@ -4,13 +4,15 @@
 //! optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that appears only on the right
 //! is summed.
 //!
-//! Each index of an access is a `name` or an `array[...]` with indices. On the right, at an axis of a dense operand, it
-//! may also be a sum `[factor *] name {+ [factor *] name}` of indices with positive integer factors. `C[n,x,y,f] =
-//! A[n,2*x+i,2*y+j,m] * B[i,j,m,f]` is a convolution of stride 2; `x+2*i` has dilation 2. The extent of an index that
-//! appears only in sums is the largest for which all reads are inside the operand. Constants and minus signs are not
-//! supported in sums: pad the operand instead.
+//! Each index of an access is a `name` or an `array[...]` with indices. At an axis of a dense tensor, it may also be a
+//! sum `[factor *] name {+ [factor *] name}` of indices with positive integer factors. `C[n,x,y,f] =
+//! A[n,2*x+i,2*y+j,m] * B[i,j,m,f]` is a convolution of stride 2; `x+2*i` has dilation 2. On the left, a sum adds to the
+//! element that it names: `A[n,2*x+i,2*y+j,m] = C[n,x,y,f] * B[i,j,m,f]`. The extent of an index that appears only in
+//! sums is the largest for which all elements are inside the tensor. Constants and minus signs are not supported in
+//! sums: pad the operand instead.
 
 mod check;
+mod gradient;
 mod parse;
 mod sums;
 mod windows;
@@ -20,6 +22,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use check::Extents;
+pub use gradient::{Gradient, Ones, SumsGradient};
 pub use sums::{SumArray, Term};
 pub use windows::{Windows, windows};
 
@@ -68,8 +71,8 @@ pub enum IndexExpr {
     Name(String),
     /// An access of an index array: a gather on the right, a scatter on the left.
     Access(Access),
-    /// A sum of indices with factors, on the right at an axis of a dense operand: `2*x+i`. It has at least two terms,
-    /// or one with a factor other than 1. Each index appears once.
+    /// A sum of indices with factors, at an axis of a dense tensor: `2*x+i`. It has at least two terms, or one with a
+    /// factor other than 1. Each index appears once.
     Sum(Vec<Term>),
 }
 

@@ -4,6 +4,7 @@ use einsparse_formats::{AsSparse, SparseRef};
 
 use crate::context::Context;
 use crate::device::Stream;
+use crate::einsum::{Access, Activation, Einsum, IndexExpr};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::registry::Scalar;
@@ -85,12 +86,6 @@ pub struct Linear<T: Scalar> {
     sampled: Plan<T>,
 }
 
-/// Returns `left * right` if tokens are rows, and `right * left` if they are columns.
-fn product(columns: bool, left: &str, right: &str) -> String {
-    let (first, second) = if columns { (right, left) } else { (left, right) };
-    format!("{first} * {second}")
-}
-
 impl<T: Scalar> Linear<T> {
     /// Creates a layer with these weights, `[outputs, inputs]`, in the context.
     ///
@@ -135,40 +130,41 @@ impl<T: Scalar> Linear<T> {
         };
         let weight = context.upload(weight)?;
         let gradient = SparseTensor::zeros(context.device(), weight.pattern().shared())?;
-        let columns = options.tokens_in_columns;
-        let ([x, dx, y, dy], shapes) = if columns {
-            let texts = ["X[i,t]", "dX[i,t]", "Y[o,t]", "dY[o,t]"];
-            (texts, [[inputs, tokens], [outputs, tokens]])
-        } else {
-            let texts = ["X[t,i]", "dX[t,i]", "Y[t,o]", "dY[t,o]"];
-            (texts, [[tokens, inputs], [tokens, outputs]])
+        let (sums, shapes) = match options.tokens_in_columns {
+            true => ("Y[o,t] = W[o,i] * X[i,t]", [[inputs, tokens], [outputs, tokens]]),
+            false => ("Y[t,o] = X[t,i] * W[o,i]", [[tokens, inputs], [tokens, outputs]]),
         };
         let [of_x, of_y] = shapes.each_ref().map(|shape| Operand::Shape(shape));
-        let plan = |text: &str, operands: &[(&str, Operand<'_, T>)]| {
-            context.plan(text).operands(operands).build()
+        let plan = |e: &Einsum, operands: &[(&str, Operand<'_, T>)]| {
+            context.plan(&e.to_string()).operands(operands).build()
         };
 
-        let mut right = product(columns, x, "W[o,i]");
+        let sums = Einsum::parse(sums)?;
+        let mut e = sums.clone();
         let mut operands = vec![("X", of_x.clone()), ("W", (&weight).into())];
         if let Some(bias) = &bias {
-            right += " + bias[o]";
+            let indices = vec![IndexExpr::Name("o".into())];
+            e.epilogue.bias = Some(Access { tensor: "bias".into(), indices });
             operands.push(("bias", bias.into()));
         }
         if options.relu {
-            right = format!("relu({right})");
+            e.epilogue.activation = Activation::Relu;
         }
-        let forward = plan(&format!("{y} = {right}"), &operands)?;
+        let forward = plan(&e, &operands)?;
 
-        let mut right = product(columns, dy, "W[o,i]");
+        // `backward` receives the gradient of the sums.
+        let [by_input, by_weight] = [sums.gradient("X")?, sums.gradient("W")?];
+        let mut e = by_input.terms[0].clone();
         let mut operands = vec![("dY", of_y.clone()), ("W", (&weight).into())];
         if options.relu_input {
-            right = format!("relu_grad({right}, {x})");
+            let indices = e.out.indices.clone();
+            e.epilogue.gate = Some(Access { tensor: "X".into(), indices });
             operands.push(("X", of_x.clone()));
         }
-        let input = plan(&format!("{dx} = {right}"), &operands)?;
+        let input = plan(&e, &operands)?;
 
         let sampled = context
-            .plan(&format!("dW[o,i] = {dy} * {x}"))
+            .plan(&by_weight.terms[0].text)
             .operands(&[("dY", of_y), ("X", of_x)])
             .sparse_output(&gradient)
             .build()?;
@@ -242,6 +238,28 @@ impl<T: Scalar> Linear<T> {
     /// Returns the weights, so that their values can be changed.
     pub fn weight_mut(&mut self) -> &mut SparseTensor<T> {
         &mut self.weight
+    }
+
+    /// Returns the weights, to change their values, and their gradient, for a step of an optimizer.
+    ///
+    /// ```
+    /// use einsparse::formats::{Csr, CsrPattern, Dense};
+    /// use einsparse::nn::{Linear, LinearOptions, Sgd, SgdOptions};
+    /// let weight = Csr::new(CsrPattern::new(1, 2, vec![0, 2], vec![0, 1])?, vec![1.0f32, 2.0])?;
+    /// let ctx = einsparse::Context::cpu();
+    /// let options = LinearOptions { tokens_in_columns: true, ..Default::default() };
+    /// let mut layer = Linear::new(&ctx, weight, 1, &options)?;
+    /// let mut sgd = Sgd::new(&ctx, &[2], &SgdOptions { rate: 0.5, ..Default::default() })?;
+    /// let (x, dy) = (Dense::new([2, 1], vec![3.0f32, 4.0])?, Dense::new([1, 1], vec![1.0])?);
+    /// let (x, dy, stream) = (ctx.upload_dense(&x)?, ctx.upload_dense(&dy)?, ctx.stream()?);
+    /// layer.backward_weight(&x, &dy, &stream)?;
+    /// let (weight, gradient) = layer.weight_and_gradient();
+    /// sgd.step(&mut *weight.values_mut()?, &*gradient.values()?, &stream)?;
+    /// assert_eq!(layer.weight().to_host()?.values(), [-0.5, 0.0]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    pub fn weight_and_gradient(&mut self) -> (&mut SparseTensor<T>, &SparseTensor<T>) {
+        (&mut self.weight, &self.gradient)
     }
 
     /// Returns the gradient of the weights: their pattern, with the values of the last [`Linear::backward`].

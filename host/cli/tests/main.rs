@@ -147,6 +147,15 @@ fn explain_prints_the_chain_and_why() {
     let best = |line: &str| line.starts_with("-> ") && line.contains(":32x32");
     assert!(blocks.lines().any(best), "{blocks}");
     assert!(blocks.contains("\n   dense "), "{blocks}");
+    let gradient =
+        works_spmm("explain", "A=random:64x64:0.1 B=random:_x32 --format csr --gradient B");
+    assert!(gradient.contains("dB[k,n] = A[m,k] * dC[m,n]"), "{gradient}");
+    assert!(
+        gradient.contains("dB[AK[p],n] += AV[p] * dC[m,n], AP[m] <= p < AP[m+1]"),
+        "{gradient}"
+    );
+    let forms = works(&["explain", SPMM, "--gradient", "A"]);
+    assert!(forms.contains("dA[m,k] = dC[m,n] * B[k,n]"), "{forms}");
     let forms = works(&["explain", SPMM]);
     assert!(forms.contains("C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"), "{forms}");
 }

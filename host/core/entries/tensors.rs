@@ -75,7 +75,7 @@ fn room<T: Scalar>(device: &Arc<Device>, slots: usize) -> Result<DeviceArrays> {
     }
     let bytes = size_of::<T>();
     Ok(DeviceArrays {
-        columns: padded(device, slots * 4, VECTOR_ENTRIES * 4)?,
+        columns: padded(device, slots * 4, VECTOR_ENTRIES * 4)?.into(),
         values: padded(device, slots * bytes, VECTOR_ENTRIES * bytes)?,
         device: Arc::clone(device),
     })

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{Orientation, SpmmForm};
 use crate::kernel::Queue;
 use crate::registry::Dtype;
+use crate::tensor::Transposes;
 use crate::worklist::Runs;
 
 /// Matrix A of a product.
@@ -29,6 +30,7 @@ pub enum Matrix<'a> {
         stored: usize,
         /// Device address of `columns`.
         address: u64,
+        transposes: &'a Transposes,
     },
     /// Sliced ELLPACK.
     Sliced { runs: &'a Arc<Runs>, pattern: &'a Arc<SlicedEllPattern> },

@@ -296,6 +296,11 @@ impl Expression {
         &self.einsum.out.tensor
     }
 
+    /// Whether each run requires the operand of this name.
+    pub(crate) fn reads(&self, name: &str) -> bool {
+        self.operands.iter().any(|own| own.required && own.name == name)
+    }
+
     /// Returns the name of an operand.
     pub(crate) fn name(&self, slot: Slot) -> &str {
         self.operands.get(slot.0).map_or("", |own| &own.name)

@@ -157,6 +157,7 @@ impl Spmm {
                 block: stored_block(problem),
                 stored: problem.work.index_slots as usize,
                 address: a.columns_address().unwrap_or(0),
+                transposes: a.transposes(),
             },
             AnyOperand::Dense(a) => Matrix::Dense { leading: a.leading() },
             _ => return Err(Error::on_host(name)),

@@ -253,7 +253,8 @@ impl<T: Scalar> Exec<T> {
         let operands = [("A", (&a).into()), ("X", x)];
         let forward = context.plan(FORWARD).operands(&operands).build()?;
         let operands = [("A", (&a).into()), ("dY", y)];
-        let backward = context.plan(BACKWARD).operands(&operands).build()?;
+        let text = forward.einsum().gradient("X")?.to_string();
+        let backward = context.plan(&text).operands(&operands).build()?;
         Ok(Exec::Sum(a, Box::new([forward, backward])))
     }
 

@@ -50,6 +50,6 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     let mut positions = vec![0u32; words];
     device.read(&meta, &mut positions)?;
     let pattern = NmPattern::new(rows, columns, positions)?;
-    let arrays = DeviceArrays { columns: meta, values, device: Arc::clone(device) };
+    let arrays = DeviceArrays { columns: meta.into(), values, device: Arc::clone(device) };
     SparseTensor::made(pattern, arrays)
 }

@@ -12,7 +12,7 @@ use crate::device::Stream;
 use crate::error::Result;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
-use products::{Lines, Products};
+use products::Products;
 
 /// Channels of the first operand and of the output; the second operand has one channel.
 ///
@@ -37,39 +37,18 @@ pub enum Channels {
     ConnectedEach(usize, usize),
 }
 
-const ONE: Lines = [
-    Some("Out[b,k] = CG[i,j,k] * X[b,i] * Y[b,j]"),
-    Some("DX[b,i] = CG[i,j,k] * G[b,k] * Y[b,j]"),
-    Some("DY[b,j] = CG[i,j,k] * X[b,i] * G[b,k]"),
-    None,
-];
-const EACH: Lines = [
-    Some("Out[b,k,u] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,L[k],u]"),
-    Some("DX[b,i,u] = CG[i,j,k] * G[b,k,u] * Y[b,j] * W[b,L[k],u]"),
-    Some("DY[b,j] = CG[i,j,k] * X[b,i,u] * G[b,k,u] * W[b,L[k],u]"),
-    Some("DW[b,L[k],u] = CG[i,j,k] * X[b,i,u] * Y[b,j] * G[b,k,u]"),
-];
-const CONNECTED: Lines = [
-    Some("Out[b,K[p],w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * W[L[p],u,w]"),
-    Some("DX[b,i,u] = CG[i,j,p] * G[b,K[p],w] * Y[b,j] * W[L[p],u,w]"),
-    Some("DY[b,j] = CG[i,j,p] * X[b,i,u] * G[b,K[p],w] * W[L[p],u,w]"),
-    Some("DW[L[p],u,w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * G[b,K[p],w]"),
-];
-const CONNECTED_EACH: Lines = [
-    Some("Out[b,K[p],w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * W[b,L[p],u,w]"),
-    Some("DX[b,i,u] = CG[i,j,p] * G[b,K[p],w] * Y[b,j] * W[b,L[p],u,w]"),
-    Some("DY[b,j] = CG[i,j,p] * X[b,i,u] * G[b,K[p],w] * W[b,L[p],u,w]"),
-    Some("DW[b,L[p],u,w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * G[b,K[p],w]"),
-];
-
 impl Channels {
-    /// Returns the expressions of the product and of the gradients of X, Y and W; `None` if there is no such gradient.
-    pub fn lines(self) -> [Option<&'static str>; 4] {
+    /// Returns the expression of the product. Those of the gradients are its gradients by X, Y and W.
+    pub fn expression(self) -> &'static str {
         match self {
-            Channels::One => ONE,
-            Channels::Each(_) => EACH,
-            Channels::Connected(..) => CONNECTED,
-            Channels::ConnectedEach(..) => CONNECTED_EACH,
+            Channels::One => "Out[b,k] = CG[i,j,k] * X[b,i] * Y[b,j]",
+            Channels::Each(_) => "Out[b,k,u] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,L[k],u]",
+            Channels::Connected(..) => {
+                "Out[b,K[p],w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * W[L[p],u,w]"
+            }
+            Channels::ConnectedEach(..) => {
+                "Out[b,K[p],w] = CG[i,j,p] * X[b,i,u] * Y[b,j] * W[b,L[p],u,w]"
+            }
         }
     }
 }
@@ -170,8 +149,8 @@ impl<T: Scalar> TensorProduct<T> {
         gradients: bool,
     ) -> Result<Self> {
         let shapes = shapes(couplings, channels, items);
-        let lines = channels.lines();
-        let products = Products::new(context, couplings, channels, lines, shapes, None, gradients)?;
+        let text = channels.expression();
+        let products = Products::new(context, couplings, channels, text, shapes, None, gradients)?;
         Ok(TensorProduct { products })
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::arrays::check_arrays;
 use super::choose::choose;
+use super::gradients::Planned;
 use super::joined::{sparse_among, sparse_factors};
 use super::window::Sums;
 use crate::context::{Context, Shadow};
@@ -30,6 +31,8 @@ pub(crate) struct AnyPlan {
     pub(super) choice: Choice,
     /// On a CPU context: a plan for an absent GPU, which refuses what a GPU refuses.
     pub(super) shadow: Shadow<AnyPlan>,
+    /// The operands, for gradients; `None` for a plan inside of another one.
+    pub(super) planned: Option<Box<Planned>>,
 }
 
 impl AnyPlan {
@@ -59,7 +62,8 @@ impl AnyPlan {
             None => Shadow::none(),
         };
         let own = Self::made(&Source { types, context, einsum, operands, options }, out)?;
-        Ok(AnyPlan { shadow, ..own })
+        let planned = Some(Box::new(Planned::of(types, operands, out, options)?));
+        Ok(AnyPlan { shadow, planned, ..own })
     }
 
     fn made(source: &Source<'_, '_>, out: Option<&AnySparseTensor>) -> Result<Self> {
@@ -142,7 +146,7 @@ impl AnyPlan {
         choice: Choice,
     ) -> Result<Self> {
         let expression = Expression::new(source, indirect, out_shape)?;
-        Ok(AnyPlan { expression, made, choice, shadow: Shadow::none() })
+        Ok(AnyPlan { expression, made, choice, shadow: Shadow::none(), planned: None })
     }
 
     /// Plans a rewritten expression with the cheapest kernel.
@@ -167,6 +171,11 @@ impl AnyPlan {
 
     pub(crate) fn out_shape(&self) -> &[usize] {
         &self.expression.out_shape
+    }
+
+    /// Whether the expression reads an operand of this name in its runs.
+    pub(super) fn reads(&self, name: &str) -> bool {
+        self.expression.reads(name)
     }
 
     pub(crate) fn variant(&self) -> &'static str {

@@ -117,6 +117,11 @@ fn sddmm(
         return other("computes products of one sparse factor");
     }
     let mask = sparse_among(einsum, operands)?.map(|(name, _)| name);
+    if let Some(name) = mask
+        && source.operand(name)?.pattern().is_some_and(|mask| mask != out.pattern())
+    {
+        return other("reads a sparse factor with the pattern of the output");
+    }
     if SampledForm::of(einsum, mask).is_none() {
         return other("computes S[m,n] (=|+=) P[m,n] * X[m,k] * Y[n,k]");
     }

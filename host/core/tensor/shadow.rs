@@ -59,11 +59,12 @@ impl AnySparseTensor {
             runs: self.runs.clone(),
             batch: self.batch.clone(),
             device: Some(DeviceArrays {
-                columns: memory(columns, columns_of(self.pattern()).map_or(0, size_of_val)),
+                columns: memory(columns, columns_of(self.pattern()).map_or(0, size_of_val)).into(),
                 values: memory(values, self.pattern().slots() * self.dtype.bytes()),
                 device: Arc::clone(device),
             }),
             spans: None,
+            transposes: Arc::default(),
         })
     }
 }

@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use einsparse_formats::{
     AnyPattern, AnySparse, AsSparse, Format, FormatError, NmPattern, PAD, Role, SharedPattern,
     allocate,
 };
 
+use super::view::{TensorView, ValuesMut};
 use crate::device::Device;
 use crate::driver::{ABSENT_ADDRESS, DeviceMemory, PinnedMemory};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::registry::{Dtype, Scalar, block_of};
 use crate::values::{Buffer, Slice, SliceMut, with_type};
 use crate::worklist::Runs;
@@ -60,6 +61,7 @@ pub struct AnySparseTensor {
     pub(super) device: Option<DeviceArrays>,
     /// First slot and count of each row, on the device; only of unstructured formats.
     pub(super) spans: Option<Arc<DeviceMemory>>,
+    pub(super) transposes: Arc<Transposes>,
 }
 
 /// Number of nonzeros that kernels load at once: both arrays are readable that far past their end.
@@ -68,16 +70,52 @@ pub(crate) const VECTOR_ENTRIES: usize = 8;
 /// Device arrays that kernels read of a sparse matrix.
 #[derive(Debug)]
 pub(crate) struct DeviceArrays {
-    pub(crate) columns: DeviceMemory,
+    /// Shared by tensors of one pattern.
+    pub(crate) columns: Arc<DeviceMemory>,
     pub(crate) values: DeviceMemory,
     pub(crate) device: Arc<Device>,
 }
+
+/// Reason for the refusal of a tensor whose mutable view of the values was forgotten.
+pub(super) const LOST: &str =
+    "are gone: a view of them (`values_mut`) was forgotten, or another tensor was stored in it";
 
 /// Columns of a tensor in page-locked memory, which its plans copy in addition to the values.
 #[derive(Debug)]
 pub(super) struct Pinned {
     columns: PinnedMemory,
     device: Arc<Device>,
+}
+
+/// Transpose of a pattern on a GPU.
+#[derive(Debug)]
+pub struct TransposedPattern {
+    /// Pairs of column and position, or columns.
+    pub(crate) pattern: DeviceMemory,
+    /// Position of each value, unless the pattern holds pairs.
+    pub(crate) permutation: Option<DeviceMemory>,
+    pub(crate) runs: Runs,
+}
+
+/// Transposes of a pattern. Plans over tensors of one pattern share them, and the last plan frees them.
+#[derive(Debug, Default)]
+pub struct Transposes([Mutex<Weak<TransposedPattern>>; 2]);
+
+impl Transposes {
+    /// Returns the transpose, with pairs or without, and makes it if no plan holds it.
+    pub(crate) fn get(
+        &self,
+        pairs: bool,
+        make: impl FnOnce() -> Result<TransposedPattern>,
+    ) -> Result<Arc<TransposedPattern>> {
+        let mut own = self.0[usize::from(pairs)].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = own.upgrade() {
+            return Ok(held);
+        }
+        let made = Arc::new(make()?);
+        *own = Arc::downgrade(&made);
+        Ok(made)
+    }
 }
 
 /// Arrays that a GPU copies from host memory.
@@ -187,7 +225,7 @@ impl AnySparseTensor {
             (Some(device), values) => {
                 let own = columns_of(view).unwrap_or(&[PAD]);
                 let columns = columns.as_deref().unwrap_or(own);
-                let columns = device.upload_padded(columns, VECTOR_ENTRIES)?;
+                let columns = Arc::new(device.upload_padded(columns, VECTOR_ENTRIES)?);
                 let room = VECTOR_ENTRIES * dtype.bytes();
                 let values = match values {
                     Some(values) => {
@@ -215,7 +253,48 @@ impl AnySparseTensor {
             device,
             spans,
             pattern,
+            transposes: Arc::default(),
         })
+    }
+
+    /// Returns a tensor without values that shares the pattern and the device arrays of the pattern. Only
+    /// [`zeros_like`](Self::zeros_like) reads it.
+    pub(crate) fn structure(&self) -> Result<AnySparseTensor> {
+        let device = self.device.as_ref().map(|own| {
+            Ok::<_, Error>(DeviceArrays {
+                columns: Arc::clone(&own.columns),
+                values: DeviceMemory::alloc(own.device.context(), 0)?,
+                device: Arc::clone(&own.device),
+            })
+        });
+        Ok(AnySparseTensor {
+            dtype: self.dtype,
+            pattern: self.pattern.clone(),
+            values: None,
+            pinned: None,
+            runs: self.runs.clone(),
+            batch: self.batch.clone(),
+            device: device.transpose()?,
+            spans: self.spans.clone(),
+            transposes: Arc::clone(&self.transposes),
+        })
+    }
+
+    /// Creates a tensor of zeros with this pattern, in the memory of `device`. Device arrays of the pattern are shared.
+    pub(crate) fn zeros_like(&self, device: Option<&Arc<Device>>) -> Result<AnySparseTensor> {
+        let (dtype, slots) = (self.dtype, self.pattern().slots());
+        let own = match (&self.device, device) {
+            (Some(own), Some(device)) if own.device.is_same(device) => own,
+            (None, None) => {
+                let values = Some(Buffer::zeros(dtype, slots)?);
+                return Ok(AnySparseTensor { values, ..self.structure()? });
+            }
+            _ => return Self::new(device, self.pattern.clone(), (dtype, None)),
+        };
+        let values = own.device.zeros((slots + VECTOR_ENTRIES) * dtype.bytes())?;
+        let device = Arc::clone(&own.device);
+        let arrays = DeviceArrays { columns: Arc::clone(&own.columns), values, device };
+        Ok(AnySparseTensor { device: Some(arrays), ..self.structure()? })
     }
 
     /// Copies values and columns to page-locked host memory.
@@ -248,6 +327,7 @@ impl AnySparseTensor {
             device: None,
             spans: None,
             pattern,
+            transposes: Arc::default(),
         })
     }
 
@@ -303,10 +383,11 @@ impl AnySparseTensor {
     fn read(&self, to: &mut [u8]) -> Result<()> {
         match (&self.device, self.host()) {
             (Some(arrays), _) => arrays.device.read(&arrays.values, to),
-            (None, own) => {
-                to.copy_from_slice(own.map_or(&[], Slice::bytes));
+            (None, Some(own)) => {
+                to.copy_from_slice(own.bytes());
                 Ok(())
             }
+            (None, None) => Err(Error::operand("values", LOST)),
         }
     }
 
@@ -376,6 +457,11 @@ impl AnySparseTensor {
         self.spans.as_ref()
     }
 
+    /// Transposes of the pattern that plans have made.
+    pub(crate) fn transposes(&self) -> &Transposes {
+        &self.transposes
+    }
+
     pub(crate) fn device(&self) -> Option<&DeviceArrays> {
         self.device.as_ref()
     }
@@ -406,7 +492,7 @@ impl<T: Scalar> SparseTensor<T> {
         Ok(Self::of(any))
     }
 
-    fn of(any: AnySparseTensor) -> Self {
+    pub(crate) fn of(any: AnySparseTensor) -> Self {
         let element = PhantomData;
         SparseTensor { any, element }
     }
@@ -427,6 +513,7 @@ impl<T: Scalar> SparseTensor<T> {
             pinned: None,
             device: Some(arrays),
             spans: None,
+            transposes: Arc::default(),
         }))
     }
 
@@ -460,6 +547,47 @@ impl<T: Scalar> SparseTensor<T> {
     /// [`Error::Format`](crate::Error::Format) unless the number of values is the number of slots.
     pub fn set_values(&mut self, values: &[T]) -> Result<()> {
         self.any.set_values(Slice::of(values))
+    }
+
+    /// The values as a tensor of shape `[slots]`, in the order of the values of [`SparseTensor::to_host`]. Optimizers,
+    /// norms and other operations on tensors read them in place.
+    ///
+    /// ```
+    /// use einsparse::formats::{Csr, CsrPattern};
+    /// let ctx = einsparse::Context::new();
+    /// let a = ctx.upload(Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?)?;
+    /// assert_eq!(a.values()?.shape(), [3]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Operand`](crate::Error::Operand) if an earlier mutable view was forgotten.
+    pub fn values(&self) -> Result<TensorView<'_, T>> {
+        TensorView::of_values(&self.any)
+    }
+
+    /// The values as a mutable tensor of shape `[slots]`. Work that is queued on it is done in the order of its stream,
+    /// as for all tensors. In blocks at the edge, elements outside the matrix must stay zero.
+    ///
+    /// ```
+    /// use einsparse::formats::{Csr, CsrPattern, Dense};
+    /// use einsparse::nn::{Sgd, SgdOptions};
+    /// let ctx = einsparse::Context::new();
+    /// let weights = Csr::new(CsrPattern::new(2, 3, vec![0, 1, 3], vec![2, 0, 1])?, vec![2.0f32, 3.0, 4.0])?;
+    /// let mut weights = ctx.upload(weights)?;
+    /// let gradient = ctx.upload_dense(&Dense::new([3], vec![1.0f32, 0.0, -1.0])?)?;
+    /// let (mut sgd, stream) = (Sgd::new(&ctx, &[3], &SgdOptions { rate: 0.5, ..Default::default() })?, ctx.stream()?);
+    /// sgd.step(&mut *weights.values_mut()?, &gradient, &stream)?;
+    /// stream.synchronize()?;
+    /// assert_eq!(weights.to_host()?.values(), [1.5, 3.0, 4.5]);
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`values`](Self::values); [`Error::OperandKind`](crate::Error::OperandKind) for values in page-locked memory,
+    /// which a GPU may read at any time.
+    pub fn values_mut(&mut self) -> Result<ValuesMut<'_, T>> {
+        ValuesMut::of(&mut self.any)
     }
 
     /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::raw::RawSpmm) expects it.

@@ -5,7 +5,9 @@ use std::mem;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
+use super::sparse::{AnySparseTensor, DeviceArrays, LOST};
 use super::{AnyTensor, Storage, Tensor, storage_len};
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
 use crate::values::Buffer;
@@ -63,6 +65,89 @@ impl<T> Drop for TensorViewMut<'_, T> {
             mem::swap(&mut own.storage, &mut whole.storage);
             (whole.shape, whole.leading, whole.part) = mem::take(&mut self.extents);
         }
+    }
+}
+
+/// Mutable view of the values of a sparse tensor: [`SparseTensor::values_mut`](super::SparseTensor::values_mut).
+/// Operations accept it as the tensor that it derefs to. If another tensor is stored in the view, or the view is
+/// forgotten ([`mem::forget`]), the sparse tensor loses its values, and operations refuse it.
+#[derive(Debug)]
+pub struct ValuesMut<'a, T> {
+    /// Owns the values, which are returned to the sparse tensor on drop.
+    tensor: Tensor<T>,
+    /// Without values while the view exists.
+    whole: &'a mut AnySparseTensor,
+    columns: Option<Arc<DeviceMemory>>,
+    place: (u64, usize),
+}
+
+impl<'a, T: Scalar> ValuesMut<'a, T> {
+    pub(super) fn of(whole: &'a mut AnySparseTensor) -> Result<Self> {
+        if whole.is_pinned() {
+            return Err(Error::kind("values", "values that a run may write", "page-locked values"));
+        }
+        let slots = whole.pattern().slots();
+        let (storage, columns) = match (whole.device.take(), whole.values.take()) {
+            (Some(own), _) => (Storage::Device(own.values, own.device), Some(own.columns)),
+            (None, Some(own)) => (Storage::Host(own), None),
+            (None, None) => return Err(Error::operand("values", LOST)),
+        };
+        let place = storage.place();
+        let (dtype, shape) = (T::DTYPE, vec![slots]);
+        let any = AnyTensor { dtype, shape, leading: slots, part: None, storage };
+        Ok(ValuesMut { tensor: Tensor::of(any), whole, columns, place })
+    }
+}
+
+impl<T> Deref for ValuesMut<'_, T> {
+    type Target = Tensor<T>;
+
+    fn deref(&self) -> &Tensor<T> {
+        &self.tensor
+    }
+}
+
+impl<T> DerefMut for ValuesMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut Tensor<T> {
+        &mut self.tensor
+    }
+}
+
+impl<T> Drop for ValuesMut<'_, T> {
+    fn drop(&mut self) {
+        let own = &mut self.tensor.any;
+        if own.storage.place() != self.place {
+            return;
+        }
+        let Ok(empty) = Buffer::zeros(own.dtype, 0) else { return };
+        match (mem::replace(&mut own.storage, Storage::Host(empty)), self.columns.take()) {
+            (Storage::Device(values, device), Some(columns)) => {
+                self.whole.device = Some(DeviceArrays { columns, values, device });
+            }
+            (Storage::Host(values), None) => self.whole.values = Some(values),
+            _ => {}
+        }
+    }
+}
+
+impl<T: Scalar> TensorView<'_, T> {
+    /// View of the values of a sparse tensor.
+    pub(super) fn of_values(whole: &AnySparseTensor) -> Result<Self> {
+        let storage = match (whole.device(), whole.host()) {
+            (Some(own), _) => Storage::Borrowed(own.values.address(), Arc::clone(&own.device)),
+            (None, Some(own)) => {
+                let start = own.bytes().as_ptr().cast_mut();
+                // SAFETY: the view borrows the tensor that owns the values. It is aligned as they are, and gives no
+                // access for writing.
+                Storage::Host(unsafe {
+                    Buffer::foreign(T::DTYPE, start, own.len(), Owner::new(()))
+                })
+            }
+            (None, None) => return Err(Error::operand("values", LOST)),
+        };
+        let (dtype, slots) = (T::DTYPE, whole.pattern().slots());
+        let any = AnyTensor { dtype, shape: vec![slots], leading: slots, part: None, storage };
+        Ok(TensorView { tensor: Tensor::of(any), of: PhantomData })
     }
 }
 

@@ -112,8 +112,8 @@ impl Einsum {
     /// Checks the shapes of all operands and determines the extent of each index.
     ///
     /// `shapes` contains every operand on the right, and may contain the output. The output is required if one of its
-    /// axes is a scatter, because no operand determines that extent. Named scalars may be given with an empty shape or
-    /// omitted.
+    /// axes is a scatter or an affine index, because no operand determines that extent. Named scalars may be given with
+    /// an empty shape or omitted.
     ///
     /// An index may appear only in affine indices, as `x` in `A[s*x+d*i]` over an axis of `e` elements. It has the
     /// largest extent for which every read is in bounds: `(e - 1 - d * (i - 1)) / s + 1`, and 0 if the axis or the
@@ -173,11 +173,11 @@ impl Einsum {
         for (axis, index) in self.out.indices.iter().enumerate() {
             match index {
                 IndexExpr::Name(n) => shape.push(found.extents[n.as_str()].0),
-                // `validate_sums` has already refused it.
-                IndexExpr::Sum(_) => {}
-                IndexExpr::Access(a) => {
-                    found.access(a)?;
-                    let reason = format!("axis {axis} is written through `{a}`: give its shape");
+                IndexExpr::Sum(_) | IndexExpr::Access(_) => {
+                    if let IndexExpr::Access(a) = index {
+                        found.access(a)?;
+                    }
+                    let reason = format!("axis {axis} is written at `{index}`: give its shape");
                     return Err(Error::operand(&self.out.tensor, reason));
                 }
             }

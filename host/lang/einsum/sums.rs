@@ -182,7 +182,7 @@ impl Einsum {
     /// [`Error::Overflow`] for an array of more than 2^31 slots, or for values that do not fit in 32 bits.
     pub fn sum_arrays(&self, extents: &Extents) -> Result<Vec<SumArray>> {
         let mut sums: Vec<&[Term]> = Vec::new();
-        for access in self.right() {
+        for access in self.right().chain([&self.out]) {
             access.for_each_sum(&mut |_, _, terms| {
                 if !sums.contains(&terms) {
                     sums.push(terms);
@@ -192,16 +192,9 @@ impl Einsum {
         sums.into_iter().map(|terms| SumArray::new(array_name(terms), terms, extents)).collect()
     }
 
-    /// Checks that affine indices appear only on the right, and contain each index once.
+    /// Checks that affine indices contain each index once.
     pub(super) fn validate_sums(&self) -> Result<()> {
         let mut found = Ok(());
-        self.out.for_each_sum(&mut |access, _, terms| {
-            found = Err(Error::Shape {
-                index: Written(terms).to_string(),
-                left: format!("on the left, in `{access}`"),
-                right: "an affine index is supported in factors only, on the right".into(),
-            });
-        });
         let mut visit = |access: &Access, _, terms: &[Term]| {
             let twice =
                 |(at, term): (usize, &Term)| terms[..at].iter().any(|t| t.index == term.index);
@@ -217,7 +210,7 @@ impl Einsum {
                 ));
             }
         };
-        self.right().for_each(|access| access.for_each_sum(&mut visit));
+        self.right().chain([&self.out]).for_each(|access| access.for_each_sum(&mut visit));
         found
     }
 }

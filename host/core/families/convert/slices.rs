@@ -121,6 +121,6 @@ fn fill<T: Scalar>(
         read(device, &windows, chunks * 2)?,
         read(device, &columns, slots / 2)?,
     )?;
-    let arrays = DeviceArrays { columns, values, device: Arc::clone(device) };
+    let arrays = DeviceArrays { columns: columns.into(), values, device: Arc::clone(device) };
     SparseTensor::made(pattern, arrays)
 }

@@ -16,8 +16,8 @@ use crate::families::spmm::gather::Gather;
 use crate::indirect::SpmmForm;
 use crate::kernel::Queue;
 use crate::launch::{Extents, MAX_GRID_Y, Matrix, Product, RawSpmm, SpmmConfig, Turns};
-use crate::registry::WalkKind;
-use crate::tensor::VECTOR_ENTRIES;
+use crate::registry::{Dtype, WalkKind};
+use crate::tensor::{TransposedPattern, Transposes, VECTOR_ENTRIES};
 use crate::worklist::Runs;
 
 /// Bytes of a pair of column and position.
@@ -34,9 +34,25 @@ pub(crate) struct Batched {
 /// Transposed pattern.
 #[derive(Debug)]
 struct Turned {
-    /// Pairs of column and position, or columns.
-    pattern: DeviceMemory,
+    transposed: Arc<TransposedPattern>,
     ordered: Option<Ordered>,
+}
+
+/// Positions of the values in the order of the transpose.
+#[derive(Debug)]
+pub(crate) enum Permutation {
+    Own(DeviceMemory),
+    /// Of a pattern whose transpose has one.
+    Shared(Arc<TransposedPattern>),
+}
+
+impl Permutation {
+    fn memory(&self) -> Option<&DeviceMemory> {
+        match self {
+            Permutation::Own(memory) => Some(memory),
+            Permutation::Shared(transposed) => transposed.permutation.as_ref(),
+        }
+    }
 }
 
 /// Values in the order of the transpose. The kernel reads them after they are gathered.
@@ -56,7 +72,7 @@ pub(crate) struct Ordered {
 #[derive(Debug)]
 enum Way {
     /// One by one, from their positions.
-    Apart(DeviceMemory),
+    Apart(Permutation),
     /// By tiles: for many values without padding between them.
     Tiles(Reorder),
 }
@@ -92,7 +108,7 @@ impl Gathers {
 impl Batched {
     pub(crate) fn new(of: SpmmConfig<'_>, matrix: Matrix<'_>) -> Result<Self> {
         let (form, extents) = (of.form.clone(), of.extents);
-        let Matrix::Sparse { runs, spans, columns, address, .. } = matrix else {
+        let Matrix::Sparse { runs, spans, columns, address, transposes, .. } = matrix else {
             return Err(Error::kind(&form.sparse, "a sparse tensor", "a dense one"));
         };
         if !form.order.transposed {
@@ -103,12 +119,12 @@ impl Batched {
                 turned: None,
             });
         }
-        let (pattern, ordered, turned) = turn(&of, runs, (columns.len(), address))?;
+        let turned = turn(&of, (runs, transposes), (columns.len(), address))?;
         Ok(Batched {
-            gather: Gathers::new(of, (&turned, None))?,
+            gather: Gathers::new(of, (&turned.transposed.runs, None))?,
             form,
             extents,
-            turned: Some(Turned { pattern, ordered }),
+            turned: Some(turned),
         })
     }
 
@@ -193,7 +209,7 @@ impl Product for Batched {
         let Some(turned) = &self.turned else {
             return self.products(raw, queue);
         };
-        let own = RawSpmm { columns: turned.pattern.address(), ..*raw };
+        let own = RawSpmm { columns: turned.transposed.pattern.address(), ..*raw };
         let Some(ordered) = &turned.ordered else {
             return self.products(&own, queue);
         };
@@ -209,14 +225,14 @@ impl Product for Batched {
 
 impl Turned {
     fn bytes(&self) -> usize {
-        self.pattern.bytes() + self.ordered.as_ref().map_or(0, Ordered::bytes)
+        self.transposed.pattern.bytes() + self.ordered.as_ref().map_or(0, Ordered::bytes)
     }
 }
 
 impl Way {
     fn bytes(&self) -> usize {
         match self {
-            Way::Apart(permutation) => permutation.bytes(),
+            Way::Apart(permutation) => permutation.memory().map_or(0, DeviceMemory::bytes),
             Way::Tiles(tiles) => tiles.bytes(),
         }
     }
@@ -228,14 +244,14 @@ impl Ordered {
     pub(crate) fn new(
         device: &Device,
         steps: Steps,
-        permutation: DeviceMemory,
+        permutation: Permutation,
         (slots, entries): (usize, usize),
         element: usize,
         queue: Queue<'_>,
     ) -> Result<Self> {
         let mut way = None;
-        if slots == entries {
-            way = Reorder::new(&steps, permutation.address(), entries, element, queue)?;
+        if let (true, Some(memory)) = (slots == entries, permutation.memory()) {
+            way = Reorder::new(&steps, memory.address(), entries, element, queue)?;
         }
         Ok(Ordered {
             turns: Turns::new(device)?,
@@ -257,7 +273,8 @@ impl Ordered {
         let to = self.values.address();
         match &self.way {
             Way::Apart(permutation) => {
-                let from = [values, permutation.address(), to];
+                let positions = permutation.memory().map_or(0, DeviceMemory::address);
+                let from = [values, positions, to];
                 permute(&self.steps, from, self.entries, queue)
             }
             Way::Tiles(tiles) => tiles.run(&self.steps, [values, to], queue),
@@ -271,16 +288,39 @@ impl Ordered {
     }
 }
 
-/// Returns the pattern that the kernel reads, its values if they are gathered first, and the runs of the transpose of a
-/// pattern of `slots` slots, whose columns are stored at `address`. Extents are those of the product: A has k rows and m
-/// columns.
+/// Returns the transpose of a pattern of `slots` slots, whose columns are stored at `address`, and its values if they are
+/// gathered first. Extents are those of the product: A has k rows and m columns.
 fn turn(
     &SpmmConfig { device, row, extents, .. }: &SpmmConfig<'_>,
+    (runs, transposes): (&Runs, &Transposes),
+    (slots, address): (usize, u64),
+) -> Result<Turned> {
+    let pairs = row.walk == WalkKind::Permuted;
+    let make = || transposed((device, row.dtype), extents, runs, (slots, address), pairs);
+    let transposed = transposes.get(pairs, make)?;
+    let ordered = match pairs {
+        true => None,
+        false => {
+            let counts = (slots, runs.total as usize);
+            let (steps, element) = (Steps::new(device, row.dtype)?, row.dtype.bytes());
+            let permutation = Permutation::Shared(Arc::clone(&transposed));
+            // SAFETY: the permutation is made, and the result is stored with it.
+            let queue = unsafe { Queue::new(device.after_all()?) };
+            Some(Ordered::new(device, steps, permutation, counts, element, queue)?)
+        }
+    };
+    Ok(Turned { transposed, ordered })
+}
+
+/// Transposes a pattern, with pairs or with columns and a permutation.
+fn transposed(
+    (device, dtype): (&Arc<Device>, Dtype),
+    Extents { m, k, .. }: Extents,
     runs: &Runs,
     (slots, address): (usize, u64),
-) -> Result<(DeviceMemory, Option<Ordered>, Runs)> {
-    let Extents { m, k, .. } = extents;
-    let (entries, pairs) = (runs.total as usize, row.walk == WalkKind::Permuted);
+    pairs: bool,
+) -> Result<TransposedPattern> {
+    let entries = runs.total as usize;
     allocate::terms("rows of the transpose", m as u128, 12, 8 * slots as u64)?;
     let mut offsets = allocate::filled("offsets", k + 1, slots as u32)?;
     let mut next = slots as u32;
@@ -288,7 +328,7 @@ fn turn(
         next = if len > 0 { start } else { next };
         *offset = next;
     }
-    let transpose = Transpose::new(device, (k, m), slots, slots > entries, row.dtype)?;
+    let transpose = Transpose::new(device, (k, m), slots, slots > entries, dtype)?;
     let each = if pairs { PAIR } else { 4 };
     let pattern = device.zeros((entries + VECTOR_ENTRIES) * each)?;
     let positions = if pairs { 0 } else { entries };
@@ -300,19 +340,14 @@ fn turn(
         false => [permutation.address(), pattern.address()],
     };
     let out = SortOut { first, second, pairs, capacity: entries, ..SortOut::default() };
-    // SAFETY: the arrays have these sizes and live past the read below; the plan owns the pattern.
+    // SAFETY: the arrays have these sizes and live past the read below; the result owns the pattern.
     let queue = unsafe { Queue::new(device.after_all()?) };
     transpose.run([offsets.address(), address], starts.address(), out, queue)?;
     let mut turned = allocate::zeroed("offsets", m + 1)?;
     device.read(&starts, &mut turned)?;
-    let ordered = match pairs {
-        true => None,
-        false => {
-            let counts = (slots, entries);
-            let element = row.dtype.bytes();
-            let steps = transpose.into_steps();
-            Some(Ordered::new(device, steps, permutation, counts, element, queue)?)
-        }
-    };
-    Ok((pattern, ordered, Runs::of_offsets(&turned)?))
+    Ok(TransposedPattern {
+        pattern,
+        permutation: (!pairs).then_some(permutation),
+        runs: Runs::of_offsets(&turned)?,
+    })
 }

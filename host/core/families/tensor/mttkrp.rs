@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::families::convert::entries::Steps;
-use crate::families::spmm::batched::Ordered;
+use crate::families::spmm::batched::{Ordered, Permutation};
 use crate::families::spmm::gather::Words;
 use crate::families::tensor::cost::rows::{rows_streamed, rows_weight};
 use crate::families::tensor::fibres::Fibres;
@@ -228,7 +228,7 @@ fn ordered(device: &Arc<Device>, row: &Row, fibres: &Fibres) -> Result<Option<Or
     };
     let steps = Steps::new(device, dtype)?;
     let counts = (fibres.slots, fibres.entries());
-    let permutation = device.upload(permutation)?;
+    let permutation = Permutation::Own(device.upload(permutation)?);
     // SAFETY: the permutation contains slots, and the result is stored with it.
     let queue = unsafe { Queue::new(device.after_all()?) };
     Ordered::new(device, steps, permutation, counts, dtype.bytes(), queue).map(Some)

@@ -2,18 +2,13 @@
 
 use std::ops::Deref;
 
-use super::products::{Ends, Lines, Products};
+use super::products::{Ends, Products};
 use super::{Channels, Couplings, TensorProduct};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
 
-const LINES: Lines = [
-    Some("Out[R[e],k,u] = CG[i,j,k] * X[S[e],i,u] * Y[e,j] * W[e,L[k],u]"),
-    Some("DX[S[e],i,u] = CG[i,j,k] * G[R[e],k,u] * Y[e,j] * W[e,L[k],u]"),
-    Some("DY[e,j] = CG[i,j,k] * X[S[e],i,u] * G[R[e],k,u] * W[e,L[k],u]"),
-    Some("DW[e,L[k],u] = CG[i,j,k] * X[S[e],i,u] * Y[e,j] * G[R[e],k,u]"),
-];
+const EXPRESSION: &str = "Out[R[e],k,u] = CG[i,j,k] * X[S[e],i,u] * Y[e,j] * W[e,L[k],u]";
 
 /// Edges of a graph, in any order. If they are sorted by receiver, weights are read in their stored order.
 ///
@@ -117,7 +112,7 @@ impl<T: Scalar> EquivariantMessage<T> {
         let ends: Ends<'_> = [receivers, senders];
         let channels = Channels::Each(channels);
         let products =
-            Products::new(context, couplings, channels, LINES, shapes, Some(ends), true)?;
+            Products::new(context, couplings, channels, EXPRESSION, shapes, Some(ends), true)?;
         let product = TensorProduct { products };
         Ok(EquivariantMessage { product })
     }

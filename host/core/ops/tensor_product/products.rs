@@ -4,6 +4,7 @@
 use super::{Channels, Couplings, Factors, Gradients};
 use crate::context::Context;
 use crate::device::Stream;
+use crate::einsum::Einsum;
 use crate::error::{Error, Result};
 use crate::families::tensor::equivariant::{
     EquivariantLaunch, EquivariantShape, PathPlace, RawEquivariant,
@@ -12,9 +13,6 @@ use crate::operator::{Operator, Run};
 use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
-
-/// Expressions of the product, and of the gradients of X, Y and W. G is the gradient of the output.
-pub(super) type Lines = [Option<&'static str>; 4];
 
 /// Receivers and senders of edges.
 pub(super) type Ends<'a> = [&'a [u32]; 2];
@@ -32,7 +30,6 @@ pub(super) struct Products<T: Scalar> {
 /// Plan for each expression.
 #[derive(Debug)]
 struct Planned<T: Scalar> {
-    lines: Lines,
     coefficients: SparseTensor<T>,
     /// Plans of the product, and of the gradients of X, Y and W.
     plans: [Option<Plan<T>>; 4],
@@ -42,14 +39,16 @@ struct Planned<T: Scalar> {
 type Named<'a, T> = (&'static str, &'a Tensor<T>);
 
 /// Tensors that the expressions write.
-const WRITTEN: [&str; 4] = ["Out", "DX", "DY", "DW"];
+const WRITTEN: [&str; 4] = ["Out", "dX", "dY", "dW"];
+/// Gradient of the output.
+const SEED: &str = "dOut";
 
 impl<T: Scalar> Products<T> {
     pub(super) fn new(
         context: &Context,
         couplings: &Couplings,
         channels: Channels,
-        lines: Lines,
+        text: &str,
         shapes: [Vec<usize>; 4],
         edges: Option<Ends<'_>>,
         gradients: bool,
@@ -65,7 +64,7 @@ impl<T: Scalar> Products<T> {
         let plans = match constants.as_ref().and_then(Operator::on_gpu) {
             Some(_) => None,
             None => {
-                let planned = Planned::new(context, couplings, lines, &shapes, edges, gradients)?;
+                let planned = Planned::new(context, couplings, text, &shapes, edges, gradients)?;
                 Some(Box::new(planned))
             }
         };
@@ -101,7 +100,7 @@ impl<T: Scalar> Products<T> {
             return self.plans()?.backward(factors, dout, gradients, stream);
         };
         let run = constants.start(stream)?;
-        let operands = self.operands(&run, factors, "G", dout)?;
+        let operands = self.operands(&run, factors, SEED, dout)?;
         let of = |at: usize, tensor: &Option<&mut Tensor<T>>| match tensor {
             Some(tensor) => run.rows(WRITTEN[at + 1], tensor.any(), &self.shapes[at]),
             None => Ok((0, 0)),
@@ -185,13 +184,12 @@ impl<T: Scalar> Planned<T> {
     fn new(
         context: &Context,
         couplings: &Couplings,
-        lines: Lines,
+        text: &str,
         shapes: &[Vec<usize>; 4],
         edges: Option<Ends<'_>>,
         gradients: bool,
     ) -> Result<Self> {
         let mut planned = Planned {
-            lines,
             coefficients: context.upload(couplings.tensor::<T>()?)?,
             plans: [None, None, None, None],
         };
@@ -199,51 +197,42 @@ impl<T: Scalar> Planned<T> {
         if let Some([r, s]) = edges {
             arrays.extend([("R", r.to_vec()), ("S", s.to_vec())]);
         }
-        for of in 0..if gradients { 4 } else { 1 } {
-            planned.plans[of] = planned.plan(context, of, shapes, &arrays)?;
+        let einsum = Einsum::parse(text)?;
+        planned.plans[0] = Some(planned.plan(context, (0, &einsum), shapes, &arrays)?);
+        if gradients {
+            for (at, name) in ["X", "Y", "W"].into_iter().enumerate() {
+                if reads(&einsum, name) {
+                    for term in einsum.gradient(name)?.terms {
+                        let plan = planned.plan(context, (at + 1, &term), shapes, &arrays)?;
+                        planned.plans[at + 1] = Some(plan);
+                    }
+                }
+            }
         }
         Ok(planned)
     }
 
-    /// Plans an expression, or returns `None` if there is no such expression. Planning uses only the shapes of the
-    /// tensors; index arrays are part of the plan.
+    /// Plans an expression that writes the tensor number `of`. Planning uses only the shapes of the tensors; index arrays
+    /// are part of the plan.
     fn plan(
         &self,
         context: &Context,
-        of: usize,
+        (of, einsum): (usize, &Einsum),
         shapes: &[Vec<usize>; 4],
         arrays: &[(&'static str, Vec<u32>)],
-    ) -> Result<Option<Plan<T>>> {
-        let Some(line) = self.lines[of] else {
-            return Ok(None);
-        };
-        let tensor = |of: usize| Tensor::of_shape(context, &shapes[of]);
-        let [x, y, w, g] = [tensor(0)?, tensor(1)?, tensor(2)?, tensor(3)?];
-        let mut named = vec![("X", &x), ("Y", &y), ("W", &w), ("G", &g)];
-        let written = [&g, &x, &y, &w][of];
-        named.push((WRITTEN[of], written));
-        let mut operands = self.operands(of, &named);
+    ) -> Result<Plan<T>> {
+        let [x, y, w, out] = shapes.each_ref().map(|shape| Operand::Shape(shape));
+        let written = [&out, &x, &y, &w][of].clone();
+        let named = [("X", x), ("Y", y), ("W", w), (SEED, out), (WRITTEN[of], written)];
+        let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("CG", (&self.coefficients).into())];
+        operands.extend(named.into_iter().filter(|(name, _)| reads(einsum, name)));
         let extents: Vec<[usize; 1]> = arrays.iter().map(|(_, array)| [array.len()]).collect();
         for ((name, array), extent) in arrays.iter().zip(&extents) {
-            if is_named(line, name) {
+            if reads(einsum, name) {
                 operands.push((name, (&extent[..], &array[..]).into()));
             }
         }
-        context.plan(line).operands(&operands).build().map(Some)
-    }
-
-    /// Returns the operands that an expression names, from these tensors and the coefficients.
-    fn operands<'a>(
-        &'a self,
-        of: usize,
-        named: &[Named<'a, T>],
-    ) -> Vec<(&'static str, Operand<'a, T>)> {
-        let line = self.lines[of].unwrap_or_default();
-        let mut all: Vec<(&'static str, Operand<'a, T>)> =
-            vec![("CG", (&self.coefficients).into())];
-        let tensors = named.iter().filter(|(name, _)| is_named(line, name));
-        all.extend(tensors.map(|&(name, tensor)| (name, tensor.into())));
-        all
+        context.plan(&einsum.text).operands(&operands).build()
     }
 
     fn backward(
@@ -254,7 +243,7 @@ impl<T: Scalar> Planned<T> {
         stream: &Stream,
     ) -> Result<()> {
         let mut named = factors.named();
-        named.push(("G", dout));
+        named.push((SEED, dout));
         for (of, own) in [(1, x), (2, y), (3, w)] {
             if let Some(own) = own {
                 self.run(of, &named, own, stream)?;
@@ -272,13 +261,20 @@ impl<T: Scalar> Planned<T> {
     ) -> Result<()> {
         let plan = self.plans[of].as_ref();
         let plan = plan.ok_or_else(|| missing(WRITTEN[of]))?;
-        plan.run(&self.operands(of, named), out, stream)
+        let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("CG", (&self.coefficients).into())];
+        let tensors = named.iter().filter(|(name, _)| reads(plan.einsum(), name));
+        operands.extend(tensors.map(|&(name, tensor)| (name, tensor.into())));
+        plan.run(&operands, out, stream)
     }
 }
 
-/// Whether an expression names a tensor as a whole word, and not as the end of another name.
-fn is_named(line: &str, name: &str) -> bool {
-    line.split(|c: char| !c.is_alphanumeric()).any(|word| word == name)
+/// Whether an expression names a tensor or an index array.
+fn reads(einsum: &Einsum, name: &str) -> bool {
+    let mut found = false;
+    for access in einsum.right().chain([&einsum.out]) {
+        access.for_each_access(&mut |access| found |= access.tensor == name);
+    }
+    found
 }
 
 fn missing(name: &str) -> Error {

@@ -3,6 +3,7 @@
 use super::{ONE, tensor};
 use crate::support::gpu;
 use crate::support::runs::finish;
+use einsparse::einsum::Einsum;
 use einsparse::ops::{Channels, Couplings, TensorProduct};
 use einsparse::{Context, Operand};
 
@@ -38,17 +39,21 @@ fn plans_find_the_kernels() {
                 ("X", (&x).into()),
                 ("Y", (&y).into()),
                 ("W", (&w).into()),
-                ("G", (&g).into()),
+                ("dOut", (&g).into()),
                 ("Out", (&g).into()),
-                ("DX", (&x).into()),
-                ("DY", (&y).into()),
-                ("DW", (&w).into()),
+                ("dX", (&x).into()),
+                ("dY", (&y).into()),
+                ("dW", (&w).into()),
                 ("L", (&rows[..], &paths[..]).into()),
                 ("K", (&rows[..], &components[..]).into()),
             ]
         };
-        for (line, name) in channels.lines().into_iter().zip(names) {
-            let Some(line) = line else { continue };
+        let product = Einsum::parse(channels.expression()).unwrap();
+        let gradients = ["X", "Y", "W"].map(|name| product.gradient(name).ok());
+        let gradients = gradients.map(|gradient| gradient.map(|gradient| gradient.to_string()));
+        let lines = [Some(product.to_string())].into_iter().chain(gradients);
+        for (line, name) in lines.zip(names) {
+            let Some(line) = &line else { continue };
             let named = |name: &str| {
                 let mut words = line.split(|c: char| !c.is_alphanumeric());
                 words.any(|word| word == name)

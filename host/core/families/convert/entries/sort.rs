@@ -289,11 +289,6 @@ impl Transpose {
         self.steps.launch(STEP_ENTRY_OFFSETS, (false, none), blocks, queue, &columns)
     }
 
-    /// Returns the kernels, for other steps.
-    pub(crate) fn into_steps(self) -> Steps {
-        self.steps
-    }
-
     /// Queues [`permute`] with these kernels.
     pub(crate) fn gather(&self, arrays: [u64; 3], count: usize, queue: Queue<'_>) -> Result<()> {
         permute(&self.steps, arrays, count, queue)
