@@ -179,8 +179,8 @@ impl<T: Scalar> Plan<T, T> {
     ///
     /// # Errors
     /// - Errors of [`Einsum::gradient`](crate::einsum::Einsum::gradient).
-    /// - [`Error::ElementType`](crate::Error::ElementType) unless the elements are f16, bf16, f32 or f64.
-    /// - [`Error::Operand`](crate::Error::Operand) for an operand that is named twice.
+    /// - [`Error::ElementType`] unless the elements are f16, bf16, f32 or f64.
+    /// - [`Error::Operand`] for an operand that is named twice.
     /// - Errors of [`PlanBuilder::build`](super::PlanBuilder::build).
     pub fn gradients(&self, operands: &[&str]) -> Result<Gradients<T>> {
         let planned = self.any.planned.as_ref().ok_or_else(|| Error::missing("plan"))?;
@@ -452,8 +452,8 @@ impl<T: Scalar> Gradients<T> {
     /// Returns the gradient by a dense operand, a bias or a number.
     ///
     /// # Errors
-    /// [`Error::MissingOperand`](crate::Error::MissingOperand) if it was not planned;
-    /// [`Error::OperandKind`](crate::Error::OperandKind) for a sparse operand.
+    /// [`Error::MissingOperand`] if it was not planned;
+    /// [`Error::OperandKind`] for a sparse operand.
     pub fn dense(&self, operand: &str) -> Result<&Tensor<T>> {
         match self.find(operand)? {
             Written::Dense(tensor) => Ok(tensor),
@@ -464,8 +464,8 @@ impl<T: Scalar> Gradients<T> {
     /// Returns the gradient by a sparse operand, with its pattern.
     ///
     /// # Errors
-    /// [`Error::MissingOperand`](crate::Error::MissingOperand) if it was not planned;
-    /// [`Error::OperandKind`](crate::Error::OperandKind) for a dense operand.
+    /// [`Error::MissingOperand`] if it was not planned;
+    /// [`Error::OperandKind`] for a dense operand.
     pub fn sparse(&self, operand: &str) -> Result<&SparseTensor<T>> {
         match self.find(operand)? {
             Written::Sparse(tensor) => Ok(tensor),

@@ -24,8 +24,8 @@ pub struct Gradient {
     pub operand: String,
     /// Name of the gradient of the output. The expressions read it.
     pub seed: String,
-    /// The first expression, if the output has an activation or a gate: the gradient of the sums before it. Gradients by
-    /// all operands have the same.
+    /// The first expression, if the output has an activation or a gate: the gradient of the sums before it. It does not
+    /// depend on the operand.
     pub sums: Option<Einsum>,
     /// One expression for each occurrence of the operand. All write [`output`](Gradient::output): the first with `=`,
     /// the others with `+=`.
