@@ -218,7 +218,17 @@ const SHAPE_ERRORS: &[Refused] = &[
         &["`2*x+i`", "up to index 10 (`x` 5, `i` 3)", "requires 11 elements", "9 in axis 0"],
     ),
     ("C[x] = A[x+i]", "A 9", &["`x+i`", "the extents of `x` and `i` are unknown", "9 in axis 0"]),
-    ("C[x+i] = A[x] * B[i]", "A 9, B 3", &["`C`", "axis 0 is written at `x+i`", "give its shape"]),
+    ("C[x+i] = A[x] * B[i]", "A 9, B 3", &["`C`", "axis 0", "`x+i`", "give its shape"]),
+    (
+        "C[x+i] = A[x] * B[i]",
+        "A 9, B 3, C 10",
+        &[
+            "`x+i`",
+            "up to index 10 (`x` 9, `i` 3)",
+            "requires 11 elements",
+            "10 in axis 0 of `C[x+i]`",
+        ],
+    ),
     ("C[x] = A[x] + b[2*x]", "A 9, b 18", &["`2*x`", "in the bias `b[2*x]`", "not a plain index"]),
     ("C[x] = relu_grad(A[x], h[2*x])", "A 9, h 18", &["`h`", "the gate is `h[2*x]`"]),
 ];

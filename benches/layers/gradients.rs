@@ -56,6 +56,14 @@ pub fn run(bench: &Bench<'_>, workloads: &[Workload]) -> Result<()> {
     })
 }
 
+/// Plans, with the times of planning in milliseconds.
+struct Planned {
+    plan: Plan<f32>,
+    plan_ms: f64,
+    gradients: Gradients<f32>,
+    gradients_ms: f64,
+}
+
 /// Operands of one product.
 struct Case<'a> {
     bench: &'a Bench<'a>,
@@ -89,7 +97,7 @@ impl<'a> Case<'a> {
         // Loads the modules, so that planning times and memory exclude them.
         drop(self.planned()?);
         let before = bench.context.free_memory()?;
-        let ((plan, plan_ms), mut gradients, gradients_ms) = self.planned()?;
+        let Planned { plan, plan_ms, mut gradients, gradients_ms } = self.planned()?;
         let mut c = bench.zeros(plan.out_shape())?;
         let bytes = before.saturating_sub(bench.context.free_memory()?) as usize;
         let operands = self.operands();
@@ -133,15 +141,15 @@ impl<'a> Case<'a> {
     }
 
     /// Plans the product and its gradients, with the times in milliseconds.
-    fn planned(&self) -> Result<((Plan<f32>, f64), Gradients<f32>, f64)> {
+    fn planned(&self) -> Result<Planned> {
         let [a, b, _] = self.operands();
-        let plan = self.bench.plan::<f32, f32>(SPMM, &[a, b], &Options::default())?;
-        let (gradients, ms) = timed(|| {
-            let gradients = plan.0.gradients(&["A", "B"])?;
+        let (plan, plan_ms) = self.bench.plan::<f32, f32>(SPMM, &[a, b], &Options::default())?;
+        let (gradients, gradients_ms) = timed(|| {
+            let gradients = plan.gradients(&["A", "B"])?;
             self.bench.context.synchronize()?;
             Ok(gradients)
         })?;
-        Ok((plan, gradients, ms))
+        Ok(Planned { plan, plan_ms, gradients, gradients_ms })
     }
 
     /// Max error of some elements of dA and of some rows of dB.

@@ -66,6 +66,6 @@ fn steps_are_expressions() {
     let modes: Vec<Mode> = gradient.terms.iter().map(|term| term.mode).collect();
     assert_eq!(modes, [Mode::Assign, Mode::Accumulate]);
     for step in gradient.steps() {
-        assert_eq!(Einsum::parse(&step.to_string()).unwrap(), *step);
+        assert_eq!(Einsum::parse(&step.to_string()).unwrap(), step);
     }
 }

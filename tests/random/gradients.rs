@@ -619,7 +619,6 @@ fn gradients_in_a_graph() {
             .run(&[&operands[..], &[("C", (&c).into()), ("dC", (&dc).into())]].concat(), &stream)
     });
     let free = gpu.free_memory().unwrap();
-    drop(operands);
     a.values_mut().unwrap().write(&values).unwrap();
     b.write(&rows).unwrap();
     // SAFETY: all tensors are alive.

@@ -143,9 +143,9 @@ struct Sums<T: Scalar> {
 
 #[derive(Debug)]
 enum SumsStep<T: Scalar> {
-    Relu(Plan<T>),
+    Relu(Box<Plan<T>>),
     /// With the shape of the sums.
-    Gelu(Operator<ActivationLaunch>, Vec<usize>),
+    Gelu(Box<Operator<ActivationLaunch>>, Vec<usize>),
 }
 
 /// Gradients of a plan by some of its operands, from [`Plan::gradients`]: plans, and the tensors that they write.
@@ -191,8 +191,8 @@ impl<T: Scalar> Plan<T, T> {
     ///
     /// # Errors
     /// - Errors of [`Einsum::gradient`](crate::einsum::Einsum::gradient).
-    /// - [`Error::ElementType`](crate::Error::ElementType) unless the elements are f16, bf16, f32 or f64.
-    /// - [`Error::Operand`](crate::Error::Operand) for an operand that is named twice.
+    /// - [`Error::ElementType`] unless the elements are f16, bf16, f32 or f64.
+    /// - [`Error::Operand`] for an operand that is named twice.
     /// - Errors of [`PlanBuilder::build`](super::PlanBuilder::build).
     pub fn gradients(&self, operands: &[&str]) -> Result<Gradients<T>> {
         let planned = self.any.planned.as_ref().ok_or_else(|| Error::missing("plan"))?;
@@ -312,14 +312,14 @@ impl<'p> Making<'p> {
                 }
                 let mut operands = vec![(&of.seed.tensor[..], AnyOperand::Shape(&shape))];
                 operands.push((&of.gate.tensor, AnyOperand::Shape(&shape)));
-                SumsStep::Relu(self.plan(&e.to_string(), (&operands, None))?)
+                SumsStep::Relu(Box::new(self.plan(&e.to_string(), (&operands, None))?))
             }
             None => {
                 let matrix = matrix_of(&shape);
                 let operator = Operator::new(self.context, |device| {
                     ActivationLaunch::new(device, T::DTYPE, matrix, Gate::Gelu.flags())
                 })?;
-                SumsStep::Gelu(operator, shape)
+                SumsStep::Gelu(Box::new(operator), shape)
             }
         };
         Ok(Sums { step, of: of.clone(), gradient })
@@ -465,8 +465,8 @@ impl<T: Scalar> Gradients<T> {
     /// Returns the gradient by a dense operand, a bias or a number.
     ///
     /// # Errors
-    /// [`Error::MissingOperand`](crate::Error::MissingOperand) if it was not planned;
-    /// [`Error::OperandKind`](crate::Error::OperandKind) for a sparse operand.
+    /// [`Error::MissingOperand`] if it was not planned;
+    /// [`Error::OperandKind`] for a sparse operand.
     pub fn dense(&self, operand: &str) -> Result<&Tensor<T>> {
         match self.find(operand)? {
             Written::Dense(tensor) => Ok(tensor),
@@ -477,8 +477,8 @@ impl<T: Scalar> Gradients<T> {
     /// Returns the gradient by a sparse operand, with its pattern.
     ///
     /// # Errors
-    /// [`Error::MissingOperand`](crate::Error::MissingOperand) if it was not planned;
-    /// [`Error::OperandKind`](crate::Error::OperandKind) for a dense operand.
+    /// [`Error::MissingOperand`] if it was not planned;
+    /// [`Error::OperandKind`] for a dense operand.
     pub fn sparse(&self, operand: &str) -> Result<&SparseTensor<T>> {
         match self.find(operand)? {
             Written::Sparse(tensor) => Ok(tensor),
@@ -513,7 +513,7 @@ impl<T: Scalar> Gradients<T> {
     /// ```
     pub fn plans(&self) -> impl Iterator<Item = &Plan<T>> {
         let sums = self.sums.iter().filter_map(|sums| match &sums.step {
-            SumsStep::Relu(plan) => Some(plan),
+            SumsStep::Relu(plan) => Some(&**plan),
             SumsStep::Gelu(..) => None,
         });
         sums.chain(self.steps.iter().map(|step| &step.plan))

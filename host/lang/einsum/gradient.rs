@@ -24,7 +24,7 @@ pub struct Gradient {
     pub operand: String,
     /// Name of the gradient of the output. The expressions read it.
     pub seed: String,
-    /// The first step, if the output has an activation or a gate. Gradients by all operands have the same.
+    /// The first step, if the output has an activation or a gate. It does not depend on the operand.
     pub sums: Option<SumsGradient>,
     /// One expression for each occurrence of the operand. All write [`output`](Gradient::output): the first with `=`,
     /// the others with `+=`.

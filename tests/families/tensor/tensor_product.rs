@@ -333,5 +333,5 @@ fn what_couples_to_nothing_is_refused() {
     );
     let mut dw = ctx.zeros(&[1]).unwrap();
     let error = product.backward(factors, &out, only(2, &mut dw), &stream);
-    assert_error!(error.unwrap_err(), Error::NotPlanned { name, .. } if name == "DW");
+    assert_error!(error.unwrap_err(), Error::NotPlanned { name, .. } if name == "dW");
 }
