@@ -508,7 +508,7 @@ impl<T: Scalar> Gradients<T> {
     /// let gradients = plan.gradients(&["X"])?;
     /// let first = gradients.plans().next().unwrap();
     /// let second = first.gradients(&["X"])?;
-    /// assert_eq!(second.to_string(), "dX[i,l] = dE[] * W[k,l] * ddX[i,k]");
+    /// assert_eq!(second.to_string(), "dX'[i,l] = dE[] * W[k,l] * ddX[i,k]");
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     pub fn plans(&self) -> impl Iterator<Item = &Plan<T>> {
