@@ -28,9 +28,7 @@ pub enum Given<T: Scalar> {
 impl<T: Scalar> Given<T> {
     /// Integers from -3 to 3 by position.
     pub fn integers(shape: &[usize], seed: usize) -> Self {
-        let at = |i: &[usize]| i.iter().zip([31, 13, 5, 3]).map(|(i, by)| i * by).sum::<usize>();
-        let value = |i: &[usize]| T::from_f64(integer(at(i) + seed));
-        Given::Dense(Dense::from_fn(shape, value).unwrap())
+        Given::Dense(integers(shape, seed))
     }
 
     /// Transposes a matrix.
@@ -40,6 +38,12 @@ impl<T: Scalar> Given<T> {
             _ => panic!("no dense matrix"),
         }
     }
+}
+
+/// Integers from -3 to 3 by position. A matrix of them is not symmetric, so that a transposed one differs.
+fn integers<T: Scalar>(shape: &[usize], seed: usize) -> Dense<T> {
+    let at = |i: &[usize]| i.iter().zip([31, 13, 5, 3]).map(|(i, by)| i * by).sum::<usize>();
+    Dense::from_fn(shape, |i: &[usize]| T::from_f64(integer(at(i) + seed))).unwrap()
 }
 
 /// An integer from -3 to 3.
@@ -248,10 +252,7 @@ pub fn agrees<T: Scalar, Out: Scalar>(
     let shapes = values.iter().map(|(name, dense)| (name.clone(), dense.shape().to_vec()));
     let shape = e.check(&shapes.collect()).unwrap().out().to_vec();
     let start = match e.mode {
-        Mode::Accumulate => {
-            Dense::from_fn(&shape[..], |i| Out::from_f64(integer(i.iter().sum::<usize>() + 4)))
-                .unwrap()
-        }
+        Mode::Accumulate => integers(&shape, 4),
         Mode::Assign => nan::<Out>(&shape),
     };
     let columns = shape.last().copied().unwrap_or(1);

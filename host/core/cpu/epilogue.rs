@@ -52,6 +52,14 @@ pub fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
 }
 
+/// Returns the slope of [`gelu`].
+pub fn gelu_slope(x: f64) -> f64 {
+    let below = 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
+    let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    // Outside of this range the density is 0, and 0 times Inf would be NaN.
+    below + x.clamp(-64.0, 64.0) * density
+}
+
 impl<'a, A: Sum> Epilogue<'a, A> {
     pub fn bind(e: &IndirectEinsum, operands: &AnyOperands<'a>, out: &[usize]) -> Result<Self> {
         let gate = match &e.gate {

@@ -25,7 +25,7 @@ use einsparse_formats::{Accumulator, Element, allocate};
 pub(crate) use bind::check_slots;
 pub use cascade::longest_chain;
 pub(crate) use cascade::{RUN, in_runs};
-pub use epilogue::{activate, gelu};
+pub use epilogue::{activate, gelu, gelu_slope};
 pub use listed::run_listed;
 pub(crate) use listed::{AIM, LEAST_CUT};
 pub(crate) use operands::{AnyOperands, AnyOutput, as_long_as_its_shape};

@@ -5,12 +5,13 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use einsparse_formats::{Dense, SharedPattern};
+use einsparse_kernels::abi::FLAG_GELU;
 use smallvec::SmallVec;
 
 use super::{AnyPlan, Plan};
 use crate::context::Context;
+use crate::cpu::gelu_slope;
 use crate::device::Stream;
-use crate::dynamic::Gate;
 use crate::einsum::{Einsum, Extents, Gradient, IndexExpr, Scalar as Factor, SumsGradient};
 use crate::error::{Elsewhere, Error, Result};
 use crate::families::elementwise::ActivationLaunch;
@@ -317,7 +318,7 @@ impl<'p> Making<'p> {
             None => {
                 let matrix = matrix_of(&shape);
                 let operator = Operator::new(self.context, |device| {
-                    ActivationLaunch::new(device, T::DTYPE, matrix, Gate::Gelu.flags())
+                    ActivationLaunch::new(device, T::DTYPE, matrix, FLAG_GELU)
                 })?;
                 SumsStep::Gelu(Box::new(operator), shape)
             }
@@ -608,7 +609,7 @@ impl<T: Scalar> SumsStep<T> {
                 let to = to.typed::<T>().or_elsewhere("sums")?;
                 for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |c| (row, c))) {
                     let at = of.each_ref().map(|own| row * own.leading + column);
-                    let slope = Gate::Gelu.slope(x[at[0]].to_f64());
+                    let slope = gelu_slope(x[at[0]].to_f64());
                     to[at[2]] = T::from_f64(slope * dy[at[1]].to_f64());
                 }
                 Ok(())

@@ -1,6 +1,6 @@
 //! Gates of gated products.
 
-use crate::cpu::gelu;
+use crate::cpu::{gelu, gelu_slope};
 use crate::values::Sum;
 use einsparse_kernels::abi::{FLAG_GELU, FLAG_RELU};
 
@@ -67,12 +67,7 @@ impl Gate {
                 let s = 1.0 / (1.0 + (-x).exp());
                 s * (1.0 + x * (1.0 - s))
             }
-            Gate::Gelu => {
-                let below = 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
-                let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
-                // Outside of this range the density is 0, and 0 times Inf would be NaN.
-                below + x.clamp(-64.0, 64.0) * density
-            }
+            Gate::Gelu => gelu_slope(x),
             Gate::Relu => f64::from(u8::from(x > 0.0)),
         }
     }
