@@ -148,7 +148,7 @@ fn explain_prints_the_chain_and_why() {
     assert!(blocks.lines().any(best), "{blocks}");
     assert!(blocks.contains("\n   dense "), "{blocks}");
     let gradient =
-        works_spmm("explain", "A=random:64x64:0.1 B=random:_x32 --format csr --gradient B");
+        works_spmm("explain", "A=uniform:64x64:0.1 B=random:_x32 --format csr --gradient B");
     assert!(gradient.contains("dB[k,n] = A[m,k] * dC[m,n]"), "{gradient}");
     assert!(
         gradient.contains("dB[AK[p],n] += AV[p] * dC[m,n], AP[m] <= p < AP[m+1]"),
