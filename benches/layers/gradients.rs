@@ -19,8 +19,8 @@ const BY_B: &str = "dB[k,n] = A[m,k] * dC[m,n]";
 /// Vertices of graphs with 16 edges each.
 const GRAPHS: [(&str, usize, bool); 2] =
     [("graph131072-16", 1 << 17, true), ("graph1M-16", 1 << 20, false)];
-/// Number of checked elements of dA, and stride of the checked rows of dB.
-const CHECKED: usize = 4096;
+/// Numbers of checked elements of dA, and of checked rows of dB.
+const CHECKED: [usize; 2] = [4096, 256];
 
 /// Adds the deep-learning patterns of `spmm`, and graphs.
 pub fn workloads(all: &mut Vec<Workload>) {
@@ -159,7 +159,7 @@ impl<'a> Case<'a> {
         let (b, dc) = (b.values(), dc.values());
         let pattern = self.csr.pattern();
         let da = gradients.sparse("A")?.to_host()?;
-        let stride = da.values().len().div_ceil(CHECKED).max(1);
+        let stride = da.values().len().div_ceil(CHECKED[0]).max(1);
         let mut most = 0.0;
         for row in 0..pattern.rows() {
             for at in pattern.row(row).filter(|at| at % stride == 0) {
@@ -182,7 +182,7 @@ impl<'a> Case<'a> {
             }
         };
         let db = gradients.dense("B")?.to_dense()?;
-        let checked = (0..rows.rows()).step_by(rows.rows().div_ceil(256).max(1));
+        let checked = (0..rows.rows()).step_by(rows.rows().div_ceil(CHECKED[1]).max(1));
         Ok(worse(most, rows_error(db.values(), n, checked, terms, relative(1e-5))))
     }
 }

@@ -33,6 +33,7 @@ pub use matrix::DenseMatrix;
 pub(crate) use operand::{AnyOperand, Named, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};
 pub(crate) use shadow::ShadowOperands;
+use sparse::LOST;
 pub use sparse::SparseTensor;
 pub(crate) use sparse::{
     AnySparseTensor, DeviceArrays, HostArrays, TransposedPattern, Transposes, VECTOR_ENTRIES,
@@ -159,7 +160,7 @@ impl AnyTensor {
     pub(crate) fn of_values(sparse: &AnySparseTensor) -> Result<Self> {
         let slots = sparse.pattern().slots();
         let Some(arrays) = sparse.device() else {
-            let values = sparse.host().unwrap_or(Slice::none(sparse.dtype()));
+            let values = sparse.host().ok_or_else(|| Error::operand("values", LOST))?;
             return AnyTensor::of(None, &[slots], values);
         };
         let storage = Storage::Borrowed(arrays.values.address(), Arc::clone(&arrays.device));

@@ -253,6 +253,25 @@ impl Einsum {
         self.factors.iter().chain(epilogue)
     }
 
+    /// Names of the tensors, index arrays and named scalars, each once. The output is the first.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        let mut visit = |name| {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        };
+        for access in std::iter::once(&self.out).chain(self.right()) {
+            access.for_each_access(&mut |access| visit(&access.tensor));
+        }
+        for scalar in &self.scalars {
+            if let Scalar::Name(name) = scalar {
+                visit(name);
+            }
+        }
+        names
+    }
+
     /// Index names in the order of their first occurrence: output, factors, bias, gate.
     pub fn index_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();

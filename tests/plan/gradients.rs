@@ -5,16 +5,11 @@ use super::errors::two_by_three;
 use crate::support::assert_error;
 use crate::support::dense::upload_values;
 use einsparse::formats::Dense;
-use einsparse::{Context, Error, Gradients, Operand, Plan, SparseTensor, Tensor};
+use einsparse::{Context, Error, Operand, Plan, SparseTensor, Tensor};
 
 fn planned(context: &Context, text: &str) -> Plan<f32> {
     let (a, b) = two_by_three();
-    let bias = Dense::new([2], vec![1.0, 2.0]).unwrap();
-    let plan = context.plan(text).operand("A", &a).operand("B", &b);
-    match text.contains("bias") {
-        true => plan.operand("bias", &bias).build().unwrap(),
-        false => plan.build().unwrap(),
-    }
+    context.plan(text).operand("A", &a).operand("B", &b).build().unwrap()
 }
 
 #[test]
@@ -65,7 +60,6 @@ fn names_that_are_taken_get_a_prime() {
     let gradients = plan.gradients(&["dB", "dC"]).unwrap();
     let wanted = "ddB[k,n] = dC[m,k] * dC'[m,n]; ddC[m,k] = dC'[m,n] * dB[k,n]";
     assert_eq!(gradients.to_string(), wanted);
-    let _: Gradients<f32> = gradients;
 }
 
 #[test]
@@ -95,6 +89,12 @@ fn values_that_are_taken_away_are_refused() {
         let built = cpu.plan(TEXT).operands(&operands).build();
         let run = built.and_then(|plan| plan.run(&operands, &mut c, &cpu.stream()?));
         assert!(run.is_err());
+        // Over lists of positions.
+        let operands = [("A", (&a).into()), ("S", (&a).into())];
+        let built = cpu.plan::<f32>("C[m] = A[m,k] * S[m,k]").operands(&operands).build();
+        let mut c: Tensor<f32> = cpu.zeros(&[2]).unwrap();
+        let run = built.and_then(|plan| plan.run(&operands, &mut c, &cpu.stream()?));
+        assert_error!(run.unwrap_err(), Error::Operand { name, .. } if name == "values");
     };
     let mut a = cpu.upload(two_by_three().0).unwrap();
     std::mem::forget(a.values_mut().unwrap());

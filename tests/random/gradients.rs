@@ -24,7 +24,7 @@ enum Given {
     Number(f64),
 }
 
-/// The same in a context, with elements of type `T`.
+/// An operand, or the output, in a context, with elements of type `T`.
 enum There<T: Scalar> {
     Dense(Tensor<T>),
     Sparse(SparseTensor<T>),
@@ -70,7 +70,7 @@ impl Given {
         }
     }
 
-    /// The same shape or pattern, with random values. They are not close to 0, where a ReLU bends.
+    /// Random values in this shape or pattern. They are not close to 0, where a ReLU bends.
     fn random(&self, rng: &mut Rng, exact: bool) -> Given {
         let mut value = || {
             let size = match exact {
@@ -566,7 +566,7 @@ fn gradients_of_drawn_expressions_agree_with_differences() {
     assert!(shown.refused.is_empty(), "{:?}", shown.refused);
 }
 
-/// Checks the gradients of a context with elements of type `T`. Of the gradients, one in `most` may be refused: general
+/// Checks the gradients of a context with elements of type `T`. One gradient in `most` may be refused: general
 /// kernels multiply at most five factors, and one operand in blocks.
 fn in_context<T: Scalar>(context: &Context, drawn: u64, most: usize) {
     let agree = |case: &Case<'_>, operand: &str, given: (&Given, &[f64]), _: &mut Rng| {

@@ -12,7 +12,7 @@ use super::{AnyPlan, Plan};
 use crate::context::Context;
 use crate::cpu::gelu_slope;
 use crate::device::Stream;
-use crate::einsum::{Einsum, Extents, Gradient, IndexExpr, Scalar as Factor, SumsGradient};
+use crate::einsum::{Einsum, Extents, Gradient, IndexExpr, SumsGradient};
 use crate::error::{Elsewhere, Error, Result};
 use crate::families::elementwise::ActivationLaunch;
 use crate::offer::{AnyOut, Options, Types, Weights, given_alignment, wrong};
@@ -21,6 +21,7 @@ use crate::registry::{Dtype, Scalar};
 use crate::tensor::{
     AnyOperand, AnySparseTensor, AnyTensor, DenseMatrix, Operand, SparseTensor, Tensor, erase,
 };
+use crate::values::Slice;
 
 /// Operands of a plan without their values. Gradients are planned for them.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ enum Kept {
 /// Sparse operand without its values.
 #[derive(Debug)]
 enum Sparse {
-    /// Of the context, with its device arrays.
+    /// A tensor of the context without values: its pattern, and the device arrays of the pattern.
     Here(AnySparseTensor),
     /// In host memory.
     Host(SharedPattern),
@@ -186,7 +187,7 @@ impl<T: Scalar> Plan<T, T> {
     /// The expressions are those of [`Einsum::gradient`](crate::einsum::Einsum::gradient). Each is planned like any
     /// other expression, with the options of this plan, except [`variant`](Options::variant) and
     /// [`weights`](Options::weights). The gradient of a sparse operand has its pattern, and shares its device arrays. The
-    /// gradient of a number has no axes. Patterns are transposed when this is called, not in runs.
+    /// gradient of a number is a tensor without axes. Patterns are transposed when this is called, not in runs.
     ///
     /// The plans of the gradients are plans, so they have gradients as well: see [`Gradients::plans`].
     ///
@@ -350,7 +351,7 @@ impl<'p> Making<'p> {
             }
         }
         let mut operands: Vec<(&str, AnyOperand<'_>)> = Vec::new();
-        for name in reads(term) {
+        for name in term.names().into_iter().filter(|name| *name != term.out.tensor) {
             let operand = if name == seed {
                 of_out.as_ref().map_or(AnyOperand::Shape(out_shape), AnyOperand::Sparse)
             } else if let Some(extent) = ones.get(name) {
@@ -398,30 +399,6 @@ fn over_values(e: &mut Einsum) {
 fn matrix_of(shape: &[usize]) -> [usize; 2] {
     let columns = shape.last().copied().unwrap_or(1);
     [shape.iter().rev().skip(1).product(), columns]
-}
-
-/// Names of everything that an expression reads, each once.
-fn reads(e: &Einsum) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    let mut visit = |name| {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    };
-    for scalar in &e.scalars {
-        if let Factor::Name(name) = scalar {
-            visit(name);
-        }
-    }
-    for access in e.right() {
-        access.for_each_access(&mut |access| visit(&access.tensor));
-    }
-    for index in &e.out.indices {
-        if let IndexExpr::Access(access) = index {
-            access.for_each_access(&mut |access| visit(&access.tensor));
-        }
-    }
-    names
 }
 
 impl<T: Scalar> Gradients<T> {
@@ -600,11 +577,8 @@ impl<T: Scalar> SumsStep<T> {
         run.queue(
             |launch, queue| launch.run(of[0], Some(of[1]), of[2], queue),
             || {
-                let values = |own: &AnyTensor| {
-                    own.host().and_then(|own| own.typed::<T>().map(<[T]>::to_vec))
-                };
-                let (x, dy) =
-                    (values(x).or_elsewhere("sums")?, values(dy).or_elsewhere("gradient")?);
+                let x = x.host().and_then(Slice::typed::<T>).or_elsewhere(operands[1].0)?;
+                let dy = dy.host().and_then(Slice::typed::<T>).or_elsewhere(operands[0].0)?;
                 let to = out.host_mut().or_elsewhere("sums")?;
                 let to = to.typed::<T>().or_elsewhere("sums")?;
                 for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |c| (row, c))) {

@@ -51,21 +51,14 @@ impl AnySparseTensor {
             // SAFETY: nothing is launched that would read it; an owner is never freed.
             unsafe { DeviceMemory::foreign(device.context(), address, bytes, Owner::new(())) }
         };
-        Ok(AnySparseTensor {
-            dtype: self.dtype,
-            pattern: self.pattern.clone(),
-            values: None,
-            pinned: None,
-            runs: self.runs.clone(),
-            batch: self.batch.clone(),
-            device: Some(DeviceArrays {
-                columns: memory(columns, columns_of(self.pattern()).map_or(0, size_of_val)).into(),
-                values: memory(values, self.pattern().slots() * self.dtype.bytes()),
-                device: Arc::clone(device),
-            }),
-            spans: None,
-            transposes: Arc::default(),
-        })
+        let arrays = DeviceArrays {
+            columns: memory(columns, columns_of(self.pattern()).map_or(0, size_of_val)).into(),
+            values: memory(values, self.pattern().slots() * self.dtype.bytes()),
+            device: Arc::clone(device),
+        };
+        // Arrays of a GPU stay with its tensors.
+        let (spans, transposes) = (None, Arc::default());
+        Ok(AnySparseTensor { spans, transposes, ..self.with_arrays(Some(arrays)) })
     }
 }
 

@@ -80,6 +80,14 @@ pub(crate) struct DeviceArrays {
 pub(super) const LOST: &str =
     "are gone: a view of them (`values_mut`) was forgotten, or another tensor was stored in it";
 
+impl DeviceArrays {
+    /// Returns these arrays with other values.
+    fn with_values(&self, values: DeviceMemory) -> DeviceArrays {
+        let (columns, device) = (Arc::clone(&self.columns), Arc::clone(&self.device));
+        DeviceArrays { columns, values, device }
+    }
+}
+
 /// Columns of a tensor in page-locked memory, which its plans copy in addition to the values.
 #[derive(Debug)]
 pub(super) struct Pinned {
@@ -257,44 +265,46 @@ impl AnySparseTensor {
         })
     }
 
-    /// Returns a tensor without values that shares the pattern and the device arrays of the pattern. Only
-    /// [`zeros_like`](Self::zeros_like) reads it.
-    pub(crate) fn structure(&self) -> Result<AnySparseTensor> {
-        let device = self.device.as_ref().map(|own| {
-            Ok::<_, Error>(DeviceArrays {
-                columns: Arc::clone(&own.columns),
-                values: DeviceMemory::alloc(own.device.context(), 0)?,
-                device: Arc::clone(&own.device),
-            })
-        });
-        Ok(AnySparseTensor {
+    /// Returns a tensor with these device arrays and without host values, which shares the pattern and all that plans
+    /// have derived from it.
+    pub(super) fn with_arrays(&self, device: Option<DeviceArrays>) -> AnySparseTensor {
+        AnySparseTensor {
             dtype: self.dtype,
             pattern: self.pattern.clone(),
             values: None,
             pinned: None,
             runs: self.runs.clone(),
             batch: self.batch.clone(),
-            device: device.transpose()?,
+            device,
             spans: self.spans.clone(),
             transposes: Arc::clone(&self.transposes),
-        })
+        }
+    }
+
+    /// Returns a tensor without values that shares the pattern and its device arrays. Only
+    /// [`zeros_like`](Self::zeros_like) reads it.
+    pub(crate) fn structure(&self) -> Result<AnySparseTensor> {
+        let device = self.device.as_ref().map(|own| {
+            let values = DeviceMemory::alloc(own.device.context(), 0)?;
+            Ok::<_, Error>(own.with_values(values))
+        });
+        Ok(self.with_arrays(device.transpose()?))
     }
 
     /// Creates a tensor of zeros with this pattern, in the memory of `device`. Device arrays of the pattern are shared.
     pub(crate) fn zeros_like(&self, device: Option<&Arc<Device>>) -> Result<AnySparseTensor> {
         let (dtype, slots) = (self.dtype, self.pattern().slots());
-        let own = match (&self.device, device) {
-            (Some(own), Some(device)) if own.device.is_same(device) => own,
+        match (&self.device, device) {
+            (Some(own), Some(device)) if own.device.is_same(device) => {
+                let values = device.zeros((slots + VECTOR_ENTRIES) * dtype.bytes())?;
+                Ok(self.with_arrays(Some(own.with_values(values))))
+            }
             (None, None) => {
                 let values = Some(Buffer::zeros(dtype, slots)?);
-                return Ok(AnySparseTensor { values, ..self.structure()? });
+                Ok(AnySparseTensor { values, ..self.with_arrays(None) })
             }
-            _ => return Self::new(device, self.pattern.clone(), (dtype, None)),
-        };
-        let values = own.device.zeros((slots + VECTOR_ENTRIES) * dtype.bytes())?;
-        let device = Arc::clone(&own.device);
-        let arrays = DeviceArrays { columns: Arc::clone(&own.columns), values, device };
-        Ok(AnySparseTensor { device: Some(arrays), ..self.structure()? })
+            _ => Self::new(device, self.pattern.clone(), (dtype, None)),
+        }
     }
 
     /// Copies values and columns to page-locked host memory.

@@ -128,7 +128,7 @@ impl Einsum {
     ///
     /// The gradient of a factor is the gradient of the output times the other factors, with the indices of the factor. A
     /// gather becomes a scatter, and a scatter becomes a gather. A factor that occurs twice gets the sum of two terms. The
-    /// gradient of a bias is the sum over the indices that the bias does not have. The gradient of a scalar has no axes.
+    /// gradient of a bias is the sum over the indices that the bias does not have. The gradient of a scalar is a tensor without axes.
     ///
     /// The operands of the gradient are those of the expression, and `dC`, the gradient of the output `C`. After a ReLU,
     /// the gradient also reads `C`. After a GELU, and after a ReLU with `+=`, it reads the sums before the function, which
@@ -198,7 +198,7 @@ impl Einsum {
         }
         if self.epilogue.gate.as_ref().is_some_and(|gate| gate.tensor == name) {
             return refuse(
-                "has no gradient: it is the gate of `relu_grad`, of which only the sign is used,",
+                "has no gradient: it is the gate of `relu_grad`, which is read only for its sign,",
             );
         }
         if uses.is_empty() {
@@ -281,16 +281,8 @@ struct Names {
 
 impl Names {
     fn of(e: &Einsum) -> Self {
-        let mut tensors = BTreeSet::new();
-        for access in e.right().chain([&e.out]) {
-            access.for_each_access(&mut |a| tensors.extend([a.tensor.clone()]));
-        }
-        for scalar in &e.scalars {
-            if let Scalar::Name(name) = scalar {
-                tensors.insert(name.clone());
-            }
-        }
-        Names { tensors, indices: e.index_names().into_iter().map(str::to_owned).collect() }
+        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        Names { tensors: owned(e.names()), indices: owned(e.index_names()) }
     }
 
     fn fresh(&mut self, base: &str) -> String {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use einsparse_formats::{Format, Role};
 
 use super::{Access, ArrayName, Bias, Index, IndirectEinsum, Range, SparseOperand};
-use crate::einsum::{self, Einsum, IndexExpr, Scalar};
+use crate::einsum::{self, Einsum, IndexExpr};
 use crate::error::{Error, Result};
 
 /// Replaces the sparse `operand` by the arrays of its `format`.
@@ -144,15 +144,7 @@ struct Layout<'a> {
 
 impl<'a> Layout<'a> {
     fn new(e: &Einsum, operand: &'a str, names: &'a [&'a str]) -> Self {
-        let mut tensors = BTreeSet::new();
-        let mut add = |a: &einsum::Access| tensors.extend([a.tensor.clone()]);
-        e.out.for_each_access(&mut add);
-        e.right().for_each(|a| a.for_each_access(&mut add));
-        for s in &e.scalars {
-            if let Scalar::Name(n) = s {
-                tensors.insert(n.clone());
-            }
-        }
+        let mut tensors: BTreeSet<String> = e.names().into_iter().map(str::to_owned).collect();
         let loops = e.index_names().into_iter().map(str::to_owned).collect();
         let values = fresh(&mut tensors, &format!("{operand}V"));
         let (arrays, coordinates, ranges) = (Vec::new(), Vec::new(), Vec::new());

@@ -42,7 +42,7 @@ struct Turned {
 #[derive(Debug)]
 pub(crate) enum Permutation {
     Own(DeviceMemory),
-    /// Of a pattern whose transpose has one.
+    /// That of a transpose, which holds one.
     Shared(Arc<TransposedPattern>),
 }
 

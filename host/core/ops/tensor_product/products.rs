@@ -201,7 +201,7 @@ impl<T: Scalar> Planned<T> {
         planned.plans[0] = Some(planned.plan(context, (0, &einsum), shapes, &arrays)?);
         if gradients {
             for (at, name) in ["X", "Y", "W"].into_iter().enumerate() {
-                if reads(&einsum, name) {
+                if einsum.names().contains(&name) {
                     for term in einsum.gradient(name)?.terms {
                         let plan = planned.plan(context, (at + 1, &term), shapes, &arrays)?;
                         planned.plans[at + 1] = Some(plan);
@@ -221,14 +221,15 @@ impl<T: Scalar> Planned<T> {
         shapes: &[Vec<usize>; 4],
         arrays: &[(&'static str, Vec<u32>)],
     ) -> Result<Plan<T>> {
+        let read = einsum.names();
         let [x, y, w, out] = shapes.each_ref().map(|shape| Operand::Shape(shape));
         let written = [&out, &x, &y, &w][of].clone();
         let named = [("X", x), ("Y", y), ("W", w), (SEED, out), (WRITTEN[of], written)];
         let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("CG", (&self.coefficients).into())];
-        operands.extend(named.into_iter().filter(|(name, _)| reads(einsum, name)));
+        operands.extend(named.into_iter().filter(|(name, _)| read.contains(name)));
         let extents: Vec<[usize; 1]> = arrays.iter().map(|(_, array)| [array.len()]).collect();
         for ((name, array), extent) in arrays.iter().zip(&extents) {
-            if reads(einsum, name) {
+            if read.contains(name) {
                 operands.push((name, (&extent[..], &array[..]).into()));
             }
         }
@@ -262,19 +263,11 @@ impl<T: Scalar> Planned<T> {
         let plan = self.plans[of].as_ref();
         let plan = plan.ok_or_else(|| missing(WRITTEN[of]))?;
         let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("CG", (&self.coefficients).into())];
-        let tensors = named.iter().filter(|(name, _)| reads(plan.einsum(), name));
+        let read = plan.einsum().names();
+        let tensors = named.iter().filter(|(name, _)| read.contains(name));
         operands.extend(tensors.map(|&(name, tensor)| (name, tensor.into())));
         plan.run(&operands, out, stream)
     }
-}
-
-/// Whether an expression names a tensor or an index array.
-fn reads(einsum: &Einsum, name: &str) -> bool {
-    let mut found = false;
-    for access in einsum.right().chain([&einsum.out]) {
-        access.for_each_access(&mut |access| found |= access.tensor == name);
-    }
-    found
 }
 
 fn missing(name: &str) -> Error {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::einsum::{Access, Einsum, IndexExpr, Scalar};
+use crate::einsum::{Access, Einsum, IndexExpr};
 use crate::families::tensor::join::Table;
 use crate::indirect::IndirectEinsum;
 use crate::indirect::rewrite::{fresh, substitute_all};
@@ -26,16 +26,8 @@ struct Names {
 
 impl Names {
     fn of(e: &Einsum) -> Names {
-        let mut tensors = BTreeSet::new();
-        let mut add = |a: &Access| tensors.extend([a.tensor.clone()]);
-        e.out.for_each_access(&mut add);
-        e.right().for_each(|a| a.for_each_access(&mut add));
-        tensors.extend(e.scalars.iter().filter_map(|s| match s {
-            Scalar::Name(n) => Some(n.clone()),
-            Scalar::Literal(_) => None,
-        }));
-        let loops = e.index_names().into_iter().map(str::to_owned).collect();
-        Names { tensors, loops }
+        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        Names { tensors: owned(e.names()), loops: owned(e.index_names()) }
     }
 }
 
