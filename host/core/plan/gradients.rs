@@ -1,114 +1,25 @@
 //! Plans for the gradients of a plan.
 
+mod planned;
+mod sums;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use einsparse_formats::{Dense, SharedPattern};
-use einsparse_kernels::abi::FLAG_GELU;
-use smallvec::SmallVec;
+use einsparse_formats::Dense;
 
 use super::{AnyPlan, Plan};
 use crate::context::Context;
-use crate::cpu::gelu_slope;
 use crate::device::Stream;
-use crate::einsum::{Einsum, Extents, Gradient, IndexExpr, SumsGradient};
-use crate::error::{Elsewhere, Error, Result};
-use crate::families::elementwise::ActivationLaunch;
-use crate::offer::{AnyOut, Options, Types, Weights, given_alignment, wrong};
-use crate::operator::Operator;
+use crate::einsum::{Einsum, Extents, Gradient, IndexExpr};
+use crate::error::{Error, Result};
+use crate::offer::AnyOut;
 use crate::registry::{Dtype, Scalar};
-use crate::tensor::{
-    AnyOperand, AnySparseTensor, AnyTensor, DenseMatrix, Operand, SparseTensor, Tensor, erase,
-};
-use crate::values::Slice;
-
-/// Operands of a plan without their values. Gradients are planned for them.
-#[derive(Debug)]
-pub(super) struct Planned {
-    types: Types,
-    options: Options,
-    operands: Vec<(String, Kept)>,
-    out: Option<Sparse>,
-}
-
-/// Operand without its values.
-#[derive(Debug)]
-enum Kept {
-    /// Shape and row stride.
-    Dense(Vec<usize>, usize),
-    Sparse(Sparse),
-    Index(Vec<usize>, Vec<u32>),
-    Scalar,
-}
-
-/// Sparse operand without its values.
-#[derive(Debug)]
-enum Sparse {
-    /// A tensor of the context without values: its pattern, and the device arrays of the pattern.
-    Here(AnySparseTensor),
-    /// In host memory.
-    Host(SharedPattern),
-}
-
-impl Sparse {
-    fn of(operand: &AnySparseTensor) -> Result<Self> {
-        Ok(match operand.is_pinned() {
-            true => Sparse::Host(operand.pattern().shared()),
-            false => Sparse::Here(operand.structure()?),
-        })
-    }
-
-    /// Creates a tensor of zeros with this pattern.
-    fn zeros(&self, context: &Context, dtype: Dtype) -> Result<AnySparseTensor> {
-        match self {
-            Sparse::Here(own) => own.zeros_like(context.device()),
-            Sparse::Host(pattern) => {
-                AnySparseTensor::new(context.device(), pattern.clone(), (dtype, None))
-            }
-        }
-    }
-}
-
-impl Planned {
-    pub(super) fn of(
-        types: Types,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: Option<&AnySparseTensor>,
-        options: &Options,
-    ) -> Result<Self> {
-        let kept = |operand: &AnyOperand<'_>| {
-            Ok::<_, Error>(match operand {
-                AnyOperand::Sparse(tensor) => Kept::Sparse(Sparse::of(tensor)?),
-                AnyOperand::HostSparse(pattern, _) => Kept::Sparse(Sparse::Host(pattern.shared())),
-                AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
-                    Kept::Dense(d.shape().to_vec(), d.leading())
-                }
-                AnyOperand::HostDense(shape, _) | AnyOperand::Shape(shape) => {
-                    Kept::Dense(shape.to_vec(), shape.last().copied().unwrap_or(1))
-                }
-                AnyOperand::Index(shape, data) => Kept::Index(shape.to_vec(), data.to_vec()),
-                AnyOperand::Scalar(_) => Kept::Scalar,
-            })
-        };
-        let each =
-            |(name, operand): &(&str, AnyOperand<'_>)| Ok((name.to_string(), kept(operand)?));
-        let options = Options {
-            // The gradients run other kernels, and values change between steps of training.
-            variant: None,
-            weights: Weights::EachRun,
-            alignment: Some(given_alignment(options, operands)),
-            ..options.clone()
-        };
-        let operands = operands.iter().map(each).collect::<Result<_>>()?;
-        Ok(Planned { types, options, operands, out: out.map(Sparse::of).transpose()? })
-    }
-
-    fn find(&self, name: &str) -> Result<&Kept> {
-        let found = self.operands.iter().find(|(own, _)| own == name);
-        found.map(|(_, kept)| kept).ok_or_else(|| Error::missing(name))
-    }
-}
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, Operand, SparseTensor, Tensor, erase};
+use planned::Kept;
+pub(super) use planned::Planned;
+use sums::{Sums, SumsStep};
 
 /// Tensor of a gradient.
 #[derive(Debug)]
@@ -132,22 +43,6 @@ struct Step<T: Scalar> {
     plan: Plan<T>,
     /// Position of the gradient that it writes.
     into: usize,
-}
-
-/// Gradient of the sums before an activation.
-#[derive(Debug)]
-struct Sums<T: Scalar> {
-    step: SumsStep<T>,
-    of: SumsGradient,
-    /// With the pattern of the output if that is sparse. The step then reads and writes the values as vectors.
-    gradient: Written<T>,
-}
-
-#[derive(Debug)]
-enum SumsStep<T: Scalar> {
-    Relu(Box<Plan<T>>),
-    /// With the shape of the sums.
-    Gelu(Box<Operator<ActivationLaunch>>, Vec<usize>),
 }
 
 /// Gradients of a plan by some of its operands, from [`Plan::gradients`]: plans, and the tensors that they write.
@@ -185,8 +80,8 @@ impl<T: Scalar> Plan<T, T> {
     /// Plans the gradients by these operands, and creates their tensors.
     ///
     /// The expressions are those of [`Einsum::gradient`](crate::einsum::Einsum::gradient). Each is planned like any
-    /// other expression, with the options of this plan, except [`variant`](Options::variant) and
-    /// [`weights`](Options::weights). The gradient of a sparse operand has its pattern, and shares its device arrays. The
+    /// other expression, with the options of this plan, except [`variant`](crate::Options::variant) and
+    /// [`weights`](crate::Options::weights). The gradient of a sparse operand has its pattern, and shares its device arrays. The
     /// gradient of a number is a tensor without axes. Patterns are transposed when this is called, not in runs.
     ///
     /// The plans of the gradients are plans, so they have gradients as well: see [`Gradients::plans`].
@@ -229,13 +124,8 @@ impl<'p> Making<'p> {
         let expressions = operands.iter().map(|name| einsum.gradient(name));
         let expressions = expressions.collect::<Result<Vec<_>>>()?;
         let context = &plan.expression.context;
-        let shape = |kept: &Kept| match kept {
-            Kept::Dense(shape, _) | Kept::Index(shape, _) => shape.clone(),
-            Kept::Sparse(Sparse::Here(own)) => own.shape().to_vec(),
-            Kept::Sparse(Sparse::Host(own)) => own.view().shape().to_vec(),
-            Kept::Scalar => Vec::new(),
-        };
-        let shapes = planned.operands.iter().map(|(name, kept)| (name.clone(), shape(kept)));
+        let shapes =
+            planned.operands.iter().map(|(name, kept)| (name.clone(), kept.shape().to_vec()));
         let mut shapes: BTreeMap<_, _> = shapes.collect();
         shapes.insert(einsum.out.tensor.clone(), plan.out_shape().to_vec());
         let extents = einsum.check(&shapes)?;
@@ -287,44 +177,7 @@ impl<'p> Making<'p> {
         if let Some(own) = self.sparse.remove(name) {
             return Ok(Written::Sparse(SparseTensor::of(own)));
         }
-        let shape = match self.planned.find(name)? {
-            Kept::Dense(shape, _) => &shape[..],
-            _ => &[],
-        };
-        self.context.zeros(shape).map(Written::Dense)
-    }
-
-    /// Plans the gradient of the sums before an activation.
-    fn sums<T: Scalar>(&self, of: &SumsGradient) -> Result<Sums<T>> {
-        let (gradient, shape) = match &self.planned.out {
-            None => {
-                let shape = self.plan.out_shape().to_vec();
-                (Written::Dense(self.context.zeros(&shape)?), shape)
-            }
-            Some(out) => {
-                let gradient = out.zeros(self.context, self.planned.types.out)?;
-                let shape = vec![gradient.pattern().slots()];
-                (Written::Sparse(SparseTensor::of(gradient)), shape)
-            }
-        };
-        let step = match of.einsum() {
-            Some(mut e) => {
-                if let Written::Sparse(_) = gradient {
-                    over_values(&mut e);
-                }
-                let mut operands = vec![(&of.seed.tensor[..], AnyOperand::Shape(&shape))];
-                operands.push((&of.gate.tensor, AnyOperand::Shape(&shape)));
-                SumsStep::Relu(Box::new(self.plan(&e.to_string(), (&operands, None))?))
-            }
-            None => {
-                let matrix = matrix_of(&shape);
-                let operator = Operator::new(self.context, |device| {
-                    ActivationLaunch::new(device, T::DTYPE, matrix, FLAG_GELU)
-                })?;
-                SumsStep::Gelu(Box::new(operator), shape)
-            }
-        };
-        Ok(Sums { step, of: of.clone(), gradient })
+        self.context.zeros(self.planned.find(name)?.shape()).map(Written::Dense)
     }
 
     /// Plans one expression of a gradient.
@@ -387,18 +240,6 @@ impl<'p> Making<'p> {
         let any = AnyPlan::new(at, text, of, &self.planned.options)?;
         Ok(Plan { any, elements: PhantomData })
     }
-}
-
-/// Replaces the indices of the gradient of the sums by one index over the values of a sparse output.
-fn over_values(e: &mut Einsum) {
-    let all = [&mut e.out].into_iter().chain(&mut e.factors).chain(&mut e.epilogue.gate);
-    all.for_each(|access| access.indices = vec![IndexExpr::Name("p".into())]);
-}
-
-/// Rows and columns of a tensor whose rows are those of its last axis.
-fn matrix_of(shape: &[usize]) -> [usize; 2] {
-    let columns = shape.last().copied().unwrap_or(1);
-    [shape.iter().rev().skip(1).product(), columns]
 }
 
 impl<T: Scalar> Gradients<T> {
@@ -508,87 +349,6 @@ impl<T: Scalar> Gradients<T> {
         let gradients: usize = self.gradients.iter().map(|(_, own)| written(own)).sum();
         let sums = self.sums.as_ref().map_or(0, |sums| written(&sums.gradient));
         plans + gradients + sums + self.ones.iter().map(|(_, own)| dense(own)).sum::<usize>()
-    }
-}
-
-impl<T: Scalar> Sums<T> {
-    fn run(&mut self, given: &[(&str, AnyOperand<'_>)], stream: &Stream) -> Result<()> {
-        let Sums { step, of, gradient } = self;
-        let names = [&of.seed.tensor[..], &of.gate.tensor];
-        match gradient {
-            Written::Dense(out) => {
-                let mut operands = SmallVec::<[_; 2]>::new();
-                for name in names {
-                    let found = given.iter().find(|(own, _)| *own == name);
-                    operands.push(*found.ok_or_else(|| Error::missing_in(name, &*of))?);
-                }
-                step.run(&operands, &mut out.any, stream)
-            }
-            Written::Sparse(out) => {
-                let mut vectors = SmallVec::<[_; 2]>::new();
-                for name in names {
-                    let found = given.iter().find(|(own, _)| *own == name);
-                    let tensor = match found {
-                        Some((_, AnyOperand::Sparse(tensor))) => tensor,
-                        Some((_, other)) => {
-                            return Err(wrong(name, "an uploaded sparse tensor", other));
-                        }
-                        None => return Err(Error::missing_in(name, &*of)),
-                    };
-                    if tensor.pattern() != out.pattern() {
-                        return Err(Error::pattern(name, out.pattern(), tensor.pattern()));
-                    }
-                    vectors.push((name, AnyTensor::of_values(tensor)?));
-                }
-                let operands = vectors.iter().map(|(name, own)| (*name, AnyOperand::Dense(own)));
-                let operands: SmallVec<[_; 2]> = operands.collect();
-                step.run(&operands, &mut out.values_mut()?.any, stream)
-            }
-        }
-    }
-}
-
-impl<T: Scalar> SumsStep<T> {
-    /// Runs on the gradient of the output and the tensor that determines the slope.
-    fn run(
-        &self,
-        operands: &[(&str, AnyOperand<'_>)],
-        out: &mut AnyTensor,
-        stream: &Stream,
-    ) -> Result<()> {
-        let (operator, shape) = match self {
-            SumsStep::Relu(plan) => {
-                return plan.any.run(operands.iter().copied(), AnyOut::Dense(out), stream);
-            }
-            SumsStep::Gelu(operator, shape) => (operator, shape),
-        };
-        let run = operator.start(stream)?;
-        let tensor = |at: usize| match &operands[at] {
-            (_, AnyOperand::Dense(tensor)) => Ok(*tensor),
-            (name, other) => Err(wrong(name, "an uploaded dense tensor", other)),
-        };
-        let (dy, x) = (tensor(0)?, tensor(1)?);
-        let [rows, columns] = matrix_of(shape);
-        let matrix = |name: &str, own: &AnyTensor| -> Result<DenseMatrix> {
-            run.check(name, own, shape)?;
-            Ok(DenseMatrix { address: own.place(), rows, columns, leading: own.leading() })
-        };
-        let of = [matrix(operands[1].0, x)?, matrix(operands[0].0, dy)?, matrix("sums", out)?];
-        run.queue(
-            |launch, queue| launch.run(of[0], Some(of[1]), of[2], queue),
-            || {
-                let x = x.host().and_then(Slice::typed::<T>).or_elsewhere(operands[1].0)?;
-                let dy = dy.host().and_then(Slice::typed::<T>).or_elsewhere(operands[0].0)?;
-                let to = out.host_mut().or_elsewhere("sums")?;
-                let to = to.typed::<T>().or_elsewhere("sums")?;
-                for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |c| (row, c))) {
-                    let at = of.each_ref().map(|own| row * own.leading + column);
-                    let slope = gelu_slope(x[at[0]].to_f64());
-                    to[at[2]] = T::from_f64(slope * dy[at[1]].to_f64());
-                }
-                Ok(())
-            },
-        )
     }
 }
 
